@@ -18,15 +18,15 @@ from tempfile import TemporaryDirectory
 import uvloop
 from rich.console import Console
 
-from bench.machine import Bystanders, family_s
+from bench.harness import percentile
+from bench.machine import OtherLoad, family_cpu_s
 from bench.report import report
-from bench.stage import percentile
-from bench.table import Line, at_most, shown
-from bench.turn.processes import Process, running
+from bench.table import ResultLine, info_line, ratio_line
+from bench.turn.processes import BenchProcess, running_process
 from holdfast.channels.pairing import Pairing, Sender
 from holdfast.domain.clock import SystemClock
 from holdfast.store.sqlite.store import SqliteStore
-from tests.support.telegram_api import TOKEN, Json, TelegramApi, serving
+from tests.support.telegram_api import TOKEN, Json, TelegramApi, telegram_server
 
 MODEL = "openai:10@500"
 """Ten tokens in 20 ms: what takes time is everything else."""
@@ -49,7 +49,7 @@ FULL, QUICK = Scale(1_000, 20, 25, 400), Scale(100, 10, 5, 50)
 
 
 @dataclass
-class Platform:
+class TimedPlatform:
     """What the platform has seen: when each chat was first written to after it was spoken in."""
 
     api: TelegramApi
@@ -57,30 +57,30 @@ class Platform:
     waits_ms: dict[int, float] = field(default_factory=dict)
     sent: int = 0
 
-    def note(self, stage: str, method: str, asked: Json) -> None:
+    def on_stage(self, stage: str, method: str, asked: Json) -> None:
         if (stage, method) == ("arrived", "sendMessage"):
             self.sent += 1
             chat = int(asked["chat_id"])
             if chat in self.said_at:
                 self.waits_ms[chat] = 1000 * (time.monotonic() - self.said_at.pop(chat))
 
-    def say(self, chat: int, text: str) -> None:
+    def post_message(self, chat: int, text: str) -> None:
         self.said_at[chat] = time.monotonic()
-        self.api.say(chat, text)
+        self.api.post_message(chat, text)
 
-    async def all_answered(self) -> None:
+    async def wait_for_answers(self) -> None:
         async with asyncio.timeout(ANSWER_S_MAX):
             while self.said_at:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
-    def take(self) -> list[float]:
+    def take_waits(self) -> list[float]:
         """The waits since the last time, in ms."""
         waits, self.waits_ms = list(self.waits_ms.values()), {}
         return waits
 
 
 @dataclass(frozen=True)
-class Load:
+class LoadResult:
     """What a load came to: waits in ms, how long it took, how much of it the server worked."""
 
     waits_ms: list[float]
@@ -95,28 +95,30 @@ class Load:
         return f"p50 {percentile(self.waits_ms, 50):.0f} ms, p99 {self.p99:.0f} ms"
 
 
-async def at_once(platform: Platform, server: Process, chats: range) -> Load:
+async def send_burst(platform: TimedPlatform, server: BenchProcess, chats: range) -> LoadResult:
     """Everyone says something at the same moment."""
     began, cpu_s = time.monotonic(), server.cpu_s()
     for chat in chats:
-        platform.say(chat, "good morning")
-    await platform.all_answered()
-    return Load(platform.take(), time.monotonic() - began, server.cpu_s() - cpu_s)
+        platform.post_message(chat, "good morning")
+    await platform.wait_for_answers()
+    return LoadResult(platform.take_waits(), time.monotonic() - began, server.cpu_s() - cpu_s)
 
 
-async def steady(platform: Platform, server: Process, chats: list[int], scale: Scale) -> Load:
+async def send_steadily(
+    platform: TimedPlatform, server: BenchProcess, chats: list[int], scale: Scale
+) -> LoadResult:
     """So many a second, one after the other, whether or not those before are answered."""
     began, cpu_s = time.monotonic(), server.cpu_s()
     for number in range(scale.rate * scale.seconds):
         await asyncio.sleep(max(0.0, began + number / scale.rate - time.monotonic()))
-        platform.say(chats[number % len(chats)], "how are you?")
+        platform.post_message(chats[number % len(chats)], "how are you?")
     took_s = time.monotonic() - began
     cpu_s = server.cpu_s() - cpu_s
-    await platform.all_answered()
-    return Load(platform.take(), took_s, cpu_s)
+    await platform.wait_for_answers()
+    return LoadResult(platform.take_waits(), took_s, cpu_s)
 
 
-async def quiet(platform: Platform) -> None:
+async def wait_until_idle(platform: TimedPlatform) -> None:
     """Until what was begun is finished: nothing more is sent for a second."""
     before = -1
     while before != platform.sent:
@@ -124,40 +126,42 @@ async def quiet(platform: Platform) -> None:
         await asyncio.sleep(1.0)
 
 
-async def ask(platform: Platform, server: Process, scale: Scale, console: Console) -> list[Line]:
+async def run_scenarios(
+    platform: TimedPlatform, server: BenchProcess, scale: Scale, console: Console
+) -> list[ResultLine]:
     everyone = range(1, scale.chats + 1)
     empty_mb = server.rss_kb() / 1000
     console.print("everyone at once …")
-    first = await at_once(platform, server, everyone)
-    await quiet(platform)
-    again = await at_once(platform, server, everyone)
-    await quiet(platform)
+    first = await send_burst(platform, server, everyone)
+    await wait_until_idle(platform)
+    again = await send_burst(platform, server, everyone)
+    await wait_until_idle(platform)
     full_mb = server.rss_kb() / 1000
     at, cpu_s = time.monotonic(), server.cpu_s()
     await asyncio.sleep(IDLE_S)
     idle = 100 * (server.cpu_s() - cpu_s) / (time.monotonic() - at)
     console.print("steady, then beside a noisy chat …")
     noisy, *others = everyone
-    alone = await steady(platform, server, others, scale)
-    await quiet(platform)
+    without_noise = await send_steadily(platform, server, others, scale)
+    await wait_until_idle(platform)
     for number in range(scale.noise):
-        platform.api.say(noisy, f"noise {number}")
+        platform.api.post_message(noisy, f"noise {number}")
     sent = len(platform.api.shown(noisy))
-    beside = await steady(platform, server, others, scale)
+    with_noise = await send_steadily(platform, server, others, scale)
     answered = len(platform.api.shown(noisy)) - sent
     return [
         *_at_once_lines(scale, first, again),
-        *_held_lines(scale, empty_mb, full_mb, idle),
-        *_steady_lines(scale, alone, beside, answered),
+        *_memory_lines(scale, empty_mb, full_mb, idle),
+        *_steady_lines(scale, without_noise, with_noise, answered),
     ]
 
 
-def _at_once_lines(scale: Scale, first: Load, again: Load) -> list[Line]:
+def _at_once_lines(scale: Scale, first: LoadResult, again: LoadResult) -> list[ResultLine]:
     part = f"{scale.chats:,} chats say something at once"
 
-    def line(what: str, load: Load) -> Line:
+    def line(what: str, load: LoadResult) -> ResultLine:
         rate, each_ms = scale.chats / load.took_s, 1000 * load.cpu_s / scale.chats
-        return shown(part, what, f"{rate:.0f} messages/s, {each_ms:.1f} ms CPU each", str(load))
+        return info_line(part, what, f"{rate:.0f} messages/s, {each_ms:.1f} ms CPU each", str(load))
 
     return [
         line("each begins a conversation (two calls of the model)", first),
@@ -165,30 +169,32 @@ def _at_once_lines(scale: Scale, first: Load, again: Load) -> list[Line]:
     ]
 
 
-def _held_lines(scale: Scale, empty_mb: float, full_mb: float, idle: float) -> list[Line]:
+def _memory_lines(scale: Scale, empty_mb: float, full_mb: float, idle: float) -> list[ResultLine]:
     part = f"{scale.chats:,} chats, nobody says anything"
     each_kb = 1000 * (full_mb - empty_mb) / scale.chats
     return [
-        shown(part, "memory", f"{full_mb:.0f} MB, {each_kb:.0f} kB each", f"before: {empty_mb:.0f} MB"),
-        Line(part, "CPU", f"{idle:.2f} %", "< 1 %", met=idle < 1),
+        info_line(part, "memory", f"{full_mb:.0f} MB, {each_kb:.0f} kB each", f"before: {empty_mb:.0f} MB"),
+        ResultLine(part, "CPU", f"{idle:.2f} %", "< 1 %", is_met=idle < 1),
     ]
 
 
-def _steady_lines(scale: Scale, alone: Load, beside: Load, answered: int) -> list[Line]:
+def _steady_lines(
+    scale: Scale, without_noise: LoadResult, with_noise: LoadResult, answered: int
+) -> list[ResultLine]:
     part = f"{scale.rate} messages/s for {scale.seconds} s, each in another chat"
-    cores = alone.cpu_s / alone.took_s
+    cores = without_noise.cpu_s / without_noise.took_s
     return [
-        shown(part, "from what was said to the first message back", str(alone), f"{cores:.2f} cores"),
-        at_most(
+        info_line(part, "from what was said to the first message back", str(without_noise), f"{cores:.2f} cores"),
+        ratio_line(
             part, f"the same while one chat has {scale.noise} messages answered, p99",
-            beside.p99 / alone.p99, NOISY_RATIO_MAX, str(beside), f"without: {alone}",
+            with_noise.p99 / without_noise.p99, NOISY_RATIO_MAX, str(with_noise), f"without: {without_noise}",
         ),
-        shown(part, "of the noisy chat answered meanwhile", f"{answered:,} of {scale.noise:,}"),
+        info_line(part, "of the noisy chat answered meanwhile", f"{answered:,} of {scale.noise:,}"),
     ]  # fmt: skip
 
 
 @asynccontextmanager
-async def bot(folder: Path, scale: Scale) -> AsyncIterator[tuple[Platform, Process]]:
+async def running_bot(folder: Path, scale: Scale) -> AsyncIterator[tuple[TimedPlatform, BenchProcess]]:
     """A server whose bot everyone may speak to."""
     store = await SqliteStore.open(folder)
     pairing = Pairing(store, SystemClock(), lambda bits: 0)
@@ -196,35 +202,35 @@ async def bot(folder: Path, scale: Scale) -> AsyncIterator[tuple[Platform, Proce
         *(pairing.allow(Sender("telegram", str(1 + n), "Ada", 0)) for n in range(scale.chats))
     )
     await store.close()
-    async with serving() as api:
-        platform = Platform(api)
-        api.on = platform.note
-        with running("-m", "bench.turn.fake_model") as model:
+    async with telegram_server() as api:
+        platform = TimedPlatform(api)
+        api.on_stage = platform.on_stage
+        with running_process("-m", "bench.turn.fake_model") as model:
             env = {
                 "OPENAI_BASE_URL": f"http://127.0.0.1:{model.port}/v1", "OPENAI_API_KEY": "none",
                 "HOLDFAST_DATA": str(folder), "HOLDFAST_MODEL": MODEL,
                 "TELEGRAM_BOT_TOKEN": TOKEN, "HOLDFAST_TELEGRAM_API_URL": api.url,
             }  # fmt: skip
-            with running("-m", "holdfast", "serve", "--port", "0", env=env) as server:
+            with running_process("-m", "holdfast", "serve", "--port", "0", env=env) as server:
                 yield platform, server
 
 
-async def measure(console: Console, scale: Scale) -> list[Line]:
+async def measure(console: Console, scale: Scale) -> list[ResultLine]:
     with TemporaryDirectory(prefix="holdfast-bench-", dir=Path(".cache")) as name:
-        async with bot(Path(name) / "data", scale) as (platform, server):
-            return await ask(platform, server, scale, console)
+        async with running_bot(Path(name) / "data", scale) as (platform, server):
+            return await run_scenarios(platform, server, scale, console)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.chats", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="100 chats, 5 s: for trying a change")
     parser.add_argument("--json", type=Path, help="leave the figures here too")
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     console = Console(width=150)
     Path(".cache").mkdir(exist_ok=True)
-    bystanders = Bystanders(family_s)
-    lines = uvloop.run(measure(console, QUICK if chosen.quick else FULL))
-    report(lines, "Many chats on one server", console, bystanders, chosen.quick, chosen.json)
+    bystanders = OtherLoad(family_cpu_s)
+    lines = uvloop.run(measure(console, QUICK if options.quick else FULL))
+    report(lines, "Many chats on one server", console, bystanders, options.quick, options.json)
     return 0
 
 

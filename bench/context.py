@@ -13,10 +13,10 @@ from time import perf_counter
 
 from rich.console import Console
 
-from bench.table import Line, at_most, ms, print_table, shown
-from tests.support.in_process_app import house
-from tests.support.small_window_model import ANSWER, SAID, WINDOW, Narrow, turn
-from tests.support.summarising_model import put_in_place
+from bench.table import ResultLine, info_line, ms, print_table, ratio_line
+from tests.support.in_process_app import running_app
+from tests.support.small_window_model import ANSWER, USER_TEXT, WINDOW, SmallWindowModel, run_turn
+from tests.support.summarising_model import install_model
 
 PART = "Context"
 LIMIT = 1.2
@@ -24,28 +24,28 @@ TURNS, QUICK_TURNS = 2_000, 400
 AROUND = 100
 
 
-async def measure(folder: Path, turns: int) -> list[Line]:
+async def measure(folder: Path, turns: int) -> list[ResultLine]:
     """The turns up to the hundredth-or-so beside the last ones."""
     took: list[float] = []
-    async with house(folder, summarise_above=0.7) as here:
-        model = Narrow()
-        put_in_place(here, model)
-        session_id = await here.begin()
+    async with running_app(folder, summarise_above=0.7) as app:
+        model = SmallWindowModel()
+        install_model(app, model)
+        session_id = await app.create_session()
         for n in range(turns):
             begun = perf_counter()
-            await turn(here, session_id, SAID.format(n=n))
+            await run_turn(app, session_id, USER_TEXT.format(n=n))
             took.append((perf_counter() - begun) * 1000)
-        await here.engine.summaries.settled(session_id)
+        await app.engine.summaries.wait_idle(session_id)
     early, late = median(took[AROUND : 2 * AROUND]), median(took[-AROUND:])
     largest = max(model.counted) + ANSWER
     return [
-        at_most(PART, f"Turn {turns:,} beside turn {AROUND}", late / early, LIMIT, ms(late), ms(early)),
-        at_most(
+        ratio_line(PART, f"Turn {turns:,} beside turn {AROUND}", late / early, LIMIT, ms(late), ms(early)),
+        ratio_line(
             PART, "Largest request with its answer's room", largest / WINDOW, 1.0,
             f"{largest:,} tokens", f"window {WINDOW:,}",
         ),
-        shown(PART, "Summaries made", f"{model.summed_up:,}"),
-        shown(PART, "Requests that were refused as too long", f"{model.refused:,}"),
+        info_line(PART, "Summaries made", f"{model.summaries:,}"),
+        info_line(PART, "Requests that were refused as too long", f"{model.rejections:,}"),
     ]  # fmt: skip
 
 

@@ -11,11 +11,11 @@ from holdfast.domain.events.parts import Text
 from holdfast.domain.events.stream_fold import (
     OutputFold,
     StreamFold,
-    digest_of_parts,
+    parts_digest,
     settle_message,
     settle_tool,
 )
-from holdfast.domain.ids import Ids, MessageId, RunId, SessionId, TurnId
+from holdfast.domain.ids import IdGenerator, MessageId, RunId, SessionId, TurnId
 from holdfast.domain.state.rows import ToolRow
 from holdfast.domain.usage import Usage
 
@@ -36,28 +36,30 @@ ENGLISH = Shape(user=200, answer=1_200, tool_output=800, token=5)
 CHINESE = Shape(user=80, answer=480, tool_output=300, token=2)
 
 
-class Speaker:
+class ConversationGenerator:
     """Writes one session's turns, a tick at a time, and counts the bytes of what is said."""
 
-    def __init__(self, texts: Texts, shape: Shape, ids: Ids, clock: Clock, chance: random.Random) -> None:
+    def __init__(
+        self, texts: Texts, shape: Shape, ids: IdGenerator, clock: Clock, rng: random.Random
+    ) -> None:
         self._texts = texts
         self._shape = shape
         self._ids = ids
         self._clock = clock
-        self._chance = chance
+        self._rng = rng
         self.session_id = ids.session()
         self.text_bytes = 0
 
     def created(self) -> list[f.AnyFact]:
-        return [f.SessionCreated(title=self._say(40), model=MODEL)]
+        return [f.SessionCreated(title=self._take_text(40), model=MODEL)]
 
     def turn(self, number: int) -> Iterator[list[f.AnyFact]]:
         """The facts of a turn; each list is what one commit gets. Every second turn calls a tool."""
         ids = self._ids
         run_id = ids.run()
-        words = (Text(self._say(self._shape.user)),)
+        words = (Text(self._take_text(self._shape.user)),)
         yield [f.TurnAccepted(ids.turn(), number, ids.message(), words, run_id, key=ids.turn())]
-        yield [f.RunStarted(run_id), f.ContextPrepared(run_id, digest_of_parts(words))]
+        yield [f.RunStarted(run_id), f.ContextPrepared(run_id, parts_digest(words))]
         place = 1
         if number % 2 == 0:
             yield from self._call(run_id, number)
@@ -66,7 +68,7 @@ class Speaker:
         yield [step]
         fold = StreamFold(self._clock.now_ms())
         yield from self._stream_text(step, fold, self._shape.answer)
-        yield [settle_message(step, fold), _used(step), f.RunCompleted(run_id)]
+        yield [settle_message(step, fold), _usage(step), f.RunCompleted(run_id)]
 
     def _call(self, run_id: RunId, number: int) -> Iterator[list[f.AnyFact]]:
         step = f.ModelStepStarted(run_id, number, 1, self._ids.message(), MODEL)
@@ -74,8 +76,8 @@ class Speaker:
         fold = StreamFold(self._clock.now_ms())
         yield from self._stream_text(step, fold, 60)
         call_id = self._ids.call()
-        arguments = f'{{"path":"{self._say(20)}","lines":{self._chance.randrange(900)}}}'
-        for piece in tokens(arguments, self._shape.token, self._chance):
+        arguments = f'{{"path":"{self._take_text(20)}","lines":{self._rng.randrange(900)}}}'
+        for piece in tokens(arguments, self._shape.token, self._rng):
             delta = f.ToolArgumentsAppended(run_id, step.message_id, call_id, "read_file", piece)
             fold.add(delta, self._clock.now_ms())
             yield [delta]
@@ -83,10 +85,10 @@ class Speaker:
         intended = f.ToolIntended(
             run_id, number, 2, step.message_id, call_id, tool.name, arguments, tool.effect
         )
-        yield [settle_message(step, fold), _used(step), intended]
+        yield [settle_message(step, fold), _usage(step), intended]
         yield [f.ToolStarted(run_id, call_id)]
         output = OutputFold(self._clock.now_ms())
-        for piece in tokens(self._say(self._shape.tool_output), 200, self._chance):
+        for piece in tokens(self._take_text(self._shape.tool_output), 200, self._rng):
             part = f.ToolOutputAppended(run_id, call_id, piece)
             output.add(part, self._clock.now_ms())
             yield [part]
@@ -95,19 +97,19 @@ class Speaker:
     def _stream_text(
         self, step: f.ModelStepStarted, fold: StreamFold, chars: int
     ) -> Iterator[list[f.AnyFact]]:
-        for piece in tokens(self._say(chars), self._shape.token, self._chance):
+        for piece in tokens(self._take_text(chars), self._shape.token, self._rng):
             delta = f.TextAppended(step.run_id, step.message_id, piece)
             fold.add(delta, self._clock.now_ms())
             yield [delta]
 
-    def _say(self, chars: int) -> str:
+    def _take_text(self, chars: int) -> str:
         """Text of about that length: lengths vary as people's do."""
-        text = self._texts.take(max(4, round(chars * self._chance.uniform(0.4, 1.6))))
+        text = self._texts.take_text(max(4, round(chars * self._rng.uniform(0.4, 1.6))))
         self.text_bytes += len(text.encode())
         return text
 
 
-def _used(step: f.ModelStepStarted) -> f.ModelStepSettled:
+def _usage(step: f.ModelStepStarted) -> f.ModelStepSettled:
     return f.ModelStepSettled(step.run_id, step.message_id, "stop", Usage(2_412, 301, 2_048, 1_377))
 
 
@@ -122,17 +124,17 @@ class Names:
         return f"{prefix}_{self._count:016d}"
 
 
-def whole_turn(names: Names, number: int, said: str, answered: str) -> list[f.AnyFact]:
+def whole_turn(names: Names, number: int, text: str, answer: str) -> list[f.AnyFact]:
     """A turn that was answered at once, as one change: five facts, two messages, one run that is over."""
     run_id = RunId(names.next("r"))
-    parts = (Text(answered),)
+    parts = (Text(answer),)
     message_id = MessageId(names.next("m"))
     turn_id = TurnId(names.next("t"))
     return [
-        f.TurnAccepted(turn_id, number, MessageId(names.next("m")), (Text(said),), run_id, key=turn_id),
+        f.TurnAccepted(turn_id, number, MessageId(names.next("m")), (Text(text),), run_id, key=turn_id),
         f.RunStarted(run_id),
         f.ModelStepStarted(run_id, number, 1, message_id, MODEL),
-        f.MessageSettled(number, 1, message_id, "assistant", parts, digest_of_parts(parts), run_id),
+        f.MessageSettled(number, 1, message_id, "assistant", parts, parts_digest(parts), run_id),
         f.RunCompleted(run_id),
     ]
 
@@ -148,7 +150,7 @@ class Stream:
         return f.TextAppended(self.step.run_id, self.step.message_id, text)
 
 
-def opened(ids: Ids) -> tuple[Stream, list[f.AnyFact]]:
+def open_stream_facts(ids: IdGenerator) -> tuple[Stream, list[f.AnyFact]]:
     """A session with a run at work and a message begun, and the facts that make it so."""
     run_id = ids.run()
     step = f.ModelStepStarted(run_id, 1, 1, ids.message(), MODEL)
@@ -157,6 +159,6 @@ def opened(ids: Ids) -> tuple[Stream, list[f.AnyFact]]:
         f.SessionCreated(model=MODEL),
         accepted,
         f.RunStarted(run_id),
-        f.ContextPrepared(run_id, digest_of_parts(accepted.parts)),
+        f.ContextPrepared(run_id, parts_digest(accepted.parts)),
         step,
     ]

@@ -9,17 +9,17 @@ from types import MappingProxyType
 
 from rich.console import Console
 
-from bench import flat, pages, producers, single, size
-from bench.machine import OTHERS_CORES_MAX, Bystanders, described
-from bench.stage import FULL, QUICK, Stage
-from bench.table import Line, print_table, write_json
-from holdfast.store.writer import favour_threads
+from bench import pages, producers, scaling, single, size
+from bench.harness import FULL, QUICK, BenchHarness
+from bench.machine import OTHERS_CORES_MAX, OtherLoad, describe_machine
+from bench.table import ResultLine, print_table, write_json
+from holdfast.store.writer import shorten_thread_switches
 
-QUESTIONS: Mapping[str, Callable[[Stage], list[Line]]] = MappingProxyType({
+QUESTIONS: Mapping[str, Callable[[BenchHarness], list[ResultLine]]] = MappingProxyType({
     "single": single.measure,
     "producers": producers.measure,
     "size": size.measure,
-    "flat": flat.measure,
+    "flat": scaling.measure,
     "pages": pages.measure,
 })  # fmt: skip
 CACHE = Path(__file__).resolve().parents[1] / ".cache" / "bench"
@@ -27,17 +27,17 @@ CACHE = Path(__file__).resolve().parents[1] / ".cache" / "bench"
 
 def main() -> None:
     options = _parser().parse_args()
-    favour_threads()  # As the product does when it starts.
+    shorten_thread_switches()  # As the product does when it starts.
     cache = Path(os.environ.get("BENCH_DIR", CACHE))
     # Wide enough for its rows when nobody looks at it through a terminal.
     console = Console(width=None if Console().is_terminal else 200)
-    stage = Stage(cache, QUICK if options.quick else FULL, console)
-    started, bystanders = time.perf_counter(), Bystanders()
-    lines: list[Line] = []
+    stage = BenchHarness(cache, QUICK if options.quick else FULL, console)
+    started, bystanders = time.perf_counter(), OtherLoad()
+    lines: list[ResultLine] = []
     for name in options.only or QUESTIONS:
         begun = time.perf_counter()
         lines += QUESTIONS[name](stage)
-        stage.say(f"{name}: {time.perf_counter() - begun:.0f} s")
+        stage.print_progress(f"{name}: {time.perf_counter() - begun:.0f} s")
     others = round(bystanders.cores(), 2)
     title = "The log beside its peers" + (" (quick: too small to say much)" if options.quick else "")
     print_table(lines, title, console, doubtful=others > OTHERS_CORES_MAX)
@@ -47,13 +47,13 @@ def main() -> None:
             "Run it again on a quiet machine.[/red bold]"
         )
     machine = {
-        **described(),
+        **describe_machine(),
         "folder": str(cache),
         "quick": options.quick,
         "seconds": round(time.perf_counter() - started),
         "others_cores": others,
     }
-    stage.say(", ".join(f"{name} {value}" for name, value in machine.items()))
+    stage.print_progress(", ".join(f"{name} {value}" for name, value in machine.items()))
     if options.json:
         write_json(lines, machine, cache / "log.json")
 

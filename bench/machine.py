@@ -16,12 +16,12 @@ OTHERS_CORES_MAX = 0.25
 _STAT = Path("/proc/stat")
 
 
-class Bystanders:
+class OtherLoad:
     """Counts the processor time that was not ours; `own_s` tells how much was."""
 
     def __init__(self, own_s: Callable[[], float] = time.process_time) -> None:
         self._at = time.perf_counter()
-        self._busy_s = _busy_s()
+        self._busy_s = _machine_cpu_s()
         self._spent_s = own_s
         self._own_s = own_s()
         self._cores: float | None = None
@@ -37,11 +37,11 @@ class Bystanders:
         elapsed = time.perf_counter() - self._at
         if self._busy_s is None:
             return os.getloadavg()[0]
-        busy = (_busy_s() or 0.0) - self._busy_s
+        busy = (_machine_cpu_s() or 0.0) - self._busy_s
         return max(0.0, (busy - (self._spent_s() - self._own_s)) / elapsed)
 
 
-def family_s() -> float:
+def family_cpu_s() -> float:
     """Seconds that this process and all that descend from it have used, those that have ended included."""
     parents: dict[int, int] = {}
     spent: dict[int, int] = {}
@@ -61,7 +61,7 @@ def family_s() -> float:
     return sum(ticks for pid, ticks in spent.items() if is_ours(pid)) / os.sysconf("SC_CLK_TCK")
 
 
-def _busy_s() -> float | None:
+def _machine_cpu_s() -> float | None:
     """Seconds that all cores together were busy since the start of the system; None where nobody says."""
     if not _STAT.exists():
         return None
@@ -69,7 +69,7 @@ def _busy_s() -> float | None:
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
 
-def described() -> dict[str, object]:
+def describe_machine() -> dict[str, object]:
     return {
         "cores": os.cpu_count(),
         "system": platform.platform(),

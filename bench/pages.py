@@ -9,9 +9,9 @@ from time import perf_counter
 
 import uvloop
 
-from bench.crowd import RARE_WORDS, Crowd, load
-from bench.stage import Spread, Stage, middle, spread
-from bench.table import Line, shown, within_ms
+from bench.harness import BenchHarness, Spread, median_spread, spread
+from bench.session_corpus import RARE_WORDS, SessionCorpus, build_corpus
+from bench.table import ResultLine, info_line, latency_line
 from holdfast.store.sqlite.store import SqliteStore
 
 PART = "Reading among very many"
@@ -21,28 +21,28 @@ ROUNDS = 5
 LIST_MS, PAGE_MS, SEARCH_MS = 5.0, 5.0, 50.0
 
 
-def measure(stage: Stage) -> list[Line]:
-    crowd = load(stage, stage.scale.crowd_sessions, stage.scale.long_messages)
+def measure(harness: BenchHarness) -> list[ResultLine]:
+    crowd = build_corpus(harness, harness.scale.crowd_sessions, harness.scale.long_messages)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         cold = runner.run(_cold(crowd))
-        warm = runner.run(_warm(crowd, stage.scale.reads))
+        warm = runner.run(_warm(crowd, harness.scale.reads))
     list_ = f"a page of {PAGE} among {crowd.sessions:,} sessions"
     newest = f"the newest {PAGE} of a session of {crowd.long_messages:,} messages"
     rare = f"a rare word among {crowd.messages + crowd.long_messages:,} messages"
     lines = [
-        within_ms(PART, f"{list_}: the first", warm["first"].p50, warm["first"].p99, LIST_MS),
-        within_ms(PART, f"{list_}: from any cursor", warm["deep"].p50, warm["deep"].p99, LIST_MS),
-        within_ms(PART, newest, warm["newest"].p50, warm["newest"].p99, PAGE_MS),
-        within_ms(PART, f"{rare} (one hit)", warm["rare"].p50, warm["rare"].p99, SEARCH_MS),
+        latency_line(PART, f"{list_}: the first", warm["first"].p50, warm["first"].p99, LIST_MS),
+        latency_line(PART, f"{list_}: from any cursor", warm["deep"].p50, warm["deep"].p99, LIST_MS),
+        latency_line(PART, newest, warm["newest"].p50, warm["newest"].p99, PAGE_MS),
+        latency_line(PART, f"{rare} (one hit)", warm["rare"].p50, warm["rare"].p99, SEARCH_MS),
     ]
     for name, what in (
         ("half", "the start of rare words"),
         ("common", "a word of every second message"),
         ("unfinished", "the same, as the start of a word"),
     ):
-        lines.append(shown(PART, f"{what}, 20 newest hits", str(warm[name])))
+        lines.append(info_line(PART, f"{what}, 20 newest hits", str(warm[name])))
     for name, taken in cold.items():
-        lines.append(shown(PART, f"cold, first read after opening: {name}", f"{taken:.2f} ms"))
+        lines.append(info_line(PART, f"cold, first read after opening: {name}", f"{taken:.2f} ms"))
     return lines
 
 
@@ -52,17 +52,17 @@ async def _timed(work: Awaitable[object]) -> float:
     return (perf_counter() - start) * 1e3
 
 
-async def _cold(crowd: Crowd) -> dict[str, float]:
+async def _cold(clients: SessionCorpus) -> dict[str, float]:
     """Once each, the file's pages dropped from the system's cache and the store just opened."""
     reads: dict[str, Callable[[SqliteStore], Awaitable[object]]] = {
         "list": lambda store: store.sessions(None, PAGE),
-        "newest page": lambda store: store.messages(crowd.long_id, None, PAGE),
+        "newest page": lambda store: store.messages(clients.long_id, None, PAGE),
         "rare word": lambda store: store.search(RARE_WORDS[0], 20),
     }
     taken = {}
     for name, read in reads.items():
-        _drop_cache(crowd.folder / "holdfast.db")
-        store = await SqliteStore.open(crowd.folder)
+        _drop_cache(clients.folder / "holdfast.db")
+        store = await SqliteStore.open(clients.folder)
         taken[name] = await _timed(read(store))
         await store.close()
     return taken
@@ -76,10 +76,10 @@ def _drop_cache(path: Path) -> None:
     os.close(file)
 
 
-async def _warm(crowd: Crowd, reads: int) -> dict[str, Spread]:
-    store = await SqliteStore.open(crowd.folder)
-    chance = random.Random(6)
-    cursors = await _cursors(store, chance)
+async def _warm(clients: SessionCorpus, reads: int) -> dict[str, Spread]:
+    store = await SqliteStore.open(clients.folder)
+    rng = random.Random(6)
+    cursors = await _cursors(store, rng)
 
     async def each(make: Callable[[int], Awaitable[object]], count: int = reads) -> Spread:
         await make(0)
@@ -87,12 +87,12 @@ async def _warm(crowd: Crowd, reads: int) -> dict[str, Spread]:
             spread([await _timed(make(start + i)) for i in range(count)])
             for start in range(0, ROUNDS * count, count)
         ]
-        return middle(rounds)
+        return median_spread(rounds)
 
     found = {
         "first": await each(lambda i: store.sessions(None, PAGE)),
-        "deep": await each(lambda i: store.sessions(chance.choice(cursors), PAGE)),
-        "newest": await each(lambda i: store.messages(crowd.long_id, None, PAGE)),
+        "deep": await each(lambda i: store.sessions(rng.choice(cursors), PAGE)),
+        "newest": await each(lambda i: store.messages(clients.long_id, None, PAGE)),
         # Another word each time, so that no page of the index is there from the one before.
         "rare": await each(lambda i: store.search(f'"{RARE_WORDS[i % len(RARE_WORDS)]}"', 20)),
         "half": await each(lambda i: store.search("quillonar", 20)),
@@ -104,7 +104,7 @@ async def _warm(crowd: Crowd, reads: int) -> dict[str, Spread]:
     return found
 
 
-async def _cursors(store: SqliteStore, chance: random.Random) -> list[str]:
+async def _cursors(store: SqliteStore, rng: random.Random) -> list[str]:
     """Places all over the list, reached by turning pages."""
     cursors: list[str] = []
     cursor: str | None = None
@@ -112,5 +112,5 @@ async def _cursors(store: SqliteStore, chance: random.Random) -> list[str]:
         page = await store.sessions(cursor, 200)
         cursor = page.cursor
         if cursor is None:
-            return chance.sample(cursors, min(100, len(cursors)))
+            return rng.sample(cursors, min(100, len(cursors)))
         cursors.append(cursor)

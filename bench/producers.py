@@ -17,18 +17,18 @@ from typing import Protocol
 
 import uvloop
 
-from bench.conversations import ENGLISH, Stream, opened
+from bench.commit_watch import ObservedCommits, observe_commits
+from bench.conversations import ENGLISH, Stream, open_stream_facts
+from bench.harness import BenchHarness, Spread, median_spread, percentile, settle_disk, spread
 from bench.peers import RawLog, paced_batches
-from bench.stage import Spread, Stage, middle, percentile, settle_disk, spread
-from bench.table import Line, at_most, shown
+from bench.table import ResultLine, info_line, ratio_line
 from bench.texts import English, tokens
-from bench.watch import Watched, watching
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.codec import encode
 from holdfast.domain.events.stream_fold import StreamFold, settle_message
-from holdfast.domain.ids import Ids
-from holdfast.store.ports import Append, Fence, Receipt
+from holdfast.domain.ids import IdGenerator
+from holdfast.store.ports import Append, AppendReceipt, Fence
 from holdfast.store.sqlite.checkpoints import WAL_BYTES_MAX
 from holdfast.store.sqlite.store import SqliteStore
 
@@ -41,16 +41,16 @@ SETTLED_CHARS = 2_000
 
 
 @dataclass
-class Load:
+class ProducerLoad:
     """One window: (due, sent, durable) of each piece in seconds, the bursts, and what the writer did."""
 
     pieces: list[tuple[float, float, float]] = field(default_factory=list)
     bursts: list[tuple[float, float]] = field(default_factory=list)
     settled_ms: list[float] = field(default_factory=list)
-    watched: Watched = field(default_factory=Watched)
+    watched: ObservedCommits = field(default_factory=ObservedCommits)
     cpu_s: float = 0.0
 
-    def note(self, due: float, sent: float, future: "asyncio.Future[tuple[Receipt, ...]]") -> None:
+    def record(self, due: float, sent: float, future: "asyncio.Future[tuple[AppendReceipt, ...]]") -> None:
         future.result()
         self.pieces.append((due, sent, time.perf_counter()))
 
@@ -75,7 +75,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Raw:
+class RawBaseline:
     """The peer: how long each write+sync took, and how long an event waited, on a log written over."""
 
     syncs: Spread
@@ -83,25 +83,25 @@ class Raw:
     growing: Spread
 
 
-def measure(stage: Stage) -> list[Line]:
-    raws: list[Raw] = []
-    loads: dict[str, list[Load]] = {"plain": [], "checkpoint": [], "settling": []}
-    for _ in range(stage.scale.rounds):
-        with stage.folder("producers") as folder:
+def measure(harness: BenchHarness) -> list[ResultLine]:
+    raws: list[RawBaseline] = []
+    loads: dict[str, list[ProducerLoad]] = {"plain": [], "checkpoint": [], "settling": []}
+    for _ in range(harness.scale.rounds):
+        with harness.folder("producers") as folder:
             settle_disk()
-            raws.append(_raw(stage, folder))
+            raws.append(_raw(harness, folder))
         for name, windows in loads.items():
-            with stage.folder("producers") as folder:
+            with harness.folder("producers") as folder:
                 settle_disk()
                 with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                    windows.append(runner.run(_window(name, folder, stage.scale.load_s)))
-    raw = Raw(
-        middle([each.syncs for each in raws]),
-        middle([each.waits for each in raws]),
-        middle([each.growing for each in raws]),
+                    windows.append(runner.run(_window(name, folder, harness.scale.load_s)))
+    raw = RawBaseline(
+        median_spread([each.syncs for each in raws]),
+        median_spread([each.waits for each in raws]),
+        median_spread([each.growing for each in raws]),
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        idle = runner.run(_generator_alone(min(2.0, stage.scale.load_s)))
+        idle = runner.run(_generator_alone(min(2.0, harness.scale.load_s)))
     return [
         *_plain_lines(raw, loads["plain"]),
         *_checkpoint_lines(raw, loads["checkpoint"]),
@@ -110,10 +110,10 @@ def measure(stage: Stage) -> list[Line]:
     ]
 
 
-def _raw(stage: Stage, folder: Path) -> Raw:
-    stream, _ = opened(Ids(SystemClock()))
+def _raw(harness: BenchHarness, folder: Path) -> RawBaseline:
+    stream, _ = open_stream_facts(IdGenerator(SystemClock()))
     event = encode(stream.delta(" some"))[2]
-    seconds = stage.scale.raw_s
+    seconds = harness.scale.raw_s
     growing = RawLog(folder / "growing")
     grown, _ = paced_batches(growing, event, PRODUCERS * PER_S, seconds)
     growing.close()
@@ -121,10 +121,10 @@ def _raw(stage: Stage, folder: Path) -> Raw:
     log.extend(len(event) * int(PRODUCERS * PER_S * seconds))
     syncs, waits = paced_batches(log, event, PRODUCERS * PER_S, seconds)
     log.close()
-    return Raw(spread(syncs), spread(waits), spread(grown))
+    return RawBaseline(spread(syncs), spread(waits), spread(grown))
 
 
-async def _window(name: str, folder: Path, seconds: float) -> Load:
+async def _window(name: str, folder: Path, seconds: float) -> ProducerLoad:
     wal_bytes = SMALL_WAL_BYTES if name == "checkpoint" else WAL_BYTES_MAX
     store = await SqliteStore.open(folder, "full", wal_bytes_max=wal_bytes)
     streams, fences = await _open_streams(store, PRODUCERS)
@@ -134,9 +134,9 @@ async def _window(name: str, folder: Path, seconds: float) -> Load:
             bursts.append(await _about_to_settle(store))
     await store.search("nothing", 1)
     await asyncio.sleep(0.3)
-    load = Load()
-    pieces = tokens(English(3).take(4_000), ENGLISH.token, random.Random(3))
-    with watching() as load.watched:
+    load = ProducerLoad()
+    pieces = tokens(English(3).take_text(4_000), ENGLISH.token, random.Random(3))
+    with observe_commits() as load.watched:
         cpu = time.process_time()
         start = time.perf_counter() + 0.05
         await asyncio.gather(
@@ -153,24 +153,24 @@ async def _window(name: str, folder: Path, seconds: float) -> Load:
 
 
 async def _open_streams(store: SqliteStore, count: int) -> tuple[list[Stream], list[Fence]]:
-    ids = Ids(SystemClock())
-    made = [opened(ids) for _ in range(count)]
+    ids = IdGenerator(SystemClock())
+    made = [open_stream_facts(ids) for _ in range(count)]
     await store.append(*(Append(stream.session_id, facts) for stream, facts in made))
     streams = [stream for stream, _ in made]
     return streams, [(await store.claim(s.step.run_id, 600_000)).fence for s in streams]
 
 
-class _Taker(Protocol):
+class _SubmittingStore(Protocol):
     """What a producer needs of a store."""
 
-    async def room(self) -> None: ...
+    async def wait_for_capacity(self) -> None: ...
 
-    def submit(self, append: Append) -> "asyncio.Future[tuple[Receipt, ...]]": ...
+    def submit(self, append: Append) -> "asyncio.Future[tuple[AppendReceipt, ...]]": ...
 
 
 async def _produce(
-    store: _Taker,
-    load: Load,
+    store: _SubmittingStore,
+    load: ProducerLoad,
     stream: Stream,
     fence: Fence,
     pieces: Sequence[str],
@@ -182,21 +182,21 @@ async def _produce(
         delay = due - time.perf_counter()
         if delay > 0:
             await asyncio.sleep(delay)
-        await store.room()
+        await store.wait_for_capacity()
         append = Append(stream.session_id, (stream.delta(pieces[count % len(pieces)]),), fence=fence)
         sent = time.perf_counter()
-        store.submit(append).add_done_callback(partial(load.note, due, sent))
+        store.submit(append).add_done_callback(partial(load.record, due, sent))
 
 
 async def _about_to_settle(store: SqliteStore) -> list[Append]:
     """A hundred messages that have streamed all they had, and the append that settles each."""
-    texts, chance = English(5), random.Random(5)
-    ids = Ids(SystemClock())
+    texts, rng = English(5), random.Random(5)
+    ids = IdGenerator(SystemClock())
     appends = []
     for _ in range(PRODUCERS):
-        stream, facts = opened(ids)
+        stream, facts = open_stream_facts(ids)
         fold = StreamFold()
-        for i, piece in enumerate(tokens(texts.take(SETTLED_CHARS), 40, chance)):
+        for i, piece in enumerate(tokens(texts.take_text(SETTLED_CHARS), 40, rng)):
             delta = stream.delta(piece)
             fold.add(delta, i * 100)
             facts.append(delta)
@@ -208,7 +208,9 @@ async def _about_to_settle(store: SqliteStore) -> list[Append]:
     return appends
 
 
-async def _settle_in_bursts(store: SqliteStore, load: Load, bursts: list[list[Append]], start: float) -> None:
+async def _settle_in_bursts(
+    store: SqliteStore, load: ProducerLoad, bursts: list[list[Append]], start: float
+) -> None:
     for n, appends in enumerate(bursts):
         await asyncio.sleep(max(0.0, start + n * BURST_EVERY_S - time.perf_counter()))
         begun = time.perf_counter()
@@ -218,26 +220,26 @@ async def _settle_in_bursts(store: SqliteStore, load: Load, bursts: list[list[Ap
         load.settled_ms.append((ended - begun) * 1e3)
 
 
-class _Nothing:
+class _NoOpStore:
     """A store that does nothing: what is left is the generator's own cost."""
 
-    async def room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         return
 
-    def submit(self, append: Append) -> "asyncio.Future[tuple[Receipt, ...]]":
-        future: asyncio.Future[tuple[Receipt, ...]] = asyncio.get_running_loop().create_future()
+    def submit(self, append: Append) -> "asyncio.Future[tuple[AppendReceipt, ...]]":
+        future: asyncio.Future[tuple[AppendReceipt, ...]] = asyncio.get_running_loop().create_future()
         future.set_result(())
         return future
 
 
-async def _generator_alone(seconds: float) -> Load:
-    ids, load = Ids(SystemClock()), Load()
-    streams = [opened(ids)[0] for _ in range(PRODUCERS)]
+async def _generator_alone(seconds: float) -> ProducerLoad:
+    ids, load = IdGenerator(SystemClock()), ProducerLoad()
+    streams = [open_stream_facts(ids)[0] for _ in range(PRODUCERS)]
     cpu = time.process_time()
     start = time.perf_counter() + 0.05
     await asyncio.gather(
         *(
-            _produce(_Nothing(), load, stream, Fence(stream.step.run_id, 1), (" some",), first, seconds)
+            _produce(_NoOpStore(), load, stream, Fence(stream.step.run_id, 1), (" some",), first, seconds)
             for stream, first in zip(streams, _phases(start), strict=True)
         )
     )
@@ -250,56 +252,58 @@ def _phases(start: float) -> list[float]:
     return [start + i / (PRODUCERS * PER_S) for i in range(PRODUCERS)]
 
 
-def _over(loads: list[Load], raw: Raw, what: str) -> Line:
-    ours = middle([load.from_sent() for load in loads])
-    return at_most(PART, what, ours.p99 / raw.syncs.p99, LIMIT, str(ours), f"raw write+sync {raw.syncs}")
+def _load_lines(loads: list[ProducerLoad], raw: RawBaseline, what: str) -> ResultLine:
+    ours = median_spread([load.from_sent() for load in loads])
+    return ratio_line(PART, what, ours.p99 / raw.syncs.p99, LIMIT, str(ours), f"raw write+sync {raw.syncs}")
 
 
-def _plain_lines(raw: Raw, loads: list[Load]) -> list[Line]:
-    due = middle([load.from_due() for load in loads])
-    lag = middle([load.lag() for load in loads])
+def _plain_lines(raw: RawBaseline, loads: list[ProducerLoad]) -> list[ResultLine]:
+    due = median_spread([load.from_due() for load in loads])
+    lag = median_spread([load.lag() for load in loads])
     return [
-        _over(loads, raw, "submit → durable"),
-        shown(
+        _load_lines(loads, raw, "submit → durable"),
+        info_line(
             PART, "  from when it was due", str(due), f"raw, from due {raw.waits}", due.p99 / raw.waits.p99
         ),
-        shown(PART, "  the load generator's own lag", str(lag), f"raw on a growing file {raw.growing}"),
+        info_line(PART, "  the load generator's own lag", str(lag), f"raw on a growing file {raw.growing}"),
     ]
 
 
-def _checkpoint_lines(raw: Raw, loads: list[Load]) -> list[Line]:
+def _checkpoint_lines(raw: RawBaseline, loads: list[ProducerLoad]) -> list[ResultLine]:
     spans = [span for load in loads for span in load.watched.checkpoints]
     took = spread([(b - a) * 1e3 for a, b in spans] or [0.0])
     note = f"{len(spans)} checkpoints, each {took}"
     sent = [ms for load in loads for ms in load.sent_within(load.watched.checkpoints)]
     waiting = [ms for load in loads for ms in load.waiting_within(load.watched.checkpoints)]
     return [
-        _over(loads, raw, f"the same with a log bound of {SMALL_WAL_BYTES // 1_000_000} MB, whole window"),
+        _load_lines(
+            loads, raw, f"the same with a log bound of {SMALL_WAL_BYTES // 1_000_000} MB, whole window"
+        ),
         *_during("  only those submitted while a checkpoint ran", sent, raw, note),
         *_during("  only those under way while one ran", waiting, raw, note),
     ]
 
 
-def _settling_lines(raw: Raw, loads: list[Load]) -> list[Line]:
+def _settling_lines(raw: RawBaseline, loads: list[ProducerLoad]) -> list[ResultLine]:
     took = spread([ms for load in loads for ms in load.settled_ms])
-    chores = max((b - a) * 1e3 for load in loads for a, b in load.watched.chores)
-    note = f"{took.count} bursts, each durable in {took}; the longest chore {chores:.1f} ms"
+    housekeep = max((b - a) * 1e3 for load in loads for a, b in load.watched.housekeeping)
+    note = f"{took.count} bursts, each durable in {took}; the longest chore {housekeep:.1f} ms"
     waiting = [ms for load in loads for ms in load.waiting_within(load.bursts)]
     return [
-        _over(loads, raw, "the same while 100 messages settle at once, every second; whole window"),
+        _load_lines(loads, raw, "the same while 100 messages settle at once, every second; whole window"),
         *_during("  only those under way while they settled", waiting, raw, note),
     ]
 
 
-def _during(what: str, waits_ms: list[float], raw: Raw, note: str) -> list[Line]:
+def _during(what: str, waits_ms: list[float], raw: RawBaseline, note: str) -> list[ResultLine]:
     """Only the pieces that met it. A line that is shown: the promise is about all of a window's pieces."""
     if not waits_ms:
-        return [shown(PART, what, "none", note)]
+        return [info_line(PART, what, "none", note)]
     found = spread(waits_ms)
-    return [shown(PART, what, f"{found} ({found.count:,} pieces)", note, found.p99 / raw.syncs.p99)]
+    return [info_line(PART, what, f"{found} ({found.count:,} pieces)", note, found.p99 / raw.syncs.p99)]
 
 
-def _cost_lines(loads: list[Load], idle: Load) -> list[Line]:
+def _cost_lines(loads: list[ProducerLoad], idle: ProducerLoad) -> list[ResultLine]:
     pieces = sum(len(load.pieces) for load in loads)
     cpu_ms = sum(load.cpu_s for load in loads) * 1e6 / pieces
     idle_ms = idle.cpu_s * 1e6 / len(idle.pieces)
@@ -309,13 +313,13 @@ def _cost_lines(loads: list[Load], idle: Load) -> list[Line]:
     rss_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     batches = f"p50 {percentile(sizes, 50)}, p99 {percentile(sizes, 99)}, largest {max(sizes)} appends"
     return [
-        shown(
+        info_line(
             PART, "CPU per 1,000 deltas, all threads", f"{cpu_ms:.0f} ms",
             f"the load generator alone {idle_ms:.0f} ms", cpu_ms / idle_ms,
         ),
-        shown(
+        info_line(
             PART, "commits", f"{len(sizes) / window_s:.0f} a second; {batches}",
             f"{len(checkpoints)} checkpoints at the default bound",
         ),
-        shown(PART, "memory of the process so far, at most", f"{rss_mb:.0f} MB"),
+        info_line(PART, "memory of the process so far, at most", f"{rss_mb:.0f} MB"),
     ]  # fmt: skip

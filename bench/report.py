@@ -5,15 +5,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.machine import OTHERS_CORES_MAX, Bystanders, described
-from bench.table import Line, print_table, write_json
+from bench.machine import OTHERS_CORES_MAX, OtherLoad, describe_machine
+from bench.table import ResultLine, print_table, write_json
 
 
 def report(
-    lines: Sequence[Line],
+    lines: Sequence[ResultLine],
     title: str,
     console: Console,
-    bystanders: Bystanders,
+    bystanders: OtherLoad,
     quick: bool,
     path: Path | None,
 ) -> None:
@@ -26,4 +26,4 @@ def report(
             f"[red bold]Others kept {others} cores busy: no yes or no here can be believed.[/red bold]"
         )
     if path:
-        write_json(lines, {**described(), "others_cores": others, "quick": quick}, path)
+        write_json(lines, {**describe_machine(), "others_cores": others, "quick": quick}, path)

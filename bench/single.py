@@ -14,22 +14,22 @@ from time import perf_counter
 
 import uvloop
 
-from bench.conversations import Names, Stream, opened, whole_turn
+from bench.commit_watch import FRAME_BYTES, WalMeter
+from bench.conversations import Names, Stream, open_stream_facts, whole_turn
+from bench.harness import BenchHarness, settle_disk, spread
 from bench.peers import RawLog
-from bench.stage import Stage, settle_disk, spread
-from bench.table import TIMES, Line, at_most, shown
-from bench.watch import FRAME_BYTES, WalMeter
+from bench.table import TIMES, ResultLine, info_line, ratio_line
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.events.codec import encode
-from holdfast.domain.ids import Ids
+from holdfast.domain.ids import IdGenerator
 from holdfast.store.ports import Append, Fence
 from holdfast.store.sqlite.checkpoints import WAL_BYTES_MAX
 from holdfast.store.sqlite.committer import SqliteCommitter
-from holdfast.store.sqlite.connection import WRITE_WAIT_S, Place
+from holdfast.store.sqlite.connection import WRITE_WAIT_S, StoreLocation
 from holdfast.store.sqlite.journal import Tx
 from holdfast.store.sqlite.leases import LeaseGrace, claim
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.writer import Ticket
+from holdfast.store.writer import PendingWrite
 
 PART = "A single durable append (durability full)"
 TOKEN = " something"
@@ -38,33 +38,33 @@ DELTA_LOG_BYTES = 2 * FRAME_BYTES
 
 
 @dataclass
-class Samples:
+class AppendSamples:
     """Milliseconds of the store, of the raw write of what it wrote to its log, and of the bare event."""
 
-    ours: list[float] = field(default_factory=list)
-    raw: list[float] = field(default_factory=list)
-    bare: list[float] = field(default_factory=list)
+    store_ms: list[float] = field(default_factory=list)
+    raw_ms: list[float] = field(default_factory=list)
+    bare_ms: list[float] = field(default_factory=list)
     log_bytes: list[int] = field(default_factory=list)
 
 
-def measure(stage: Stage) -> list[Line]:
-    lines: list[Line] = []
-    with stage.folder("single") as folder:
+def measure(harness: BenchHarness) -> list[ResultLine]:
+    lines: list[ResultLine] = []
+    with harness.folder("single") as folder:
         settle_disk()
-        for name, grown, reused in _on_a_thread(lambda: _inside(stage, folder)):
+        for name, grown, reused in _on_a_thread(lambda: _measure_in_thread(harness, folder)):
             lines += _inside_lines(name, grown, reused)
-    with stage.folder("single") as folder:
+    with harness.folder("single") as folder:
         settle_disk()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            lines += _outside_lines(runner.run(_end_to_end(stage, folder)))
+            lines += _end_to_end_lines(runner.run(_measure_end_to_end(harness, folder)))
     return lines
 
 
 def _on_a_thread(
-    work: Callable[[], list[tuple[str, Samples, Samples]]],
-) -> list[tuple[str, Samples, Samples]]:
+    work: Callable[[], list[tuple[str, AppendSamples, AppendSamples]]],
+) -> list[tuple[str, AppendSamples, AppendSamples]]:
     """The committer belongs to one thread; here it is a new one, with nothing else going on."""
-    answer: list[tuple[str, Samples, Samples]] = []
+    answer: list[tuple[str, AppendSamples, AppendSamples]] = []
     thread = threading.Thread(target=lambda: answer.extend(work()))
     thread.start()
     thread.join()
@@ -72,24 +72,29 @@ def _on_a_thread(
     return answer
 
 
-def _inside(stage: Stage, folder: Path) -> list[tuple[str, Samples, Samples]]:
-    count = stage.scale.appends
+def _measure_in_thread(harness: BenchHarness, folder: Path) -> list[tuple[str, AppendSamples, AppendSamples]]:
+    count = harness.scale.appends
     loop = asyncio.new_event_loop()
-    place = Place(folder, "full", None, WRITE_WAIT_S)
+    place = StoreLocation(folder, "full", None, WRITE_WAIT_S)
     committer = SqliteCommitter(place, SystemClock(), lambda news: None, WAL_BYTES_MAX)
-    stream, facts = opened(Ids(SystemClock()))
+    stream, facts = open_stream_facts(IdGenerator(SystemClock()))
 
-    def ticket(append: Append) -> Ticket:
-        return Ticket(loop.create_future(), (append,))
+    def ticket(append: Append) -> PendingWrite:
+        return PendingWrite(loop.create_future(), (append,))
 
     def claimed(tx: object) -> object:
         assert isinstance(tx, Tx)
         return claim(
-            tx, stream.step.run_id, Ids(SystemClock()).process(), 600_000, lambda process: False, LeaseGrace()
+            tx,
+            stream.step.run_id,
+            IdGenerator(SystemClock()).process(),
+            600_000,
+            lambda process: False,
+            LeaseGrace(),
         )
 
     committer.commit([ticket(Append(stream.session_id, facts))])
-    (results, _) = committer.commit([Ticket(loop.create_future(), work=claimed)])
+    (results, _) = committer.commit([PendingWrite(loop.create_future(), work=claimed)])
     fence = Fence(stream.step.run_id, getattr(results[0], "epoch", 0))
     names = Names()
     turns = iter(range(2, 1 << 30))
@@ -106,11 +111,11 @@ def _inside(stage: Stage, folder: Path) -> list[tuple[str, Samples, Samples]]:
     for name, make in (("a text delta", delta), ("a turn accepted", turn)):
         rounds = []
         for _ in range(2):
-            samples = Samples()
-            _take_turns(committer, lambda: ticket(make()), raw, bare, samples, count)  # noqa: B023
+            samples = AppendSamples()
+            _alternate(committer, lambda: ticket(make()), raw, bare, samples, count)  # noqa: B023
             rounds.append(samples)
             # All of the log goes back into the file: what follows writes over the old log.
-            committer._checkpoints.passive(committer._connected())
+            committer._checkpoints.passive(committer._connection())
             raw.rewind()
             bare.rewind()
         found.append((name, rounds[0], rounds[1]))
@@ -121,12 +126,12 @@ def _inside(stage: Stage, folder: Path) -> list[tuple[str, Samples, Samples]]:
     return found
 
 
-def _take_turns(
+def _alternate(
     committer: SqliteCommitter,
-    make: Callable[[], Ticket],
+    make: Callable[[], PendingWrite],
     raw: RawLog,
     bare: RawLog,
-    samples: Samples,
+    samples: AppendSamples,
     count: int,
 ) -> None:
     meter = WalMeter()
@@ -137,62 +142,64 @@ def _take_turns(
         taken = perf_counter() - start
         assert not isinstance(results[0], BaseException), results[0]
         wrote = meter.grown(committer)
-        samples.ours.append(taken * 1e3)
+        samples.store_ms.append(taken * 1e3)
         samples.log_bytes.append(wrote)
-        samples.raw.append(raw.put(b"x" * wrote))
+        samples.raw_ms.append(raw.put(b"x" * wrote))
         facts = ticket.appends[0].facts
         assert not callable(facts)
-        samples.bare.append(bare.put(b"".join(encode(fact)[2] for fact in facts)))
+        samples.bare_ms.append(bare.put(b"".join(encode(fact)[2] for fact in facts)))
 
 
-def _inside_lines(name: str, grown: Samples, reused: Samples) -> list[Line]:
+def _inside_lines(name: str, grown: AppendSamples, reused: AppendSamples) -> list[ResultLine]:
     lines = []
     for how, samples in (("log written over", reused), ("log still growing", grown)):
-        ours, raw, bare = spread(samples.ours), spread(samples.raw), spread(samples.bare)
+        ours, raw, bare = spread(samples.store_ms), spread(samples.raw_ms), spread(samples.bare_ms)
         wrote = f"raw write+sync of its {median(samples.log_bytes):,.0f} log bytes {raw}"
         what = f"inside the writer: {name}, {how}"
         if name == "a text delta":
-            lines.append(at_most(PART, what, ours.p50 / raw.p50, 1.5, str(ours), wrote))
+            lines.append(ratio_line(PART, what, ours.p50 / raw.p50, 1.5, str(ours), wrote))
             note = f"raw write+sync of the event alone {bare}"
-            lines.append(shown(PART, "  beside the bare event", str(ours), note, ours.p50 / bare.p50))
+            lines.append(info_line(PART, "  beside the bare event", str(ours), note, ours.p50 / bare.p50))
         else:
-            lines.append(shown(PART, what, str(ours), wrote, ours.p50 / raw.p50))
+            lines.append(info_line(PART, what, str(ours), wrote, ours.p50 / raw.p50))
     return lines
 
 
-async def _end_to_end(stage: Stage, folder: Path) -> tuple[Samples, Samples]:
+async def _measure_end_to_end(harness: BenchHarness, folder: Path) -> tuple[AppendSamples, AppendSamples]:
     store = await SqliteStore.open(folder, "full")
-    stream, facts = opened(Ids(SystemClock()))
+    stream, facts = open_stream_facts(IdGenerator(SystemClock()))
     await store.append(Append(stream.session_id, facts))
     fence = (await store.claim(stream.step.run_id, 600_000)).fence
     raw = RawLog(folder / "raw")
-    grown = await _appends(store, stream, fence, raw, stage.scale.appends)
+    grown = await _appends(store, stream, fence, raw, harness.scale.appends)
     # Long enough for the idle checkpoint: from here on the store writes over its old log.
     await asyncio.sleep(0.5)
     raw.rewind()
-    reused = await _appends(store, stream, fence, raw, stage.scale.appends)
+    reused = await _appends(store, stream, fence, raw, harness.scale.appends)
     raw.close()
     await store.close()
     return grown, reused
 
 
-async def _appends(store: SqliteStore, stream: Stream, fence: Fence, raw: RawLog, count: int) -> Samples:
-    samples = Samples()
+async def _appends(
+    store: SqliteStore, stream: Stream, fence: Fence, raw: RawLog, count: int
+) -> AppendSamples:
+    samples = AppendSamples()
     log_bytes = b"x" * DELTA_LOG_BYTES
     for _ in range(count):
         start = perf_counter()
         await store.append(Append(stream.session_id, (stream.delta(TOKEN),), fence=fence))
-        samples.ours.append((perf_counter() - start) * 1e3)
-        samples.raw.append(raw.put(log_bytes))
+        samples.store_ms.append((perf_counter() - start) * 1e3)
+        samples.raw_ms.append(raw.put(log_bytes))
     return samples
 
 
-def _outside_lines(found: tuple[Samples, Samples]) -> list[Line]:
+def _end_to_end_lines(found: tuple[AppendSamples, AppendSamples]) -> list[ResultLine]:
     lines = []
     for how, samples in (("log written over", found[1]), ("log still growing", found[0])):
-        ours, raw = spread(samples.ours), spread(samples.raw)
+        ours, raw = spread(samples.store_ms), spread(samples.raw_ms)
         ratio, extra = ours.p50 / raw.p50, ours.p50 - raw.p50
         measured, peer = f"{ours} (+{extra:.3f} ms)", f"raw write+sync of {DELTA_LOG_BYTES:,} bytes {raw}"
         what, met = f"end to end from asyncio: a text delta, {how}", ratio <= 3 or extra <= 0.4
-        lines.append(Line(PART, what, measured, f"≤ 3{TIMES} or +0.4 ms", peer, ratio, met))
+        lines.append(ResultLine(PART, what, measured, f"≤ 3{TIMES} or +0.4 ms", peer, ratio, met))
     return lines

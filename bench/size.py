@@ -14,15 +14,15 @@ from typing import Any
 import apsw
 import uvloop
 
-from bench.conversations import CHINESE, ENGLISH, Shape, Speaker
-from bench.stage import Stage
-from bench.table import TIMES, Line, shown
+from bench.conversations import CHINESE, ENGLISH, ConversationGenerator, Shape
+from bench.harness import BenchHarness
+from bench.table import TIMES, ResultLine, info_line
 from bench.texts import Chinese, English, Texts
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.events import facts as f
-from holdfast.domain.ids import Ids
+from holdfast.domain.ids import IdGenerator
 from holdfast.domain.limits import PRUNE_AFTER_MS
-from holdfast.store.ports import Append, Swept
+from holdfast.store.ports import Append, SweepResult
 from holdfast.store.sqlite.store import SqliteStore
 
 PART = "Size"
@@ -33,12 +33,12 @@ _SHOWN_SHARE = 0.02
 
 
 @dataclass(frozen=True)
-class Weighed:
+class SizeResult:
     text_bytes: int
     file_bytes: int
     before_bytes: int
     """File and log before the sweep."""
-    swept: Swept
+    swept: SweepResult
     tables: dict[str, tuple[int, int]]
     """Bytes of each table, and how many of those are empty."""
     kinds: dict[str, int]
@@ -46,29 +46,29 @@ class Weighed:
     turns: int
 
 
-def measure(stage: Stage) -> list[Line]:
-    lines: list[Line] = []
+def measure(harness: BenchHarness) -> list[ResultLine]:
+    lines: list[ResultLine] = []
     for name, texts, shape, limit in (
         ("English", English(8), ENGLISH, 2.5),
         ("Chinese", Chinese(8), CHINESE, 3.0),
     ):
         with (
-            stage.folder("size") as folder,
-            stage.console.status(f"Streaming {name} conversations"),
+            harness.folder("size") as folder,
+            harness.console.status(f"Streaming {name} conversations"),
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         ):
-            weighed = runner.run(_weigh(folder, texts, shape, stage.scale.size_turns))
+            weighed = runner.run(_measure_size(folder, texts, shape, harness.scale.size_turns))
         lines += _lines(name, limit, weighed)
     return lines
 
 
-async def _weigh(folder: Path, texts: Texts, shape: Shape, turns: int) -> Weighed:
-    clock, chance = FakeClock(), random.Random(12)
+async def _measure_size(folder: Path, texts: Texts, shape: Shape, turns: int) -> SizeResult:
+    clock, rng = FakeClock(), random.Random(12)
     store = await SqliteStore.open(folder, "normal", clock=clock)
-    ids = Ids(clock, chance.getrandbits)
+    ids = IdGenerator(clock, rng.getrandbits)
     text_bytes = 0
     for _ in range(max(1, turns // (AT_ONCE * TURNS_EACH))):
-        speakers = [Speaker(texts, shape, ids, clock, chance) for _ in range(AT_ONCE)]
+        speakers = [ConversationGenerator(texts, shape, ids, clock, rng) for _ in range(AT_ONCE)]
         await _converse(store, speakers, clock)
         text_bytes += sum(speaker.text_bytes for speaker in speakers)
     before = (await store.totals()).store_bytes
@@ -77,12 +77,12 @@ async def _weigh(folder: Path, texts: Texts, shape: Shape, turns: int) -> Weighe
     swept = await store.sweep()
     await store.close()
     file = folder / "holdfast.db"
-    tables = {name: (size, unused) for name, size, unused in _ask(file, "by_table.sql")}
-    kinds = dict(_ask(file, "by_kind.sql"))
-    return Weighed(text_bytes, file.stat().st_size, before, swept, tables, kinds, turns)
+    tables = {name: (size, unused) for name, size, unused in _query(file, "by_table.sql")}
+    kinds = dict(_query(file, "by_kind.sql"))
+    return SizeResult(text_bytes, file.stat().st_size, before, swept, tables, kinds, turns)
 
 
-async def _converse(store: SqliteStore, speakers: list[Speaker], clock: FakeClock) -> None:
+async def _converse(store: SqliteStore, speakers: list[ConversationGenerator], clock: FakeClock) -> None:
     """All speakers at once, a tick each in every commit, until all their turns are over."""
     await store.append(*(Append(speaker.session_id, speaker.created()) for speaker in speakers))
     waiting = {speaker: _turns(speaker) for speaker in speakers}
@@ -99,12 +99,12 @@ async def _converse(store: SqliteStore, speakers: list[Speaker], clock: FakeCloc
             await store.append(*appends)
 
 
-def _turns(speaker: Speaker) -> Iterator[list[f.AnyFact]]:
+def _turns(speaker: ConversationGenerator) -> Iterator[list[f.AnyFact]]:
     for number in range(1, TURNS_EACH + 1):
         yield from speaker.turn(number)
 
 
-def _ask(file: Path, query: str) -> list[tuple[Any, ...]]:
+def _query(file: Path, query: str) -> list[tuple[Any, ...]]:
     db = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         return db.execute((Path(__file__).parent / query).read_text(encoding="utf-8")).fetchall()
@@ -112,24 +112,26 @@ def _ask(file: Path, query: str) -> list[tuple[Any, ...]]:
         db.close()
 
 
-def _lines(name: str, limit: float, weighed: Weighed) -> list[Line]:
+def _lines(name: str, limit: float, weighed: SizeResult) -> list[ResultLine]:
     ratio = weighed.file_bytes / weighed.text_bytes
     text_mb, file_mb = weighed.text_bytes / 1e6, weighed.file_bytes / 1e6
     before = f"file and log before the sweep {weighed.before_bytes / weighed.text_bytes:.1f}{TIMES}"
     what = f"{name}: file beside its text, {weighed.turns:,} turns"
-    told = f"{file_mb:.2f} MB for {text_mb:.2f} MB"
+    lines_told = f"{file_mb:.2f} MB for {text_mb:.2f} MB"
     assert weighed.swept.mismatched == 0, "deltas did not add up to their bodies"
-    lines = [Line(PART, what, told, f"≤ {limit:g}{TIMES}", before, ratio, ratio <= limit)]
+    lines = [ResultLine(PART, what, lines_told, f"≤ {limit:g}{TIMES}", before, ratio, ratio <= limit)]
     tables = {name: sizes for name, sizes in weighed.tables.items() if not name.startswith("search")}
     found = [sizes for name, sizes in weighed.tables.items() if name.startswith("search")]
     tables["search, all of it"] = sum(size for size, _ in found), sum(unused for _, unused in found)
     for table, (size, unused) in sorted(tables.items(), key=lambda each: -each[1][0]):
         share = size / weighed.text_bytes
         if share >= _SHOWN_SHARE:
-            told = f"{size / 1e6:.2f} MB, {unused / size:.0%} of it empty"
-            lines.append(shown(PART, f"  {table}", told, "beside the text", share))
+            lines_told = f"{size / 1e6:.2f} MB, {unused / size:.0%} of it empty"
+            lines.append(info_line(PART, f"  {table}", lines_told, "beside the text", share))
     bodies = ((kind, size / weighed.text_bytes) for kind, size in weighed.kinds.items())
-    told = ", ".join(f"{kind} {share:.2f}" for kind, share in bodies if share >= _SHOWN_SHARE)
+    lines_told = ", ".join(f"{kind} {share:.2f}" for kind, share in bodies if share >= _SHOWN_SHARE)
     whole = sum(weighed.kinds.values())
-    lines.append(shown(PART, "  bodies of events", told, "beside the text", whole / weighed.text_bytes))
+    lines.append(
+        info_line(PART, "  bodies of events", lines_told, "beside the text", whole / weighed.text_bytes)
+    )
     return lines

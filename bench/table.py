@@ -13,7 +13,7 @@ YES, NO = "[green]yes[/green]", "[red bold]no[/red bold]"
 
 
 @dataclass(frozen=True)
-class Line:
+class ResultLine:
     """What was asked, what was promised, what was found. `met` is None where nothing was promised."""
 
     part: str
@@ -22,34 +22,34 @@ class Line:
     limit: str = ""
     peer: str = ""
     ratio: float | None = None
-    met: bool | None = None
+    is_met: bool | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
 
 
-def shown(part: str, what: str, measured: str, peer: str = "", ratio: float | None = None) -> Line:
+def info_line(part: str, what: str, measured: str, peer: str = "", ratio: float | None = None) -> ResultLine:
     """A row that is there to be looked at; nothing was promised."""
-    return Line(part, what, measured, peer=peer, ratio=ratio)
+    return ResultLine(part, what, measured, peer=peer, ratio=ratio)
 
 
-def at_most(
+def ratio_line(
     part: str, what: str, ratio: float, limit: float, measured: str, peer: str, *, or_met: bool = False
-) -> Line:
+) -> ResultLine:
     """A row that is met when `ratio` is no more than `limit`, or when `or_met` says so by another measure."""
-    return Line(part, what, measured, f"≤ {limit:g}{TIMES}", peer, ratio, ratio <= limit or or_met)
+    return ResultLine(part, what, measured, f"≤ {limit:g}{TIMES}", peer, ratio, ratio <= limit or or_met)
 
 
-def within_ms(part: str, what: str, p50_ms: float, p99_ms: float, limit_ms: float) -> Line:
+def latency_line(part: str, what: str, p50_ms: float, p99_ms: float, limit_ms: float) -> ResultLine:
     """A row that is met when even the p99 is no more than `limit_ms`."""
     measured = f"p50 {ms(p50_ms)}, p99 {ms(p99_ms)}"
     met = p99_ms <= limit_ms
-    return Line(part, what, measured, f"≤ {limit_ms:g} ms", "", p99_ms / limit_ms, met)
+    return ResultLine(part, what, measured, f"≤ {limit_ms:g} ms", "", p99_ms / limit_ms, met)
 
 
 def ms(value: float) -> str:
     return f"{value:.3f} ms" if value < 10 else f"{value:.1f} ms"
 
 
-def print_table(lines: Sequence[Line], title: str, console: Console, *, doubtful: bool = False) -> None:
+def print_table(lines: Sequence[ResultLine], title: str, console: Console, *, doubtful: bool = False) -> None:
     """`doubtful` puts a question mark behind every verdict."""
     yes, no = ("[yellow]yes?[/yellow]", "[yellow]no?[/yellow]") if doubtful else (YES, NO)
     table = Table(title=title, title_justify="left", show_lines=False, pad_edge=False)
@@ -66,14 +66,14 @@ def print_table(lines: Sequence[Line], title: str, console: Console, *, doubtful
             table.add_section()
             table.add_row(f"[bold]{part}[/bold]")
         ratio = "" if line.ratio is None else f"{line.ratio:.2f}"
-        met = "" if line.met is None else yes if line.met else no
+        met = "" if line.is_met is None else yes if line.is_met else no
         table.add_row(line.what, line.limit, line.measured, line.peer, ratio, met)
     console.print(table)
-    promised = [line for line in lines if line.met is not None]
-    console.print(f"{sum(bool(line.met) for line in promised)} of {len(promised)} promised lines met.")
+    promised = [line for line in lines if line.is_met is not None]
+    console.print(f"{sum(bool(line.is_met) for line in promised)} of {len(promised)} promised lines met.")
 
 
-def write_json(lines: Sequence[Line], machine: Mapping[str, object], path: Path) -> None:
+def write_json(lines: Sequence[ResultLine], machine: Mapping[str, object], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     whole = {"machine": dict(machine), "lines": [asdict(line) for line in lines]}
     path.write_text(json.dumps(whole, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -34,7 +34,7 @@ _CHINESE_WORDS = 20_000
 class Texts(Protocol):
     """A source of text of a given length."""
 
-    def take(self, chars: int) -> str:
+    def take_text(self, chars: int) -> str:
         """About `chars` characters, ending with a whole sentence or word."""
 
 
@@ -49,27 +49,27 @@ class English:
         self._words = _vocabulary()
         self._weights = _zipf(len(self._words), 1.1)
 
-    def take(self, chars: int) -> str:
-        chance = self._chance
+    def take_text(self, chars: int) -> str:
+        rng = self._chance
         count = max(1, round(chars / 5.9))
-        topic = chance.choices(self._words, cum_weights=self._weights, k=_TOPIC_WORDS)
-        words = chance.choices(self._words, cum_weights=self._weights, k=count)
+        topic = rng.choices(self._words, cum_weights=self._weights, k=_TOPIC_WORDS)
+        words = rng.choices(self._words, cum_weights=self._weights, k=count)
         for i in range(0, count, _TOPIC_EVERY):
-            words[i] = chance.choice(topic)
-        for i in range(chance.randrange(25, 75), count, 50):
+            words[i] = rng.choice(topic)
+        for i in range(rng.randrange(25, 75), count, 50):
             words[i] = self._name(words[i])
         start = 0
         while start < count:
             words[start] = words[start].capitalize()
-            start += chance.randrange(6, 22)
+            start += rng.randrange(6, 22)
             last = min(start, count) - 1
-            words[last] += "." if chance.random() < 0.8 else ","
+            words[last] += "." if rng.random() < 0.8 else ","
         return " ".join(words)
 
     def _name(self, word: str) -> str:
-        chance = self._chance
-        other = chance.choice(self._words)
-        match chance.randrange(4):
+        rng = self._chance
+        other = rng.choice(self._words)
+        match rng.randrange(4):
             case 0:
                 return f"{word}_{other}"
             case 1:
@@ -77,7 +77,7 @@ class English:
             case 2:
                 return f"{word}/{other}.py"
             case _:
-                return str(chance.randrange(10_000))
+                return str(rng.randrange(10_000))
 
 
 class Chinese:
@@ -93,7 +93,7 @@ class Chinese:
         self._words = [*_FUNCTION_CHARACTERS, *words]
         self._weights = _zipf(len(self._words), 1.0)
 
-    def take(self, chars: int) -> str:
+    def take_text(self, chars: int) -> str:
         words = self._chance.choices(self._words, cum_weights=self._weights, k=max(1, round(chars / 1.8)))
         start = self._chance.randrange(5, 13)
         while start < len(words):
@@ -102,11 +102,11 @@ class Chinese:
         return "".join(words) + "。"
 
 
-def tokens(text: str, chars: int, chance: random.Random) -> list[str]:
+def tokens(text: str, chars: int, rng: random.Random) -> list[str]:
     """`text` in pieces such as a model streams, about `chars` long."""
     pieces, start = [], 0
     while start < len(text):
-        end = start + chance.randint(max(1, chars - 2), chars + 2)
+        end = start + rng.randint(max(1, chars - 2), chars + 2)
         pieces.append(text[start:end])
         start = end
     return pieces
@@ -119,14 +119,14 @@ def _zipf(count: int, exponent: float) -> Sequence[float]:
 
 @cache
 def _vocabulary() -> tuple[str, ...]:
-    chance = random.Random(7)
+    rng = random.Random(7)
     words = dict.fromkeys(_COMMON.split())
     while len(words) < _WORDS:
         # Common words are short, rare ones long, as in any language.
-        syllables = 1 + (len(words) > 2_000) + (len(words) > 12_000 and chance.random() < 0.5)
+        syllables = 1 + (len(words) > 2_000) + (len(words) > 12_000 and rng.random() < 0.5)
         stem = "".join(
-            chance.choice(_ONSETS) + chance.choice(_VOWELS) + chance.choice(_CODAS) for _ in range(syllables)
+            rng.choice(_ONSETS) + rng.choice(_VOWELS) + rng.choice(_CODAS) for _ in range(syllables)
         )
         if len(stem) > 2:
-            words[stem + (chance.choice(_ENDINGS) if len(words) > 800 else "")] = None
+            words[stem + (rng.choice(_ENDINGS) if len(words) > 800 else "")] = None
     return tuple(words)

@@ -28,7 +28,7 @@ _PASSED, _FAILED = 0, 1
 
 
 @dataclass(frozen=True)
-class Edit:
+class MutantEdit:
     """`old` occurs in the file exactly once."""
 
     file: str
@@ -43,18 +43,18 @@ class Mutation:
     name: str
     promise: str
     tests: tuple[str, ...]
-    edits: tuple[Edit, ...]
+    edits: tuple[MutantEdit, ...]
 
 
 @dataclass(frozen=True)
-class Result:
+class MutantResult:
     mutation: Mutation
     verdict: str
     seconds: float
     output: str = ""
 
     @property
-    def is_caught(self) -> bool:
+    def is_killed(self) -> bool:
         return self.verdict == "caught"
 
 
@@ -63,12 +63,12 @@ def read_mutations(file: str = "*") -> list[Mutation]:
     found = []
     for path in sorted(MUTATIONS.glob(f"{file}.toml")):
         for each in tomllib.loads(path.read_text(encoding="utf-8"))["mutation"]:
-            edits = tuple(Edit(**edit) for edit in each.pop("edits"))
+            edits = tuple(MutantEdit(**edit) for edit in each.pop("edits"))
             found.append(Mutation(edits=edits, **{**each, "tests": tuple(each["tests"])}))
     return found
 
 
-def mutated(mutation: Mutation, source: Path) -> dict[Path, str] | None:
+def mutate(mutation: Mutation, source: Path) -> dict[Path, str] | None:
     """Return the changed files; None if the old text of an edit is not there exactly once."""
     changed: dict[Path, str] = {}
     for edit in mutation.edits:
@@ -80,12 +80,12 @@ def mutated(mutation: Mutation, source: Path) -> dict[Path, str] | None:
     return changed
 
 
-def apply(mutation: Mutation, source: Path) -> Result:
+def run_mutation(mutation: Mutation, source: Path) -> MutantResult:
     """Run the mutation's tests on the copy of `src` in `source`, and put the copy back in order."""
-    began = time.monotonic()
-    changed = mutated(mutation, source)
+    started_at = time.monotonic()
+    changed = mutate(mutation, source)
     if changed is None:
-        return Result(mutation, "stale", 0.0, "an old text is not in its file exactly once")
+        return MutantResult(mutation, "stale", 0.0, "an old text is not in its file exactly once")
     before = {path: path.read_text(encoding="utf-8") for path in changed}
     try:
         for path, text in changed.items():
@@ -95,7 +95,7 @@ def apply(mutation: Mutation, source: Path) -> Result:
         for path, text in before.items():
             path.write_text(text, encoding="utf-8")
     verdict = {_PASSED: "SURVIVED", _FAILED: "caught"}.get(code, "no test ran")
-    return Result(mutation, verdict, time.monotonic() - began, output)
+    return MutantResult(mutation, verdict, time.monotonic() - started_at, output)
 
 
 def _run_tests(tests: Sequence[str], source: Path) -> tuple[int, str]:
@@ -116,7 +116,7 @@ def _run_tests(tests: Sequence[str], source: Path) -> tuple[int, str]:
     return process.returncode, output
 
 
-def run_all(mutations: Sequence[Mutation], workers: int) -> Iterator[Result]:
+def run_all(mutations: Sequence[Mutation], workers: int) -> Iterator[MutantResult]:
     """Yield each result, in order. Every worker has a copy of the source of its own."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as place, ThreadPoolExecutor(workers) as pool:
         folders: Queue[Path] = Queue()
@@ -125,10 +125,10 @@ def run_all(mutations: Sequence[Mutation], workers: int) -> Iterator[Result]:
             shutil.copytree(ROOT / "src", folder, ignore=shutil.ignore_patterns("__pycache__"))
             folders.put(folder)
 
-        def work(mutation: Mutation) -> Result:
+        def work(mutation: Mutation) -> MutantResult:
             folder = folders.get()
             try:
-                return apply(mutation, folder)
+                return run_mutation(mutation, folder)
             finally:
                 folders.put(folder)
 
@@ -151,7 +151,7 @@ def main() -> None:
     for result in run_all(wanted, options.workers):
         named = f"{result.mutation.name:{width}}  {result.mutation.promise:8}"
         print(f"{named}  {result.verdict:8}  {result.seconds:5.1f} s", flush=True)
-        if not result.is_caught:
+        if not result.is_killed:
             survivors.append(result)
     for result in survivors:
         print(f"\n{result.mutation.name}: {result.verdict}\n{result.output[-2000:]}", file=sys.stderr)

@@ -41,7 +41,7 @@ def node() -> Path:
     return Path(found.origin).parent / "bin" / "node"
 
 
-def call(*words: str) -> None:
+def run_node(*words: str) -> None:
     """Run something with Node in `web`; what it says is shown when it fails."""
     environ = dict(os.environ, PATH=f"{node().parent}{os.pathsep}{os.environ.get('PATH', '')}", CI="1")
     done = subprocess.run(
@@ -66,7 +66,7 @@ def install() -> None:
     print("Fetching what web/package-lock.json names", flush=True)
     npm = node().parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     # Not `ci`, which refuses a lock that lacks the binaries of other platforms, as one made on Linux may.
-    call(str(npm), "install", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund")
+    run_node(str(npm), "install", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund")
     mark.write_text(wanted)
 
 
@@ -76,7 +76,7 @@ def build() -> None:
         return
     install()
     print("Building the page", flush=True)
-    call("node_modules/vite/bin/vite.js", "build")
+    run_node("node_modules/vite/bin/vite.js", "build")
     STAMP.write_text(digest())
 
 
@@ -87,10 +87,10 @@ def main() -> None:
         build()
     elif wanted == "check":
         install()
-        call("node_modules/typescript/bin/tsc", "--noEmit")
+        run_node("node_modules/typescript/bin/tsc", "--noEmit")
     elif wanted == "test":
         install()
-        call("node_modules/vitest/vitest.mjs", "run")
+        run_node("node_modules/vitest/vitest.mjs", "run")
 
 
 if __name__ == "__main__":

@@ -13,34 +13,34 @@ from typing import Any, get_args
 import msgspec
 from msgspec import inspect as declared
 
-from holdfast.agent.config.info import AgentPrompt, AgentsTold, AgentText, PromptsTold
-from holdfast.channels.info import ChannelTried
+from holdfast.agent.config.info import AgentListing, AgentPrompt, AgentText, PromptListing
+from holdfast.channels.info import ChannelTestResult
 from holdfast.domain.events import facts, parts
 from holdfast.http.routes import about, backups, channels, file_changes, mcp, password, settings, sign_in
 from holdfast.http.schemas import memory, responses
-from holdfast.models.info import Tried
-from holdfast.models.local.info import LocalTold
+from holdfast.models.info import ConnectionTestResult
+from holdfast.models.local.info import LocalModelInfo
 
 TARGET = Path(__file__).resolve().parent.parent / "web" / "src" / "core" / "protocol"
 Structs = tuple[type[msgspec.Struct], ...]
 ANSWERS: Mapping[str, Structs] = {
     "conversations": (
-        responses.Session, responses.SessionList, responses.Message, responses.Run, responses.MessageList,
-        responses.TurnReceipt, responses.FoundList, responses.Question, responses.FeedSnapshot,
-        responses.FeedChanged, responses.FeedRemoved, responses.StoredFile, responses.Draft,
+        responses.SessionInfo, responses.SessionInfoList, responses.MessageInfo, responses.RunInfo, responses.MessageList,
+        responses.TurnReceipt, responses.MessageMatchList, responses.QuestionInfo, responses.FeedSnapshot,
+        responses.FeedChanged, responses.FeedRemoved, responses.UploadedFile, responses.Draft,
         file_changes.ChangedFiles, file_changes.RestoredFiles,
     ),
     "server": (
-        responses.ModelList, sign_in.Me, sign_in.Entered, responses.RuleList, sign_in.TokenList,
-        sign_in.TokenMade, password.PasswordTold, password.SignInList, settings.SettingList, Tried,
-        backups.BackupList, about.About, channels.ChannelList, ChannelTried,
-        channels.StrangerList, channels.SenderList, mcp.McpList, LocalTold,
+        responses.AvailableModels, sign_in.Me, sign_in.SignInResult, responses.RuleList, sign_in.TokenList,
+        sign_in.TokenWithSecret, password.PasswordInfo, password.SignInList, settings.SettingList, ConnectionTestResult,
+        backups.BackupList, about.About, channels.ChannelList, ChannelTestResult,
+        channels.UnknownSenderList, channels.SenderList, mcp.McpList, LocalModelInfo,
     ),
     "agents": (
-        AgentsTold, AgentText, AgentPrompt, PromptsTold,
+        AgentListing, AgentText, AgentPrompt, PromptListing,
     ),
     "memory": (
-        memory.Memory, memory.MemoryList, memory.WaitingList, memory.CommitTold,
+        memory.MemoryItem, memory.MemoryItemList, memory.MemoryQueueInfo, memory.MemoryCommitResult,
     ),
 }  # fmt: skip
 EVENTS: Mapping[str, tuple[str, ...]] = {
@@ -53,7 +53,7 @@ EVENTS: Mapping[str, tuple[str, ...]] = {
 HEAD = "// Written by `make types` from the server's declarations. Do not edit.\n"
 
 
-class Types:
+class TypeScriptTypes:
     """Collects the structs that are met while types are written, each in the file that met it first."""
 
     def __init__(self) -> None:
@@ -131,15 +131,15 @@ class Types:
         self._file_of.setdefault(name, self.file)
 
 
-def written() -> dict[str, str]:
+def generate() -> dict[str, str]:
     """Every file by its name."""
-    types = Types()
+    types = TypeScriptTypes()
     for types.file, answers in ANSWERS.items():
         for answer in answers:
-            types.name_of(_declared(answer))
+            types.name_of(_declared_kind(answer))
     names = []
     for kind, cls in facts.FACTS_BY_KIND.items():
-        found = _declared(cls)
+        found = _declared_kind(cls)
         assert isinstance(found, declared.StructType)
         types.file = next(file for file, beginnings in EVENTS.items() if kind.startswith(beginnings))
         names.append(types.struct(found, f"{cls.__name__}Event", (
@@ -154,13 +154,13 @@ def written() -> dict[str, str]:
     return {f"{name}.ts": text + (f"\n{others}" if name == "index" else "") for name, text in files.items()}
 
 
-def _declared(cls: type[Any]) -> declared.Type:
+def _declared_kind(cls: type[Any]) -> declared.Type:
     return declared.type_info(cls)
 
 
 def write() -> None:
     """Put the files there, and take away those that are no longer written."""
-    files = written()
+    files = generate()
     TARGET.mkdir(exist_ok=True)
     for path in TARGET.glob("*.ts"):
         if path.name not in files:

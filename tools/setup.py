@@ -39,16 +39,16 @@ PROBE = (
     "print('%d.%d.%d' % sys.version_info[:3], 'venv' if u.find_spec('ensurepip') else 'bare')"
 )
 SHOWN = re.compile(r"\s*(?:Downloading|Using cached|Processing) (?P<what>\S+)(?P<size> \([\d.]+ \w+\))?")
-WORTH_SAYING = re.compile(r"WARNING: Retrying|ERROR|\s+(?:Expected|Got) ")
+REPORTED_PATTERN = re.compile(r"WARNING: Retrying|ERROR|\s+(?:Expected|Got) ")
 OFFLINE = re.compile(r"Retrying|[Cc]onnection|resolve|[Tt]imed? ?out|Network")
 APT_SHOWN = re.compile(r"Get:\d+ \S+ \S+ \S+ (?P<what>\S+) .*(?P<size>\[.*\])|Setting up (?P<done>\S+)")
 
 
-class Unready(Exception):
+class SetupError(Exception):
     """Something is missing; the message is one line with the command that mends it."""
 
 
-class Python:
+class PythonInterpreter:
     """An interpreter that was found: how to call it, what it is, whether it can make environments."""
 
     def __init__(self, command: str, version: str, makes_venvs: bool) -> None:
@@ -59,12 +59,12 @@ class Python:
         self.makes_venvs = makes_venvs
 
 
-def this_python() -> Python:
+def this_python() -> PythonInterpreter:
     makes_venvs = importlib.util.find_spec("ensurepip") is not None
-    return Python(sys.executable, ".".join(map(str, sys.version_info[:3])), makes_venvs)
+    return PythonInterpreter(sys.executable, ".".join(map(str, sys.version_info[:3])), makes_venvs)
 
 
-def probe(command: str) -> "Python | None":
+def probe(command: str) -> "PythonInterpreter | None":
     """What `command` says of itself; None when it is not there or does not work."""
     if shutil.which(command) is None:
         return None
@@ -73,7 +73,7 @@ def probe(command: str) -> "Python | None":
         version, kind = said.decode().split()
     except (OSError, ValueError, subprocess.SubprocessError):
         return None  # A launcher without its Python, as version managers leave behind.
-    return Python(command, version, kind == "venv")
+    return PythonInterpreter(command, version, kind == "venv")
 
 
 def packages_of(version: str) -> str:
@@ -87,7 +87,7 @@ def packages_of(version: str) -> str:
     return f"install Python {version} from https://www.python.org/downloads/"
 
 
-def find_python(first: Python, candidates: "tuple[str, ...]" = CANDIDATES) -> Python:
+def find_python(first: PythonInterpreter, candidates: "tuple[str, ...]" = CANDIDATES) -> PythonInterpreter:
     """The first Python that is new enough and whole. Raises Unready."""
     found = []
     for command in (None, *candidates):
@@ -99,8 +99,10 @@ def find_python(first: Python, candidates: "tuple[str, ...]" = CANDIDATES) -> Py
         found.append(python)
     newest = max(found, key=lambda python: python.number)
     if newest.number < PYTHON_MIN:
-        raise Unready(f"Python 3.11 or newer is needed, and {newest.version} is here: {packages_of('3.13')}")
-    raise Unready(f"Python {newest.version} is here without its venv module: {packages_of(newest.series)}")
+        raise SetupError(
+            f"Python 3.11 or newer is needed, and {newest.version} is here: {packages_of('3.13')}"
+        )
+    raise SetupError(f"Python {newest.version} is here without its venv module: {packages_of(newest.series)}")
 
 
 def find_browser() -> "str | None":
@@ -128,12 +130,12 @@ def provide_browser() -> None:
     if find_browser():
         return
     if os.environ.get("CHROME"):
-        raise Unready(f"CHROME names {os.environ['CHROME']}, which is no command here: unset CHROME")
+        raise SetupError(f"CHROME names {os.environ['CHROME']}, which is no command here: unset CHROME")
     if os.geteuid() != 0 or not shutil.which("apt-get"):
-        raise Unready(f"the tests drive a browser, and none is here: {browser_package()}")
+        raise SetupError(f"the tests drive a browser, and none is here: {browser_package()}")
     install("chromium")
     if not find_browser():
-        raise Unready(f"apt-get's chromium brought no browser: {browser_package()}, or set CHROME to one")
+        raise SetupError(f"apt-get's chromium brought no browser: {browser_package()}, or set CHROME to one")
 
 
 def terminal_package() -> str:
@@ -148,7 +150,7 @@ def provide_terminal() -> None:
     if shutil.which("tmux"):
         return
     if os.geteuid() != 0 or not shutil.which("apt-get"):
-        raise Unready(f"the tests drive a terminal, and tmux is not here: {terminal_package()}")
+        raise SetupError(f"the tests drive a terminal, and tmux is not here: {terminal_package()}")
     install("tmux")
 
 
@@ -158,7 +160,7 @@ def install(package: str) -> None:
     words = ("install", "-y", "--no-install-recommends", package)
     # The lists of a new image are empty, and those of an old one name what is gone.
     if not apt_get(*words) and not (apt_get("update") and apt_get(*words, aloud=True)):
-        raise Unready(f"{package} could not be installed: apt-get update && apt-get install {package}")
+        raise SetupError(f"{package} could not be installed: apt-get update && apt-get install {package}")
 
 
 def apt_get(*words: str, aloud: bool = False) -> bool:
@@ -192,7 +194,7 @@ def check_folder(root: Path) -> None:
         tempfile.TemporaryFile(dir=str(root)).close()
     except OSError as error:
         mend = f'sudo chown -R "$(id -un)" {shlex.quote(str(root))}'
-        raise Unready(f"{root} cannot be written ({error.strerror}): {mend}") from None
+        raise SetupError(f"{root} cannot be written ({error.strerror}): {mend}") from None
 
 
 def check_disk(root: Path, bytes_min: int) -> None:
@@ -200,7 +202,7 @@ def check_disk(root: Path, bytes_min: int) -> None:
     free = shutil.disk_usage(str(root)).free
     if free < bytes_min:
         mb = 1_000_000
-        raise Unready(
+        raise SetupError(
             f"{bytes_min // mb} MB of free disk are needed, and {free // mb} MB are left: "
             f"free some, for example with `{sys.executable} -m pip cache purge`"
         )
@@ -237,7 +239,7 @@ def usable(venv: Path) -> bool:
     return subprocess.call([python.command, "-I", "-m", "pip", "--version"], stdout=subprocess.DEVNULL) == 0
 
 
-def make_venv(venv: Path, python: Python) -> None:
+def make_venv(venv: Path, python: PythonInterpreter) -> None:
     print(f"Making .venv with Python {python.version}", flush=True)
     if venv.exists():
         shutil.rmtree(str(venv))
@@ -251,7 +253,7 @@ def make_venv(venv: Path, python: Python) -> None:
     )
     if made.returncode != 0:
         print(made.stdout, file=sys.stderr)
-        raise Unready(f"Python {python.version} could not make .venv: {packages_of(python.series)}")
+        raise SetupError(f"Python {python.version} could not make .venv: {packages_of(python.series)}")
 
 
 def fetch(root: Path, level: str) -> None:
@@ -269,23 +271,23 @@ def fetch(root: Path, level: str) -> None:
         assert running.stdout is not None
         for line in running.stdout:
             offline = offline or OFFLINE.search(line) is not None
-            tell(line)
+            print_line(line)
     if running.returncode != 0:
         if offline:
-            raise Unready(
+            raise SetupError(
                 "the packages cannot be reached: check the network (pip config list), then make setup"
             )
-        raise Unready("pip failed as shown above: rm -rf .venv && make setup PYTHON=python3.13")
+        raise SetupError("pip failed as shown above: rm -rf .venv && make setup PYTHON=python3.13")
 
 
-def tell(line: str) -> None:
+def print_line(line: str) -> None:
     """Say what matters of a line of pip's: what comes, and what goes wrong."""
     shown = SHOWN.match(line)
     if shown and not shown["what"].endswith(".metadata"):
         print(f"  {shown['what'].rsplit('/', 1)[-1]}{shown['size'] or ''}", flush=True)
     elif line.startswith("Installing collected packages"):
         print("Installing them", flush=True)
-    elif WORTH_SAYING.match(line):
+    elif REPORTED_PATTERN.match(line):
         print(line.rstrip(), file=sys.stderr, flush=True)
 
 
@@ -301,7 +303,7 @@ def make_command(root: Path) -> None:
     command.chmod(0o755)
 
 
-def set_up(root: Path, level: str, with_browser: bool = False) -> None:
+def install_level(root: Path, level: str, with_browser: bool = False) -> None:
     """Bring `.venv` to `level`. Raises Unready."""
     check_folder(root)
     check_disk(root, DISK_BYTES_MIN[level])
@@ -338,8 +340,8 @@ def main() -> int:
     if is_ready(root, level) and not lacks_driven:
         return 0
     try:
-        set_up(root, level, with_browser)
-    except Unready as missing:
+        install_level(root, level, with_browser)
+    except SetupError as missing:
         print(f"setup: {missing}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

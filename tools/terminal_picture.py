@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
-from tests.support.api_client import speaking
+from tests.support.api_client import scripted_model_server
 from tests.support.tmux_terminal import Terminal
 
 PICTURE = Path(__file__).resolve().parent.parent / "docs" / "images" / "terminal.svg"
@@ -23,32 +23,32 @@ READY, KEYS = "· ready", r"\[a\] allow"
 _FONT_FACE = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
-def captured(folder: Path) -> str:
+def capture_terminal(folder: Path) -> str:
     """The screen after a short conversation, with the terminal's own codes."""
     here = folder / "project"
     here.mkdir()
     (here / "notes.txt").write_text("Look at the third file first.\n")
-    with speaking() as speaker:
+    with scripted_model_server() as speaker:
         model = {"OPENAI_BASE_URL": speaker.url, "HOLDFAST_MODEL": "openai:small"}
         kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
         screen = Terminal(kept | model | {"HOLDFAST_DATA": str(folder / "kept")}, here, COLUMNS, ROWS)
         try:
             screen.start("chat")
-            screen.until(READY)
+            screen.wait_for_text(READY)
             screen.type("run echo first.py second.py third.py")
-            screen.until(KEYS)
+            screen.wait_for_text(KEYS)
             screen.press("a")
-            screen.until("It said", READY)
+            screen.wait_for_text("It said", READY)
             screen.type("Read @notes.txt and write up what is wrong with the three files")
-            screen.until("Nothing else was changed", READY)
+            screen.wait_for_text("Nothing else was changed", READY)
             screen.type("run git commit -am 'Mend the factor'")
-            screen.until(KEYS, "needs you")
+            screen.wait_for_text(KEYS, "needs you")
             return screen.screen(styled=True)
         finally:
             screen.close()
 
 
-def drawn(screen: str) -> str:
+def draw_screen(screen: str) -> str:
     """A screen as SVG, which names no font that would have to be fetched."""
     console = Console(record=True, width=COLUMNS, file=StringIO(), legacy_windows=False)
     console.print(Text.from_ansi(screen.rstrip("\n")), soft_wrap=True)
@@ -58,7 +58,7 @@ def drawn(screen: str) -> str:
 
 def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
-        PICTURE.write_text(drawn(captured(Path(folder))), "utf-8")
+        PICTURE.write_text(draw_screen(capture_terminal(Path(folder))), "utf-8")
     return 0
 
 

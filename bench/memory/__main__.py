@@ -14,13 +14,13 @@ import aiohttp
 import uvloop
 from rich.console import Console
 
-from bench.machine import Bystanders, family_s
+from bench.machine import OtherLoad, family_cpu_s
+from bench.memory.conversations import MeasuredServer
 from bench.memory.installed.slow_memory import SLOW_S
-from bench.memory.talking import Side
 from bench.report import report
-from bench.table import Line, at_most, shown
-from bench.turn.processes import ROOT, running
-from bench.turn.reader import ENTRY
+from bench.table import ResultLine, info_line, ratio_line
+from bench.turn.processes import ROOT, running_process
+from bench.turn.reader import BENCH_TOKEN
 from holdfast.memory.providers.installed import FOLDER
 
 TALKS = 6
@@ -45,7 +45,7 @@ def _environs(folder: Path, model_port: int) -> Iterator[dict[str, dict[str, str
     for memory in SIDES:
         own = folder / memory / "store"
         own.mkdir(mode=0o700, parents=True)
-        (own / "token").write_text(ENTRY)
+        (own / "token").write_text(BENCH_TOKEN)
         (own / "token").chmod(0o600)
         environs[memory] = {
             "OPENAI_BASE_URL": f"http://127.0.0.1:{model_port}/v1", "OPENAI_API_KEY": "none",
@@ -57,25 +57,27 @@ def _environs(folder: Path, model_port: int) -> Iterator[dict[str, dict[str, str
 
 
 @asynccontextmanager
-async def _sides(environs: Mapping[str, dict[str, str]]) -> AsyncIterator[dict[str, Side]]:
+async def _sides(environs: Mapping[str, dict[str, str]]) -> AsyncIterator[dict[str, MeasuredServer]]:
     with ExitStack() as stack:
         connector = aiohttp.TCPConnector(limit=0)
-        headers = {"Authorization": f"Bearer {ENTRY}"}
+        headers = {"Authorization": f"Bearer {BENCH_TOKEN}"}
         async with aiohttp.ClientSession(connector=connector, headers=headers) as http:
-            sides: dict[str, Side] = {}
+            sides: dict[str, MeasuredServer] = {}
             for memory, environ in environs.items():
-                process = stack.enter_context(running("-m", "holdfast", "serve", "--port", "0", env=environ))
-                sides[memory] = Side(process, http)
-                await sides[memory].begin(TALKS)
+                process = stack.enter_context(
+                    running_process("-m", "holdfast", "serve", "--port", "0", env=environ)
+                )
+                sides[memory] = MeasuredServer(process, http)
+                await sides[memory].create_sessions(TALKS)
             yield sides
             for side in sides.values():
                 side.close()
 
 
-async def measure(console: Console, turns: int) -> list[Line]:
+async def measure(console: Console, turns: int) -> list[ResultLine]:
     with (
         TemporaryDirectory(prefix="holdfast-bench-", dir=Path(".cache")) as name,
-        running("-m", "bench.memory.fake_model") as model,
+        running_process("-m", "bench.memory.fake_model") as model,
         _environs(Path(name), model.port) as environs,
     ):
         async with _sides(environs) as sides:
@@ -84,7 +86,7 @@ async def measure(console: Console, turns: int) -> list[Line]:
             (Path(environs["slow"]["HOLDFAST_DATA"]) / FOLDER / "slow" / "slow").touch()
             for side in sides.values():
                 # At this one it turns out that the memory is slow now: told apart, of the others too.
-                side.apart_ms, _ = await side.turn(1)
+                side.first_slow_ms, _ = await side.turn(1)
             order = list(sides.values())
             for number in range(2, turns + 2):
                 for side in order:
@@ -96,8 +98,8 @@ async def measure(console: Console, turns: int) -> list[Line]:
             return [*_lines(sides), *await _meanwhile(sides)]
 
 
-def _lines(sides: Mapping[str, Side]) -> list[Line]:
-    lines: list[Line] = []
+def _lines(sides: Mapping[str, MeasuredServer]) -> list[ResultLine]:
+    lines: list[ResultLine] = []
     for memory in ("slow", "notes"):
         for what, is_whole in (("first token", False), ("completed", True)):
             ours, plain = (sides[each].times.figures(is_whole) for each in (memory, "off"))
@@ -106,24 +108,24 @@ def _lines(sides: Mapping[str, Side]) -> list[Line]:
                 part, row = SIDES[memory], f"send → {what}, {name}"
                 if memory == "slow" and name != "worst":
                     near = mine - peer <= NEAR_MS
-                    lines.append(at_most(part, row, mine / peer, RATIO_MAX, measured, beside, or_met=near))
+                    lines.append(ratio_line(part, row, mine / peer, RATIO_MAX, measured, beside, or_met=near))
                 else:
-                    lines.append(shown(part, row, measured, beside, mine / peer))
+                    lines.append(info_line(part, row, measured, beside, mine / peer))
     return lines
 
 
-async def _meanwhile(sides: Mapping[str, Side]) -> list[Line]:
-    told = {memory: await side.told() for memory, side in sides.items()}
-    slow, plain = sides["slow"].apart_ms, sides["off"].apart_ms
+async def _meanwhile(sides: Mapping[str, MeasuredServer]) -> list[ResultLine]:
+    told = {memory: await side.committed_segments() for memory, side in sides.items()}
+    slow, plain = sides["slow"].first_slow_ms, sides["off"].first_slow_ms
     return [
-        Line(
+        ResultLine(
             "apart", "the turn at which it becomes slow: send → first token",
             f"{slow:.1f} ms", f"≤ {FIRST_MS_MAX} ms more",
             f"without {plain:.1f} ms; none waits for it again", slow / plain,
             slow - plain <= FIRST_MS_MAX,
         ),
-        shown("apart", "stretches told meanwhile: the slow memory", str(told["slow"])),
-        shown("apart", "the same: the notes", str(told["notes"])),
+        info_line("apart", "stretches told meanwhile: the slow memory", str(told["slow"])),
+        info_line("apart", "the same: the notes", str(told["notes"])),
     ]  # fmt: skip
 
 
@@ -134,7 +136,7 @@ def main() -> int:
     chosen = parser.parse_args()
     console = Console(width=None if Console().is_terminal else 150)
     Path(".cache").mkdir(exist_ok=True)
-    bystanders, turns = Bystanders(family_s), 30 if chosen.quick else TURNS
+    bystanders, turns = OtherLoad(family_cpu_s), 30 if chosen.quick else TURNS
     lines = uvloop.run(measure(console, turns))
     report(
         lines, f"{turns} turns in {TALKS} conversations each", console, bystanders, chosen.quick, chosen.json

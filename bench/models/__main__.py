@@ -10,10 +10,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.machine import Bystanders, family_s
+from bench.machine import OtherLoad, family_cpu_s
 from bench.report import report
-from bench.table import Line
-from bench.turn.processes import ROOT, running
+from bench.table import ResultLine
+from bench.turn.processes import ROOT, running_process
 
 STREAMS = 50
 RATE = 50
@@ -30,7 +30,7 @@ PAIRS = (
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadResult:
     """What one way of reading took."""
 
     cpu_s: float = 0.0
@@ -41,14 +41,14 @@ class Reading:
     def each_us(self) -> float:
         return 1e6 * self.cpu_s / max(self.tokens, 1)
 
-    def __add__(self, other: "Reading") -> "Reading":
-        return Reading(self.cpu_s + other.cpu_s, self.tokens + other.tokens, self.missing + other.missing)
+    def __add__(self, other: "ReadResult") -> "ReadResult":
+        return ReadResult(self.cpu_s + other.cpu_s, self.tokens + other.tokens, self.missing + other.missing)
 
     def __str__(self) -> str:
         return f"{self.each_us:.0f} µs"
 
 
-def read(way: str, port: int, streams: int, seconds: int) -> Reading:
+def read(way: str, port: int, streams: int, seconds: int) -> ReadResult:
     """One way, alone in a process of its own."""
     words = (way, str(port), str(streams), str(seconds * RATE), str(RATE))
     paths = {"PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
@@ -60,26 +60,26 @@ def read(way: str, port: int, streams: int, seconds: int) -> Reading:
     if done.returncode:
         raise RuntimeError(f"{way} could not be measured:\n{done.stderr}")
     found = json.loads(done.stdout)
-    return Reading(found["cpu_s"], int(found["tokens"]), int(found["missing"]))
+    return ReadResult(found["cpu_s"], int(found["tokens"]), int(found["missing"]))
 
 
-def measure(console: Console, streams: int, seconds: int) -> list[Line]:
-    part, lines = f"{streams} answers at {RATE} tokens/s, CPU per token", list[Line]()
+def measure(console: Console, streams: int, seconds: int) -> list[ResultLine]:
+    part, lines = f"{streams} answers at {RATE} tokens/s, CPU per token", list[ResultLine]()
     missing = 0
-    with running("-m", "bench.models.paced_server") as server:
+    with running_process("-m", "bench.models.paced_server") as server:
         for protocol, way, peer, name in PAIRS:
             console.print(f"{protocol} …")
-            ours = theirs = Reading()
+            ours = theirs = ReadResult()
             for _ in range(ROUNDS):
                 ours += read(way, server.port, streams, seconds)
                 theirs += read(peer, server.port, streams, seconds)
             ratio = ours.each_us / theirs.each_us
             missing += ours.missing
-            lines.append(Line(
+            lines.append(ResultLine(
                 part, protocol, str(ours), "≤ 1/3", f"{name} {theirs}", ratio, ratio <= RATIO_MAX,
                 {"ours_us": ours.each_us, "theirs_us": theirs.each_us, "tokens": ours.tokens},
             ))  # fmt: skip
-    lines.append(Line(part, "tokens missing, all three", str(missing), "0", met=missing == 0))
+    lines.append(ResultLine(part, "tokens missing, all three", str(missing), "0", is_met=missing == 0))
     return lines
 
 
@@ -89,7 +89,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="leave the figures here too")
     chosen = parser.parse_args()
     console = Console(width=None if Console().is_terminal else 150)
-    bystanders = Bystanders(family_s)
+    bystanders = OtherLoad(family_cpu_s)
     lines = measure(console, STREAMS, 5 if chosen.quick else SECONDS)
     title = "Models' answers as they stream, read by our adapters and by SDKs"
     report(lines, title, console, bystanders, chosen.quick, chosen.json)

@@ -14,52 +14,52 @@ import anthropic
 import openai
 import uvloop
 
-from holdfast.domain.context.request import Profile, Request, UserMessage
+from holdfast.domain.context.request import ModelProfile, Request, UserMessage
 from holdfast.domain.events.parts import Text
 from holdfast.models.chat.wire import ChatWire
-from holdfast.models.endpoint import Endpoint, Protocol, Secret
+from holdfast.models.endpoint import Endpoint, ProtocolName, Secret
 from holdfast.models.http_model import HttpModel
 from holdfast.models.messages.wire import MessagesWire
 from holdfast.models.ports import TextDelta
 from holdfast.models.responses.wire import ResponsesWire
-from holdfast.models.wire import Wire
+from holdfast.models.wire import WireProtocol
 
-SAID = "Hello?"
-ASKED = Request("Be brief.", (UserMessage((Text(SAID),)),))
+ANSWER_TEXT = "Hello?"
+REQUEST = Request("Be brief.", (UserMessage((Text(ANSWER_TEXT),)),))
 WARM_S = 1.5
 """From the first request until what is read counts."""
 MARGIN_S = 0.5
 """Before the answers end."""
 
 
-class Count:
+class TokenCount:
     """Tokens read, of all answers."""
 
     read = 0
 
 
-Way = tuple[Callable[[Count], Awaitable[None]], Callable[[], Awaitable[None]]]
+ReadMethod = tuple[Callable[[TokenCount], Awaitable[None]], Callable[[], Awaitable[None]]]
 """How one answer is read, and how the client is closed afterwards."""
 
 
-def ours(url: str, model: str, wire: Wire, protocol: Protocol) -> Way:
+def holdfast_model(url: str, model: str, wire: WireProtocol, protocol: ProtocolName) -> ReadMethod:
     endpoint = Endpoint(url, model, Secret("none"), protocol=protocol)
-    client = HttpModel(endpoint, wire, Profile("bench", 100_000))
+    client = HttpModel(endpoint, wire, ModelProfile("bench", 100_000))
 
-    async def read(count: Count) -> None:
-        async for delta in client.stream(ASKED, []):
+    async def read(count: TokenCount) -> None:
+        async for delta in client.stream(REQUEST, []):
             if isinstance(delta, TextDelta):
                 count.read += 1
 
     return read, client.close
 
 
-def openai_chat(url: str, model: str) -> Way:
+def openai_chat(url: str, model: str) -> ReadMethod:
     client = openai.AsyncOpenAI(base_url=url, api_key="none")
 
-    async def read(count: Count) -> None:
+    async def read(count: TokenCount) -> None:
         stream = await client.chat.completions.create(
-            model=model, messages=[{"role": "user", "content": SAID}], stream=True
+            model=model, messages=[{"role": "user", "content": ANSWER_TEXT}], stream=True
         )
         async for chunk in stream:
             if chunk.choices and chunk.choices[0].delta.content:
@@ -68,23 +68,23 @@ def openai_chat(url: str, model: str) -> Way:
     return read, client.close
 
 
-def openai_responses(url: str, model: str) -> Way:
+def openai_responses(url: str, model: str) -> ReadMethod:
     client = openai.AsyncOpenAI(base_url=url, api_key="none")
 
-    async def read(count: Count) -> None:
-        async for event in await client.responses.create(model=model, input=SAID, stream=True):
+    async def read(count: TokenCount) -> None:
+        async for event in await client.responses.create(model=model, input=ANSWER_TEXT, stream=True):
             if event.type == "response.output_text.delta":
                 count.read += 1
 
     return read, client.close
 
 
-def anthropic_messages(url: str, model: str) -> Way:
+def anthropic_messages(url: str, model: str) -> ReadMethod:
     client = anthropic.AsyncAnthropic(base_url=url.removesuffix("/v1"), api_key="none")
 
-    async def read(count: Count) -> None:
+    async def read(count: TokenCount) -> None:
         stream = await client.messages.create(
-            model=model, max_tokens=1_000, messages=[{"role": "user", "content": SAID}], stream=True
+            model=model, max_tokens=1_000, messages=[{"role": "user", "content": ANSWER_TEXT}], stream=True
         )
         async for event in stream:
             if event.type == "content_block_delta" and event.delta.type == "text_delta":
@@ -93,11 +93,11 @@ def anthropic_messages(url: str, model: str) -> Way:
     return read, client.close
 
 
-WAYS: Mapping[str, Callable[[str, str], Way]] = MappingProxyType(
+READ_METHODS: Mapping[str, Callable[[str, str], ReadMethod]] = MappingProxyType(
     {
-        "chat": lambda url, model: ours(url, model, ChatWire(), "chat"),
-        "responses": lambda url, model: ours(url, model, ResponsesWire(), "responses"),
-        "messages": lambda url, model: ours(url, model, MessagesWire(), "messages"),
+        "chat": lambda url, model: holdfast_model(url, model, ChatWire(), "chat"),
+        "responses": lambda url, model: holdfast_model(url, model, ResponsesWire(), "responses"),
+        "messages": lambda url, model: holdfast_model(url, model, MessagesWire(), "messages"),
         "openai_chat": openai_chat,
         "openai_responses": openai_responses,
         "anthropic_messages": anthropic_messages,
@@ -105,9 +105,9 @@ WAYS: Mapping[str, Callable[[str, str], Way]] = MappingProxyType(
 )
 
 
-async def measure(way: str, url: str, streams: int, tokens: int, rate: float) -> dict[str, float]:
-    read, close = WAYS[way](url, f"{tokens}@{rate:g}")
-    count = Count()
+async def measure(method: str, url: str, streams: int, tokens: int, rate: float) -> dict[str, float]:
+    read, close = READ_METHODS[method](url, f"{tokens}@{rate:g}")
+    count = TokenCount()
 
     async def one(i: int) -> None:
         await asyncio.sleep(i / streams)  # Begun over a second, so that they do not march in step.

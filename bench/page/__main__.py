@@ -8,30 +8,41 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from bench.machine import Bystanders, family_s
+from bench.machine import OtherLoad, family_cpu_s
 from bench.page.answers import settled_answer
-from bench.page.questions import FULL, QUICK, Desk, Scale, first_load_lines, live_lines, open_lines, tab_lines
-from bench.page.visit import visiting
+from bench.page.measurements import (
+    FULL,
+    QUICK,
+    PageBench,
+    Scale,
+    first_load_lines,
+    live_lines,
+    open_lines,
+    tab_lines,
+)
+from bench.page.page_driver import page_visit
 from bench.report import report
-from bench.table import Line
-from bench.turn.history import tell_long_history
-from bench.turn.processes import running
+from bench.table import ResultLine
+from bench.turn.history import write_long_history
+from bench.turn.processes import running_process
 
 MESSAGES = 10_000
 
 
-async def measure(console: Console, scale: Scale, bystanders: Bystanders) -> list[Line]:
+async def measure(console: Console, scale: Scale, bystanders: OtherLoad) -> list[ResultLine]:
     with TemporaryDirectory(prefix="holdfast-bench-", dir=Path(".cache")) as name:
         folder = Path(name) / "data"
-        session_id = await tell_long_history(folder, MESSAGES, settled_answer)
-        with running("-m", "bench.page.fake_model") as model:
+        session_id = await write_long_history(folder, MESSAGES, settled_answer)
+        with running_process("-m", "bench.page.fake_model") as model:
             env = {
                 "OPENAI_BASE_URL": f"http://127.0.0.1:{model.port}/v1", "OPENAI_API_KEY": "none",
                 "HOLDFAST_DATA": str(folder), "HOLDFAST_MODEL": "openai:markdown",
             }  # fmt: skip
-            with running("-m", "holdfast", "serve", "--port", "0", env=env) as server:
-                async with visiting(server) as visit:
-                    desk = Desk(visit, session_id, f"That was number {MESSAGES // 2}.", scale, console.print)
+            with running_process("-m", "holdfast", "serve", "--port", "0", env=env) as server:
+                async with page_visit(server) as visit:
+                    desk = PageBench(
+                        visit, session_id, f"That was number {MESSAGES // 2}.", scale, console.print
+                    )
                     lines = first_load_lines()
                     lines += await open_lines(desk)
                     lines += await live_lines(desk)
@@ -51,7 +62,7 @@ def main() -> int:
     # Wide enough for its rows when nobody looks at it through a terminal.
     console = Console(width=None if Console().is_terminal else 160)
     Path(".cache").mkdir(exist_ok=True)
-    bystanders = Bystanders(family_s)
+    bystanders = OtherLoad(family_cpu_s)
     lines = asyncio.run(measure(console, QUICK if chosen.quick else FULL, bystanders))
     report(lines, "The page, in Chromium", console, bystanders, chosen.quick, chosen.json)
     return 0

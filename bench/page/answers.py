@@ -26,12 +26,12 @@ def settled_answer(number: int) -> str:
 
 def streamed(seed: int, count: int, *, unbroken: bool = False) -> Iterator[str]:
     """`count` tokens of one answer and its end; `unbroken` makes it one piece of code, which never closes."""
-    chance, texts = random.Random(seed), English(seed)
+    rng, texts = random.Random(seed), English(seed)
     if unbroken:
         yield "```text\n"
     sent, marked = 0, 0
     while sent < count:
-        for token in tokens(_lines(texts) if unbroken else _block(texts, chance), TOKEN_CHARS, chance):
+        for token in tokens(_lines(texts) if unbroken else _block(texts, rng), TOKEN_CHARS, rng):
             sent += 1
             # Only between words: within a sign of Markdown it would change what all that follows means.
             if sent >= (marked + 1) * MARK_TOKENS and BETWEEN.fullmatch(token):
@@ -48,24 +48,24 @@ def end(seed: int) -> str:
     return f"end-of-{seed}"
 
 
-def _block(texts: English, chance: random.Random) -> str:
-    match chance.randrange(8):
+def _block(texts: English, rng: random.Random) -> str:
+    match rng.randrange(8):
         case 0:
-            return f"## {texts.take(30)}\n\n"
+            return f"## {texts.take_text(30)}\n\n"
         case 1:
-            return "".join(f"- **{texts.take(12)}** {texts.take(80)}\n" for _ in range(6)) + "\n"
+            return "".join(f"- **{texts.take_text(12)}** {texts.take_text(80)}\n" for _ in range(6)) + "\n"
         case 2:
-            return "".join(f"{n}. {texts.take(100)}\n" for n in range(1, 9)) + "\n"
+            return "".join(f"{n}. {texts.take_text(100)}\n" for n in range(1, 9)) + "\n"
         case 3:
-            rows = "".join(f"| {texts.take(10)} | {texts.take(20)} | {n} |\n" for n in range(8))
+            rows = "".join(f"| {texts.take_text(10)} | {texts.take_text(20)} | {n} |\n" for n in range(8))
             return f"| name | meaning | count |\n|---|---|---|\n{rows}\n"
         case 4:
             return f"```python\n{_lines(texts)}```\n\n"
         case 5:
-            return f"> {texts.take(200)}\n\n"
+            return f"> {texts.take_text(200)}\n\n"
         case _:
-            return f"{texts.take(500)}\n\n"
+            return f"{texts.take_text(500)}\n\n"
 
 
 def _lines(texts: English) -> str:
-    return "".join(f"    {texts.take(8)} = call({texts.take(30)!r})\n" for _ in range(40))
+    return "".join(f"    {texts.take_text(8)} = call({texts.take_text(30)!r})\n" for _ in range(40))

@@ -15,13 +15,13 @@ import uvloop
 from bench.page.answers import streamed
 from bench.turn.fake_model import END, HEAD
 
-ASKED = re.compile(rb"(\d+):(\d+)@(\d+)(!?)")
+REQUEST_PATTERN = re.compile(rb"(\d+):(\d+)@(\d+)(!?)")
 
 
 async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     head = await reader.readuntil(b"\r\n\r\n")
     length = int((re.search(rb"content-length: (\d+)", head, re.IGNORECASE) or [0, 0])[1])
-    asked = ASKED.findall(await reader.readexactly(length))
+    asked = REQUEST_PATTERN.findall(await reader.readexactly(length))
     seed, count, rate, unbroken = asked[-1] if asked else (b"0", b"1", b"1", b"")
     writer.write(HEAD)
     start = time.monotonic()

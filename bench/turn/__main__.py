@@ -12,28 +12,28 @@ import aiohttp
 import uvloop
 from rich.console import Console
 
-from bench.stage import percentile
-from bench.table import Line, at_most, print_table, shown, write_json
-from bench.turn.history import tell_long_history
-from bench.turn.processes import Process, running
-from bench.turn.reader import ENTRY, Reader, follow
+from bench.harness import percentile
+from bench.table import ResultLine, info_line, print_table, ratio_line, write_json
+from bench.turn.history import write_long_history
+from bench.turn.processes import BenchProcess, running_process
+from bench.turn.reader import BENCH_TOKEN, StreamReader, follow
 
 RATE = 50
 LONG_MESSAGES = 10_000
 SETTLING_NS = 250_000_000
 """After the last answer has begun, until the crowd of beginnings is over."""
 IDLE_STREAMS = 1_000
-Start = Callable[[Process, str], Awaitable[Reader]]
+Start = Callable[[BenchProcess, str], Awaitable[StreamReader]]
 
 
-class Load:
+class StreamLoad:
     """What one load cost: ages of tokens in ms, how many were missing, CPU in ms per 1,000 tokens.
 
     p50 and p99 are of tokens sent once all answers were under way; `whole` is of all, the start included.
     """
 
     def __init__(
-        self, readers: list[Reader], expected: int, cpu_s: float, lag_ms: float, steady_from: int
+        self, readers: list[StreamReader], expected: int, cpu_s: float, lag_ms: float, steady_from: int
     ) -> None:
         self.ages_ms = [age / 1e6 for reader in readers for age in reader.ages]
         pairs = [pair for reader in readers for pair in zip(reader.sent, reader.ages, strict=True)]
@@ -48,13 +48,13 @@ class Load:
         return f"p50 {self.p50:.2f} ms, p99 {self.p99:.2f} ms, {self.cpu_ms:.0f} ms CPU per 1,000 tokens"
 
 
-async def load(process: Process, start: Start, streams: int, tokens: int) -> Load:
+async def load(process: BenchProcess, start: Start, streams: int, tokens: int) -> StreamLoad:
     """`streams` answers at once, begun over a second so that they do not march in step."""
     lags: list[float] = []
     watching = asyncio.create_task(_watch_lag(lags))
     before = process.cpu_s()
 
-    async def one(i: int) -> Reader:
+    async def one(i: int) -> StreamReader:
         await asyncio.sleep(i / streams)
         return await start(process, f"{tokens}@{RATE}")
 
@@ -62,11 +62,11 @@ async def load(process: Process, start: Start, streams: int, tokens: int) -> Loa
     steady_from = time.monotonic_ns() + SETTLING_NS
     async with asyncio.timeout(tokens / RATE * 3 + 20):
         await asyncio.gather(*(reader.done for reader in readers))
-    spent = process.cpu_s() - before
+    cpu_s = process.cpu_s() - before
     watching.cancel()
     for reader in readers:
         reader.close()
-    return Load(list(readers), tokens, spent, percentile(lags, 99), steady_from)
+    return StreamLoad(list(readers), tokens, cpu_s, percentile(lags, 99), steady_from)
 
 
 async def _watch_lag(lags: list[float]) -> None:
@@ -76,18 +76,18 @@ async def _watch_lag(lags: list[float]) -> None:
         lags.append(1000 * (time.monotonic() - at) - 10)
 
 
-async def pass_through(process: Process, model: str) -> Reader:
+async def pass_through(process: BenchProcess, model: str) -> StreamReader:
     return await follow(process.port, f"/?{model}", int(model.split("@")[0]))
 
 
-class Client:
+class TurnClient:
     """Talks to a Holdfast server as any client would; reads over a bare connection."""
 
     def __init__(self, http: aiohttp.ClientSession, session_id: str | None = None) -> None:
         self._http = http
         self._session_id = session_id
 
-    async def turn(self, process: Process, model: str) -> Reader:
+    async def turn(self, process: BenchProcess, model: str) -> StreamReader:
         base = f"http://127.0.0.1:{process.port}/api"
         session_id = self._session_id
         if session_id is None:
@@ -107,7 +107,7 @@ class Client:
         return reader
 
 
-async def first_token_ms(process: Process, start: Start, times: int) -> float:
+async def first_token_ms(process: BenchProcess, start: Start, times: int) -> float:
     """Median time from the send to the first token, alone."""
     found = []
     for _ in range(times):
@@ -120,7 +120,7 @@ async def first_token_ms(process: Process, start: Start, times: int) -> float:
     return percentile(found, 50)
 
 
-async def idle_streams(process: Process, http: aiohttp.ClientSession, count: int) -> tuple[float, float]:
+async def idle_streams(process: BenchProcess, http: aiohttp.ClientSession, count: int) -> tuple[float, float]:
     """CPU share in % and kB each, of streams on which nothing happens."""
     base = f"http://127.0.0.1:{process.port}/api"
     async with http.post(f"{base}/sessions", json={}) as response:
@@ -139,43 +139,46 @@ async def idle_streams(process: Process, http: aiohttp.ClientSession, count: int
     return share, each_kb
 
 
-async def measure(console: Console, streams: int, tokens: int) -> list[Line]:
+async def measure(console: Console, streams: int, tokens: int) -> list[ResultLine]:
     with TemporaryDirectory(prefix="holdfast-bench-", dir=Path(".cache")) as name:
         folder = Path(name)
-        long_id = await tell_long_history(folder / "data", LONG_MESSAGES)
-        (folder / "data" / "token").write_text(ENTRY)
+        long_id = await write_long_history(folder / "data", LONG_MESSAGES)
+        (folder / "data" / "token").write_text(BENCH_TOKEN)
         (folder / "data" / "token").chmod(0o600)
-        with running("-m", "bench.turn.fake_model") as model:
+        with running_process("-m", "bench.turn.fake_model") as model:
             bare_words = ("-m", "bench.turn.prototype", str(model.port))
             # One model name for all: what it streams is in the name, so the server is started anew for each.
             env = {
                 "OPENAI_BASE_URL": f"http://127.0.0.1:{model.port}/v1", "OPENAI_API_KEY": "none",
                 "HOLDFAST_DATA": str(folder / "data"),
             }  # fmt: skip
-            with running(*bare_words) as bare, running(*bare_words, str(folder / "log.db")) as durable:
+            with (
+                running_process(*bare_words) as bare,
+                running_process(*bare_words, str(folder / "log.db")) as durable,
+            ):
                 return await _compare(console, bare, durable, env, long_id, streams, tokens)
 
 
 async def _compare(
     console: Console,
-    bare: Process,
-    durable: Process,
+    bare: BenchProcess,
+    durable: BenchProcess,
     env: dict[str, str],
     long_id: str,
     streams: int,
     tokens: int,
-) -> list[Line]:
-    lines: list[Line] = []
+) -> list[ResultLine]:
+    lines: list[ResultLine] = []
     serve = ("-m", "holdfast", "serve", "--port", "0")
-    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {ENTRY}"}) as http:
-        fresh, long = Client(http).turn, Client(http, long_id).turn
-        with running(*serve, env={**env, "HOLDFAST_MODEL": f"openai:{tokens}@{RATE}"}) as ours:
-            lines.append(shown("start", "ready to answer", f"{ours.ready_s:.2f} s, limit 1 s"))
-            lines[-1] = Line(
-                "start", "ready to answer", f"{ours.ready_s:.2f} s", "≤ 1 s", met=ours.ready_s < 1
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {BENCH_TOKEN}"}) as http:
+        fresh, long = TurnClient(http).turn, TurnClient(http, long_id).turn
+        with running_process(*serve, env={**env, "HOLDFAST_MODEL": f"openai:{tokens}@{RATE}"}) as ours:
+            lines.append(info_line("start", "ready to answer", f"{ours.ready_s:.2f} s, limit 1 s"))
+            lines[-1] = ResultLine(
+                "start", "ready to answer", f"{ours.ready_s:.2f} s", "≤ 1 s", is_met=ours.ready_s < 1
             )
             rss = ours.rss_kb() / 1000
-            lines.append(Line("start", "idle memory", f"{rss:.0f} MB", "≤ 90 MB", met=rss < 90))
+            lines.append(ResultLine("start", "idle memory", f"{rss:.0f} MB", "≤ 90 MB", is_met=rss < 90))
             console.print("load …")
             plain = await load(bare, pass_through, streams, tokens)
             kept = await load(durable, pass_through, streams, tokens)
@@ -186,21 +189,23 @@ async def _compare(
             lines += _load_lines(plain, kept, mine, alone, aged, young, streams)
             console.print("idle streams …")
             share, each_kb = await idle_streams(ours, http, IDLE_STREAMS)
-            lines.append(Line("idle", "1,000 streams, CPU", f"{share:.2f} %", "< 1 %", met=share < 1))
             lines.append(
-                Line("idle", "1,000 streams, each", f"{each_kb:.1f} kB", "< 50 kB", met=each_kb < 50)
+                ResultLine("idle", "1,000 streams, CPU", f"{share:.2f} %", "< 1 %", is_met=share < 1)
             )
-        with running(*serve, env={**env, "HOLDFAST_MODEL": f"openai:5@{RATE}"}) as ours:
+            lines.append(
+                ResultLine("idle", "1,000 streams, each", f"{each_kb:.1f} kB", "< 50 kB", is_met=each_kb < 50)
+            )
+        with running_process(*serve, env={**env, "HOLDFAST_MODEL": f"openai:5@{RATE}"}) as ours:
             direct = await first_token_ms(bare, pass_through, 40)
             mine_ms = await first_token_ms(ours, fresh, 40)
             aged_ms = await first_token_ms(ours, long, 40)
             added = mine_ms - direct
-            lines.append(Line(
+            lines.append(ResultLine(
                 "first token", "added, alone", f"{added:.2f} ms", "≤ 10 ms",
-                f"bare {direct:.2f} ms", met=added <= 10,
+                f"bare {direct:.2f} ms", is_met=added <= 10,
             ))  # fmt: skip
             # The model answers at once here; compared is the whole time to the first token.
-            lines.append(at_most(
+            lines.append(ratio_line(
                 "first token", "in a 10,000-message session", aged_ms / mine_ms, 1.2,
                 f"{aged_ms:.2f} ms", f"in a new one {mine_ms:.2f} ms",
             ))  # fmt: skip
@@ -208,37 +213,43 @@ async def _compare(
 
 
 def _load_lines(
-    plain: Load, kept: Load, mine: Load, alone: Load, aged: Load, young: Load, streams: int
-) -> list[Line]:
+    plain: StreamLoad,
+    kept: StreamLoad,
+    mine: StreamLoad,
+    alone: StreamLoad,
+    aged: StreamLoad,
+    young: StreamLoad,
+    streams: int,
+) -> list[ResultLine]:
     part = f"{streams} answers at {RATE} tokens/s, durability full"
     return [
-        Line(part, "tokens missing", f"{mine.missing} of {len(mine.ages_ms):,}", "0", met=mine.missing == 0),
-        Line(
+        ResultLine(part, "tokens missing", f"{mine.missing} of {len(mine.ages_ms):,}", "0", is_met=mine.missing == 0),
+        ResultLine(
             part, "CPU per 1,000 tokens", f"{mine.cpu_ms:.0f} ms", "≤ 150 ms",
             f"durable prototype {kept.cpu_ms:.0f} ms, bare {plain.cpu_ms:.0f} ms",
             mine.cpu_ms / kept.cpu_ms, mine.cpu_ms <= 150,
         ),
-        at_most(
+        ratio_line(
             part, "p99 of a token's age", mine.p99 / kept.p99, 2.0, str(mine),
             f"durable prototype: {kept}",
         ),
-        shown(
+        info_line(
             part, "the same, beside a bare pass-through", f"p99 {mine.p99:.2f} ms", str(plain),
             mine.p99 / plain.p99,
         ),
-        shown(
+        info_line(
             part, "lag of the load generator itself, p99", f"{mine.lag_ms:.2f} ms",
             f"bare {plain.lag_ms:.2f} ms",
         ),
-        shown(
+        info_line(
             part, "p99 with the crowd of beginnings in the first second", f"{mine.whole_p99:.2f} ms",
             f"durable prototype {kept.whole_p99:.2f} ms", mine.whole_p99 / kept.whole_p99,
         ),
-        shown("few", "5 answers", str(alone)),
-        at_most(
+        info_line("few", "5 answers", str(alone)),
+        ratio_line(
             "10,000 messages", "p99 of a token's age", aged.p99 / young.p99, 1.2, str(aged), f"new: {young}",
         ),
-        at_most(
+        ratio_line(
             "10,000 messages", "CPU per 1,000 tokens", aged.cpu_ms / young.cpu_ms, 1.2,
             f"{aged.cpu_ms:.0f} ms", f"new: {young.cpu_ms:.0f} ms",
         ),

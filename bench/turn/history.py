@@ -6,8 +6,8 @@ from pathlib import Path
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import Text
-from holdfast.domain.events.stream_fold import digest_of_parts
-from holdfast.domain.ids import Ids
+from holdfast.domain.events.stream_fold import parts_digest
+from holdfast.domain.ids import IdGenerator
 from holdfast.store.ports import Append
 from holdfast.store.sqlite.store import SqliteStore
 
@@ -18,11 +18,11 @@ def plain_answer(turn: int) -> str:
     return f"Number {turn} is as good as any other, and here is why. " * 10
 
 
-async def tell_long_history(
+async def write_long_history(
     folder: Path, messages: int, answer_to: Callable[[int], str] = plain_answer
 ) -> str:
     """Make a session of so many messages in a new store; returns its id."""
-    ids = Ids(SystemClock())
+    ids = IdGenerator(SystemClock())
     session_id = ids.session()
     store = await SqliteStore.open(folder)
     await store.append(Append(session_id, (f.SessionCreated(title="Long"),)))
@@ -33,7 +33,7 @@ async def tell_long_history(
             answer = (Text(answer_to(turn)),)
             facts.append(f.TurnAccepted(ids.turn(), turn, ids.message(), said))
             facts.append(f.MessageSettled(
-                turn, 1, ids.message(), "assistant", answer, digest_of_parts(answer)
+                turn, 1, ids.message(), "assistant", answer, parts_digest(answer)
             ))  # fmt: skip
         await store.append(Append(session_id, facts))
     await store.search("number", 1)

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
-class Process:
+class BenchProcess:
     """One process that prints its port, alone or at the end of a line, when it is ready."""
 
     def __init__(self, *words: str, env: Mapping[str, str] | None = None) -> None:
@@ -44,7 +44,7 @@ class Process:
         status = Path(f"/proc/{self._popen.pid}/status").read_text()
         return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")))
 
-    def end(self) -> None:
+    def stop(self) -> None:
         self._popen.terminate()
         self._popen.wait()
         if self._popen.stdout is not None:
@@ -52,9 +52,9 @@ class Process:
 
 
 @contextmanager
-def running(*words: str, env: Mapping[str, str] | None = None) -> Iterator[Process]:
-    process = Process(*words, env=env)
+def running_process(*words: str, env: Mapping[str, str] | None = None) -> Iterator[BenchProcess]:
+    process = BenchProcess(*words, env=env)
     try:
         yield process
     finally:
-        process.end()
+        process.stop()

@@ -35,7 +35,7 @@ class _Chunk(msgspec.Struct):
 DECODE = msgspec.json.Decoder(_Chunk).decode
 
 
-class Log:
+class PrototypeLog:
     """Rows made durable by a thread; whoever waits is told on the loop."""
 
     def __init__(self, path: str) -> None:
@@ -61,24 +61,24 @@ class Log:
                 for stream, body, _ in batch:
                     self.db.execute("INSERT INTO log (stream, body) VALUES (?, ?)", (stream, body))
                 self.db.execute("COMMIT")
-                self.loop.call_soon_threadsafe(self._tell, batch)
+                self.loop.call_soon_threadsafe(self._notify, batch)
 
-    def _tell(self, batch: list[tuple[int, bytes, Callable[[], None]]]) -> None:
+    def _notify(self, batch: list[tuple[int, bytes, Callable[[], None]]]) -> None:
         for _, _, then in batch:
             then()
 
 
-class App:
+class PrototypeApp:
     def __init__(self, model_port: int, file: str) -> None:
         self.url = f"http://127.0.0.1:{model_port}/v1/chat/completions"
         self.file = file
-        self.log: Log | None = None
+        self.log: PrototypeLog | None = None
         self.session: aiohttp.ClientSession | None = None
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Send) -> None:
         if self.session is None:
             self.session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
-            self.log = Log(self.file) if self.file else None
+            self.log = PrototypeLog(self.file) if self.file else None
         headers = [(b"content-type", b"text/event-stream")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         ready: asyncio.Queue[bytes] = asyncio.Queue()
@@ -100,10 +100,10 @@ class App:
                     text = DECODE(line[6:]).choices[0].delta.content
                     seq += 1
                     body = msgspec.json.encode({"seq": seq, "kind": "text_appended", "text": text})
-                    self._pass_on(b"id: %d\nevent: text_appended\ndata: %s\n\n" % (seq, body), ready)
-        self._pass_on(b"", ready)
+                    self._forward(b"id: %d\nevent: text_appended\ndata: %s\n\n" % (seq, body), ready)
+        self._forward(b"", ready)
 
-    def _pass_on(self, frame: bytes, ready: "asyncio.Queue[bytes]") -> None:
+    def _forward(self, frame: bytes, ready: "asyncio.Queue[bytes]") -> None:
         if self.log is None:
             ready.put_nowait(frame)
         else:
@@ -111,7 +111,7 @@ class App:
 
 
 async def main() -> None:
-    app = App(int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "")
+    app = PrototypeApp(int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "")
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     print(listener.getsockname()[1], flush=True)
     config = uvicorn.Config(app, log_level="error", lifespan="off", http="httptools")

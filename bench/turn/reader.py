@@ -7,17 +7,17 @@ import asyncio
 import re
 import time
 
-ENTRY = "hf_" + "b" * 43
+BENCH_TOKEN = "hf_" + "b" * 43
 """The token that lets the bench in; the server finds it in its data folder."""
 TOKEN = re.compile(rb"(\d{9,19}) ")
 DELTA = b"event: text_appended\n"
 
 
-class Reader(asyncio.BufferedProtocol):
+class StreamReader(asyncio.BufferedProtocol):
     """One stream. Ages are of tokens, in ns, from the fake model's write, at `sent`, to this read."""
 
     def __init__(self, path: str, expected: int) -> None:
-        head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {ENTRY}\r\n\r\n"
+        head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {BENCH_TOKEN}\r\n\r\n"
         self._request = head.encode()
         self._buffer = bytearray(1 << 16)
         self._left = b""
@@ -44,9 +44,9 @@ class Reader(asyncio.BufferedProtocol):
         for frame in frames:
             # Only deltas: the settled body repeats every token.
             if DELTA in frame:
-                self._note(frame, now)
+                self._record_frame(frame, now)
 
-    def _note(self, frame: bytes, now: int) -> None:
+    def _record_frame(self, frame: bytes, now: int) -> None:
         tokens = TOKEN.findall(frame[frame.rindex(b'"text":') :])
         sent = [int(token) for token in tokens]
         self.sent += sent
@@ -64,7 +64,7 @@ class Reader(asyncio.BufferedProtocol):
             self.transport.abort()
 
 
-async def follow(port: int, path: str, expected: int) -> Reader:
+async def follow(port: int, path: str, expected: int) -> StreamReader:
     loop = asyncio.get_running_loop()
-    _, reader = await loop.create_connection(lambda: Reader(path, expected), "127.0.0.1", port)
+    _, reader = await loop.create_connection(lambda: StreamReader(path, expected), "127.0.0.1", port)
     return reader

@@ -17,29 +17,30 @@ import typer
 
 from holdfast import __version__
 from holdfast.agent.config.files import AgentFiles, PromptFiles
-from holdfast.agent.config.service import AgentDesk, AgentReader
+from holdfast.agent.config.service import AgentFileService, AgentReader
 from holdfast.agent.context_cache import ContextCache
-from holdfast.agent.factory import Making
+from holdfast.agent.factory import AgentFactory
 from holdfast.agent.instructions import WorkspaceGuide
-from holdfast.agent.model_step import Asking
-from holdfast.agent.registry import Switchboard
-from holdfast.agent.tool_execution import Calls
-from holdfast.channels.access import Porter
-from holdfast.channels.commands import Asked
+from holdfast.agent.model_step import ModelStep
+from holdfast.agent.registry import AgentRegistry
+from holdfast.agent.tool_execution import ToolExecutor
+from holdfast.channels.access import StoredChannelAccess
+from holdfast.channels.commands import CommandSources
 from holdfast.channels.pairing import Pairing
-from holdfast.channels.service import Called, Channels, Makes, TelegramBot
-from holdfast.channels.webhook import Webhook
+from holdfast.channels.service import CallableChannel, ChannelFactories, RunningChannelService, TelegramBot
+from holdfast.channels.webhook import WebhookChannel
 from holdfast.channels.worker import Gateway
 from holdfast.cli.agents import agents as agents_commands
 from holdfast.cli.backup import backup
 from holdfast.cli.channels import channels
 from holdfast.cli.chat.command import chat
-from holdfast.cli.command_context import note
+from holdfast.cli.command_context import print_stderr
+from holdfast.cli.dependencies import App, Dependencies
 from holdfast.cli.doctor import doctor
-from holdfast.cli.help import runnable
+from holdfast.cli.help import build_command
 from holdfast.cli.link import link
 from holdfast.cli.local import local as local_commands
-from holdfast.cli.masked_output import cover_output
+from holdfast.cli.masked_output import mask_output
 from holdfast.cli.password import password
 from holdfast.cli.restore import restore
 from holdfast.cli.rules import rules
@@ -47,70 +48,69 @@ from holdfast.cli.serve import serve
 from holdfast.cli.server_access import local_token
 from holdfast.cli.sessions.commands import sessions
 from holdfast.cli.tokens import tokens
-from holdfast.cli.wiring import Staff, Wiring
 from holdfast.domain.agents import OPTIONAL_TOOLS
 from holdfast.domain.clock import Clock, SystemClock
-from holdfast.domain.decisions.allowance import Allowance
+from holdfast.domain.decisions.run_limits import RunLimits
 from holdfast.domain.errors import DiskFull, HoldfastError
-from holdfast.domain.ids import Ids
-from holdfast.domain.mcp import BadMcpServer, expanded
-from holdfast.domain.secrets import Mask, secrets_in
-from holdfast.domain.shell.denylist import Forbidden
-from holdfast.domain.urls import BadUrl
-from holdfast.domain.webhook_signing import PREFIX as KEY_PREFIX
-from holdfast.domain.webhook_signing import key_of
+from holdfast.domain.ids import IdGenerator
+from holdfast.domain.mcp import BadMcpServer, expand_variables
+from holdfast.domain.secrets import SecretMask, find_secrets
+from holdfast.domain.shell.denylist import Denylist
+from holdfast.domain.urls import InvalidUrl
+from holdfast.domain.webhook_signing import KEY_PREFIX as KEY_PREFIX
+from holdfast.domain.webhook_signing import decode_key
 from holdfast.engine.backups import Backups
 from holdfast.engine.engine import Engine
-from holdfast.engine.memory_queue import StoreLedger
+from holdfast.engine.memory_queue import StoreMemoryQueue
 from holdfast.engine.permissions import Permissions
-from holdfast.engine.resume_policy import OfAgents
-from holdfast.engine.workspaces import why_closed, why_refused, workspace_of
+from holdfast.engine.resume_policy import AgentDefaults
+from holdfast.engine.workspaces import forbidden_reason, workspace_path, workspace_problem
 from holdfast.hardening import harden
-from holdfast.http.server import HttpDoor
-from holdfast.mcp.service import McpServers, Wanted
-from holdfast.mcp.spawn_context import Yard
-from holdfast.memory.extraction_models import RememberedModels
-from holdfast.memory.memory import MemoryOffice
-from holdfast.memory.provider_selection import Providers
-from holdfast.models.catalog import read_known
-from holdfast.models.connection_file import usable_connections
-from holdfast.models.factory import Shop, made_as
+from holdfast.http.server import UvicornHttpServer
+from holdfast.mcp.service import McpServerConfig, McpServers
+from holdfast.mcp.spawn_context import McpSpawnContext
+from holdfast.memory.extraction_models import ExtractionModels
+from holdfast.memory.memory import MemoryRuntime
+from holdfast.memory.provider_selection import MemoryProviders
+from holdfast.models.catalog import load_catalog
+from holdfast.models.connection_file import read_connections_or_empty
+from holdfast.models.factory import ModelFactory, build_local_client
+from holdfast.models.local.install_dir import LocalModelDir
 from holdfast.models.local.model import LocalModel
-from holdfast.models.local.place import Place
-from holdfast.models.local.server import Llama
-from holdfast.models.local.service import LocalDesk
+from holdfast.models.local.server import LlamaServer
+from holdfast.models.local.service import LocalModelManager
 from holdfast.models.masking import MaskedModel
-from holdfast.models.overrides import said_in
-from holdfast.models.providers import flaw_of
-from holdfast.models.service import Models, chosen
-from holdfast.settings.secret_file import FOR_CHANNEL, webhook_key
-from holdfast.settings.service import Desk
+from holdfast.models.overrides import read_overrides
+from holdfast.models.providers import unavailable_reason
+from holdfast.models.service import ModelManager, resolve_model
+from holdfast.settings.secret_file import CHANNEL_WEBHOOK_KEY_FILE, read_or_create_webhook_key
+from holdfast.settings.service import FileSettingsService
 from holdfast.settings.settings import FILE_NAME, ConfigError, Settings
 from holdfast.store.ports import Store
-from holdfast.store.sqlite.data_dir import SqlitePremises
+from holdfast.store.sqlite.data_dir import SqliteDataDir
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.writer import favour_threads
-from holdfast.tools.builtin import Joined, builtin_tools, by_name, web_tools
-from holdfast.tools.files.file_changer import Restorer
-from holdfast.tools.files.pdf_text import PdfTexts
+from holdfast.store.writer import shorten_thread_switches
+from holdfast.tools.builtin import ToolSet, builtin_tools, tools_by_name, web_tools
+from holdfast.tools.files.file_changer import WorkspaceFileRestorer
+from holdfast.tools.files.pdf_text import PdfTextExtractor
 from holdfast.tools.masking import MaskedTool, masked_tools
 from holdfast.tools.ports import Tool
-from holdfast.tools.recall import Recall
-from holdfast.tools.remember import Remember
-from holdfast.tools.sandbox.protected_paths import Vault
-from holdfast.tools.sandbox.sandbox import Confinement, Walls, confine
+from holdfast.tools.recall import RecallTool
+from holdfast.tools.remember import RememberTool
+from holdfast.tools.sandbox.protected_paths import ProtectedPaths
+from holdfast.tools.sandbox.sandbox import Sandbox, SandboxReport, detect_sandbox
 from holdfast.tools.shell import clean_environment
 
 
 def main() -> None:
     """Run the command line. An error of ours is told in a sentence and what to do about it; exit code 1."""
-    favour_threads()
+    shorten_thread_switches()
     # Whatever is started from here on inherits no secret.
     environ = harden(os.environ)
-    wiring = wire(environ)
-    cover_output(wiring.mask)
+    wiring = build_wiring(environ)
+    mask_output(wiring.mask)
     try:
-        runnable(command_line(wiring))(prog_name="holdfast")
+        build_command(command_line(wiring))(prog_name="holdfast")
     except HoldfastError as error:
         _fail(error)
     except OSError as error:
@@ -127,207 +127,247 @@ def _fail(error: HoldfastError) -> NoReturn:
     sys.exit(1)
 
 
-def wire(environ: Mapping[str, str]) -> Wiring:
+def build_wiring(environ: Mapping[str, str]) -> Dependencies:
     """The real parts."""
-    mask = Mask(secrets_in(environ))
+    mask = SecretMask(find_secrets(environ))
 
-    async def hire(store: Store, settings: Settings, address: str) -> Staff:
+    async def build_app(store: Store, settings: Settings, address: str) -> App:
         clock = SystemClock()
-        return await _hire(_Given(store, settings, address, environ, mask, clock, Ids(clock)))
-
-    def reception(store: Store, settings: Settings) -> Porter:
-        return Porter(_pairing(store), settings, environ)
-
-    def written(settings: Settings) -> AgentReader:
-        tools = by_name(builtin_tools(settings.data, environ))
-        saved, place = usable_connections(settings.data), Place(settings.data)
-
-        def flaw(model: str) -> str:
-            return flaw_of(model, environ, saved, place.is_installed)
-
-        read = _written(settings, tools, SystemClock(), mask, lambda line: None)
-        return AgentReader(*read, lambda: tools, flaw)
-
-    open_door = partial(HttpDoor.open, mask=mask.shapes)
-
-    def local(settings: Settings) -> LocalDesk:
-        return LocalDesk(
-            settings.data, environ, mask.shapes, lambda: secrets.token_hex(4), named=settings.model
+        return await _build_app(
+            _Dependencies(store, settings, address, environ, mask, clock, IdGenerator(clock))
         )
 
-    return Wiring(
-        SqliteStore.open, open_door, SqlitePremises(), hire, reception, written, local, environ, mask
+    def channel_access(store: Store, settings: Settings) -> StoredChannelAccess:
+        return StoredChannelAccess(_pairing(store), settings, environ)
+
+    def agent_reader(settings: Settings) -> AgentReader:
+        tools = tools_by_name(builtin_tools(settings.data, environ))
+        saved, place = read_connections_or_empty(settings.data), LocalModelDir(settings.data)
+
+        def reason_for(model: str) -> str:
+            return unavailable_reason(model, environ, saved, place.is_installed)
+
+        read = _agent_files(settings, tools, SystemClock(), mask, lambda line: None)
+        return AgentReader(*read, lambda: tools, reason_for)
+
+    open_server = partial(UvicornHttpServer.open, mask=mask.mask_with_shapes)
+
+    def local(settings: Settings) -> LocalModelManager:
+        return LocalModelManager(
+            settings.data,
+            environ,
+            mask.mask_with_shapes,
+            lambda: secrets.token_hex(4),
+            configured_model=settings.model,
+        )
+
+    return Dependencies(
+        SqliteStore.open,
+        open_server,
+        SqliteDataDir(),
+        build_app,
+        channel_access,
+        agent_reader,
+        local,
+        environ,
+        mask,
     )
 
 
-class _Given(msgspec.Struct, frozen=True):
+class _Dependencies(msgspec.Struct, frozen=True):
     """What all who answer are made from, beside each other. `address` is where the server listens."""
 
     store: Store
     settings: Settings
     address: str
     environ: Mapping[str, str]
-    mask: Mask
+    mask: SecretMask
     clock: Clock
-    ids: Ids
+    ids: IdGenerator
 
 
-async def _hire(given: _Given) -> Staff:
+async def _build_app(deps: _Dependencies) -> App:
     """Everyone who answers, not at work yet. Raises ConfigError, and as `Providers.check` does."""
-    store, settings, mask, clock = given.store, given.settings, given.mask, given.clock
+    store, settings, mask, clock = deps.store, deps.settings, deps.mask, deps.clock
     if settings.auth == "on":
-        mask.learn(local_token(settings.data))
-    local, shop = _models(given, lambda: board.renew())
-    memory = _memory(given, lambda: board)
+        mask.add(local_token(settings.data))
+    local, model_factory = _models(deps, lambda: registry.reset_models())
+    memory = _memory(deps, lambda: registry)
     (model, why), confinement = await asyncio.gather(
-        chosen(settings, given.environ, mask, shop), asyncio.to_thread(_confine, given)
+        resolve_model(settings, deps.environ, mask, model_factory), asyncio.to_thread(_build_sandbox, deps)
     )
-    mcp = _mcp(given, confinement.walls)
-    tools = Joined(_built_in(given, confinement.walls, memory), mcp)
-    crew, prompts = _written(settings, tools, clock, mask, keeps=True)
-    permissions = Permissions(store, clock, given.ids, settings.never_run, mask.whole)
-    asking = Asking(clock, given.ids, tools, random)
-    calls = Calls(tools, settings.approvals, clock, permissions.rules, settings.never_run, confinement.gaps)
+    mcp = _mcp_servers(deps, confinement.sandbox)
+    tools = ToolSet(_builtin_tools(deps, confinement.sandbox, memory), mcp)
+    agent_files, prompts = _agent_files(settings, tools, clock, mask, keep_copies=True)
+    permissions = Permissions(store, clock, deps.ids, settings.never_run, mask.mask)
+    model_step = ModelStep(clock, deps.ids, tools, random)
+    tool_executor = ToolExecutor(
+        tools, settings.approvals, clock, permissions.rules, settings.never_run, confinement.gaps
+    )
 
     def apply(changed: Settings) -> None:
-        calls.change(changed.approvals, changed.never_run)
-        permissions.forbidden = Forbidden(changed.never_run)
-        board.allow(_allowance(changed))
-        engine.change(changed.resume, changed.runs_at_once, changed.summarise_above / 100)
+        tool_executor.set_policy(changed.approvals, changed.never_run)
+        permissions.forbidden = Denylist(changed.never_run)
+        registry.set_allowance(_allowance(changed))
+        engine.reconfigure(changed.resume, changed.runs_at_once, changed.summarise_above / 100)
 
-    desk = Desk(settings, apply, mask.whole)
+    settings_service = FileSettingsService(settings, apply, mask.mask)
     contexts = ContextCache(clock, memory.evict)
-    guide = WorkspaceGuide(Vault(settings.data), mask.whole)
-    pdfs = PdfTexts(confinement.walls)
-    making = Making(tools, asking, calls, memory, guide, lambda: _allowance(desk.settings), clock, pdfs)
-    board = Switchboard(
-        making.agent, MaskedModel(model, mask), mask.shapes(why), names=bool(model.profile.address),
-        rebuilt=lambda: contexts.count("configuration"), crew=crew.spec, open_model=shop.model,
+    read_guide = WorkspaceGuide(ProtectedPaths(settings.data), mask.mask)
+    pdfs = PdfTextExtractor(confinement.sandbox)
+    agent_factory = AgentFactory(
+        tools,
+        model_step,
+        tool_executor,
+        memory,
+        read_guide,
+        lambda: _allowance(settings_service.settings),
+        clock,
+        pdfs,
+    )
+    registry = AgentRegistry(
+        agent_factory.build, MaskedModel(model, mask), mask.mask_with_shapes(why), can_title=bool(model.profile.address),
+        on_rebuild=lambda: contexts.count_rebuild("configuration"), load_spec=agent_files.spec, open_model=model_factory.build,
         tools=tools,
     )  # fmt: skip
-    engine = _engine(given, board, contexts, permissions, memory, crew, prompts)
-    models = Models(desk, board, given.environ, mask, shop, local.told)
-    agents = AgentDesk(
-        crew, prompts, board, store.session, partial(workspace_of, settings.data), lambda: tools,
-        partial(why_refused, settings.data), models.flaw,
+    engine = _engine(deps, registry, contexts, permissions, memory, agent_files, prompts)
+    models = ModelManager(settings_service, registry, deps.environ, mask, model_factory, local.info)
+    agents = AgentFileService(
+        agent_files, prompts, registry, store.session, partial(workspace_path, settings.data), lambda: tools,
+        partial(workspace_problem, settings.data), models.unavailable_reason,
     )  # fmt: skip
     backups = Backups(store, settings.data)
-    asked = Asked(board.model_of, memory.told_of if memory.is_on else None, prompts.listed, agents.all)
-    channels = await _channels(given, engine, asked)
+    command_info = CommandSources(
+        registry.model_for, memory.memories_text if memory.is_on else None, prompts.descriptions, agents.all
+    )
+    channels = await _channels(deps, engine, command_info)
 
-    async def dismiss() -> None:
-        await local.cancel()
+    async def close() -> None:
+        await local.cancel_install()
         await memory.close()
-        await board.close()
+        await registry.close()
 
-    return Staff(
-        engine, board, desk, models, backups, memory, channels, agents, dismiss,
-        confinement.made_of, confinement.gaps, mcp, local,
+    return App(
+        engine, registry, settings_service, models, backups, memory, channels, agents, close,
+        confinement.description, confinement.gaps, mcp, local,
     )  # fmt: skip
 
 
 def _engine(
-    given: _Given,
-    board: Switchboard,
+    deps: _Dependencies,
+    registry: AgentRegistry,
     contexts: ContextCache,
     permissions: Permissions,
-    memory: MemoryOffice,
-    crew: AgentFiles,
+    memory: MemoryRuntime,
+    agent_files: AgentFiles,
     prompts: PromptFiles,
 ) -> Engine:
     """Who carries out turns, not started yet."""
-    settings = given.settings
+    settings = deps.settings
     return Engine(
-        given.store, given.clock, given.ids, board.of, settings.data, settings.resume,
-        lambda session, said: board.of(session).ask_title(said), settings.runs_at_once, contexts,
-        given.mask.whole, permissions, memory.boundary, OfAgents(crew.resume, crew.workspace),
-        expand=prompts.expand, files=Restorer(Vault(settings.data)),
+        deps.store, deps.clock, deps.ids, registry.handle_for, settings.data, settings.resume,
+        lambda session, said: registry.handle_for(session).generate_title(said), settings.runs_at_once, contexts,
+        deps.mask.mask, permissions, memory.schedule_commit, AgentDefaults(agent_files.resume_policy, agent_files.workspace),
+        expand_prompt=prompts.expand, files=WorkspaceFileRestorer(ProtectedPaths(settings.data)),
         summarise_above=settings.summarise_above / 100,
     )  # fmt: skip
 
 
-def _models(given: _Given, renew: Callable[[], None]) -> tuple[LocalDesk, Shop]:
+def _models(deps: _Dependencies, on_installed: Callable[[], None]) -> tuple[LocalModelManager, ModelFactory]:
     """The local model, whose server runs while it is open somewhere, and where all models come from.
 
     Raises ConfigError.
     """
-    settings, environ, mask = given.settings, given.environ, given.mask
+    settings, environ, mask = deps.settings, deps.environ, deps.mask
     # Words that end as a secret begins are held back until the next: no word ends like this one begins.
     key = "~" + secrets.token_urlsafe(32)
-    mask.learn(key)
-    llama = Llama(Place(settings.data), clean_environment(environ), key)
+    mask.add(key)
+    local_server = LlamaServer(LocalModelDir(settings.data), clean_environment(environ), key)
 
-    def opened() -> LocalModel:
-        return LocalModel(llama, lambda endpoint: made_as(endpoint, LocalModel.profile))
+    def open_local_model() -> LocalModel:
+        return LocalModel(local_server, lambda endpoint: build_local_client(endpoint, LocalModel.profile))
 
-    desk = LocalDesk(
-        settings.data, environ, mask.shapes, lambda: secrets.token_hex(4), llama, installed=renew
+    local_service = LocalModelManager(
+        settings.data,
+        environ,
+        mask.mask_with_shapes,
+        lambda: secrets.token_hex(4),
+        local_server,
+        on_installed=on_installed,
     )
-    known = read_known(said_in(settings))
-    return desk, Shop(environ, partial(usable_connections, settings.data), mask, known, opened)
+    known = load_catalog(read_overrides(settings))
+    return local_service, ModelFactory(
+        environ, partial(read_connections_or_empty, settings.data), mask, known, open_local_model
+    )
 
 
-def _built_in(given: _Given, walls: Walls, memory: MemoryOffice) -> Mapping[str, Tool]:
+def _builtin_tools(deps: _Dependencies, sandbox: Sandbox, memory: MemoryRuntime) -> Mapping[str, Tool]:
     """The tools that come with the server. Raises ConfigError."""
-    settings, environ, mask = given.settings, given.environ, given.mask
-    own = (Remember(memory.presence), Recall(memory.presence)) if memory.is_on else ()
-    mask.learn(*secrets_in({"SEARXNG_URL": settings.searxng_url}))
+    settings, environ, mask = deps.settings, deps.environ, deps.mask
+    memory_tools = (RememberTool(memory.client), RecallTool(memory.client)) if memory.is_on else ()
+    mask.add(*find_secrets({"SEARXNG_URL": settings.searxng_url}))
     try:
-        web = web_tools(
-            settings.fetch_allow, urlsplit(given.address).port or 0, settings.searxng_url, environ
-        )
-    except BadUrl as error:
+        web = web_tools(settings.fetch_allow, urlsplit(deps.address).port or 0, settings.searxng_url, environ)
+    except InvalidUrl as error:
         raise ConfigError(where="fetch_allow", problem=str(error)) from None
-    return by_name(masked_tools((*builtin_tools(settings.data, environ, walls), *web, *own), mask))
+    return tools_by_name(
+        masked_tools((*builtin_tools(settings.data, environ, sandbox), *web, *memory_tools), mask)
+    )
 
 
-def _written(
+def _agent_files(
     settings: Settings,
     tools: Mapping[str, Tool],
     clock: Clock,
-    mask: Mask,
-    say: Callable[[str], None] = note,
-    keeps: bool = False,
+    mask: SecretMask,
+    notify: Callable[[str], None] = print_stderr,
+    keep_copies: bool = False,
 ) -> tuple[AgentFiles, PromptFiles]:
     """What people have written of agents and prompts; what is wrong with it now is among their problems."""
-    crew = AgentFiles(
-        settings.data, lambda: {*tools, *OPTIONAL_TOOLS}, clock, say, mask.whole,
-        partial(why_closed, settings.data), keeps,
+    agent_files = AgentFiles(
+        settings.data, lambda: {*tools, *OPTIONAL_TOOLS}, clock, notify, mask.mask,
+        partial(forbidden_reason, settings.data), keep_copies,
     )  # fmt: skip
-    crew.read_all()
-    prompts = PromptFiles(settings.data, clock, say, mask.whole)
+    agent_files.read_all()
+    prompts = PromptFiles(settings.data, clock, notify, mask.mask)
     prompts.files.read_all()
-    return crew, prompts
+    return agent_files, prompts
 
 
-def _mcp(given: _Given, walls: Walls) -> McpServers:
+def _mcp_servers(deps: _Dependencies, sandbox: Sandbox) -> McpServers:
     """The MCP servers that are set up, not reached yet. Raises ConfigError."""
-    settings, environ, mask = given.settings, given.environ, given.mask
-    wanted = []
+    settings, environ, mask = deps.settings, deps.environ, deps.mask
+    configs = []
     for server in settings.mcp:
         try:
-            reached, secret = expanded(server, environ)
+            expanded_server, secret_values = expand_variables(server, environ)
         except BadMcpServer as error:
             raise ConfigError(where=settings.data / FILE_NAME, problem=str(error)) from None
-        mask.learn(*secret)
-        wanted.append(Wanted(server, reached))
-    yard = Yard(settings.data, environ, walls, secrets.token_hex(4))
+        mask.add(*secret_values)
+        configs.append(McpServerConfig(server, expanded_server))
+    spawn_context = McpSpawnContext(settings.data, environ, sandbox, secrets.token_hex(4))
     return McpServers(
-        wanted, yard, lambda tool: MaskedTool(tool, mask), given.clock, random, mask.shapes, __version__
+        configs,
+        spawn_context,
+        lambda tool: MaskedTool(tool, mask),
+        deps.clock,
+        random,
+        mask.mask_with_shapes,
+        __version__,
     )
 
 
-def _memory(given: _Given, board: Callable[[], Switchboard]) -> MemoryOffice:
+def _memory(deps: _Dependencies, registry: Callable[[], AgentRegistry]) -> MemoryRuntime:
     """Who remembers and who tells it. `board` is asked for later than this. Raises as `Providers.check`."""
-    store, settings, mask = given.store, given.settings, given.mask
-    models = RememberedModels(board, settings.data, given.environ, mask)
-    providers = Providers(settings, store, models, given.clock, given.ids, mask, note)
+    store, settings, mask = deps.store, deps.settings, deps.mask
+    models = ExtractionModels(registry, settings.data, deps.environ, mask)
+    providers = MemoryProviders(settings, store, models, deps.clock, deps.ids, mask, print_stderr)
     providers.check()
-    ledger = StoreLedger(store)
-    return MemoryOffice(
-        providers, ledger, store.session, ledger.titles, given.clock, given.ids,
+    memory_queue = StoreMemoryQueue(store)
+    return MemoryRuntime(
+        providers, memory_queue, store.session, memory_queue.titles, deps.clock, deps.ids,
         settings.memory_in_doubt, settings.memory_idle_s, settings.memory_recall_ms / 1000, random,
-        mask.whole,
+        mask.mask,
     )  # fmt: skip
 
 
@@ -335,48 +375,52 @@ def _pairing(store: Store) -> Pairing:
     return Pairing(store, SystemClock(), secrets.randbits)
 
 
-async def _channels(given: _Given, engine: Engine, asked: Asked) -> Channels:
+async def _channels(
+    deps: _Dependencies, engine: Engine, command_info: CommandSources
+) -> RunningChannelService:
     """The chat apps that are set up, not served yet."""
-    store, settings, clock, mask = given.store, given.settings, given.clock, given.mask
+    store, settings, clock, mask = deps.store, deps.settings, deps.clock, deps.mask
 
     def telegram(token: str) -> TelegramBot:
         try:
             # Takes its time, and is of no use to those who have no bot.
-            part = importlib.import_module("holdfast.channels.telegram.channel")
+            module = importlib.import_module("holdfast.channels.telegram.channel")
         except ImportError:
             problem = "python-telegram-bot is not installed; install holdfast[telegram]"
             raise ConfigError(where="telegram", problem=problem) from None
-        bot: TelegramBot = part.Telegram(
+        bot: TelegramBot = module.Telegram(
             token, store, clock, api_url=settings.telegram_api_url, mode=settings.telegram,
             webhook_url=settings.public_url and f"{settings.public_url.rstrip('/')}/api/channels/telegram",
         )  # fmt: skip
         return bot
 
-    def webhook() -> Called | None:
+    def webhook() -> CallableChannel | None:
         if not settings.channel_webhook_url:
             return None
-        written = webhook_key(settings.data / FOR_CHANNEL, note)
-        mask.learn(written, written.removeprefix(KEY_PREFIX))
-        return Webhook(
-            settings.channel_webhook_url, key_of(written), store, clock, lambda: secrets.token_hex(16)
+        key_text = read_or_create_webhook_key(settings.data / CHANNEL_WEBHOOK_KEY_FILE, print_stderr)
+        mask.add(key_text, key_text.removeprefix(KEY_PREFIX))
+        return WebhookChannel(
+            settings.channel_webhook_url, decode_key(key_text), store, clock, lambda: secrets.token_hex(16)
         )
 
     pairing = _pairing(store)
-    gateway = Gateway(store, engine, (), pairing, clock, given.ids, random, asked)
-    channels = Channels(gateway, pairing, settings, given.environ, mask, Makes(telegram, webhook))
+    gateway = Gateway(store, engine, (), pairing, clock, deps.ids, random, command_info)
+    channels = RunningChannelService(
+        gateway, pairing, settings, deps.environ, mask, ChannelFactories(telegram, webhook)
+    )
     await channels.open()
     return channels
 
 
-def _confine(given: _Given) -> Confinement:
-    parts = urlsplit(given.address)
-    assert parts.hostname is not None, f"{given.address} is where the server listens"
-    assert parts.port is not None, f"{given.address} is where the server listens"
-    return confine(given.settings.data, parts.hostname, parts.port)
+def _build_sandbox(deps: _Dependencies) -> SandboxReport:
+    parts = urlsplit(deps.address)
+    assert parts.hostname is not None, f"{deps.address} is where the server listens"
+    assert parts.port is not None, f"{deps.address} is where the server listens"
+    return detect_sandbox(deps.settings.data, parts.hostname, parts.port)
 
 
-def _allowance(settings: Settings) -> Allowance:
-    return Allowance(
+def _allowance(settings: Settings) -> RunLimits:
+    return RunLimits(
         settings.run_steps_max,
         settings.run_tokens_max,
         round(settings.run_cost_usd_max * 1_000_000),
@@ -384,7 +428,7 @@ def _allowance(settings: Settings) -> Allowance:
     )
 
 
-def command_line(wiring: Wiring) -> typer.Typer:
+def command_line(wiring: Dependencies) -> typer.Typer:
     """Every command, each from its own file in `cli`, over the parts in `wiring`."""
     app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -392,7 +436,7 @@ def command_line(wiring: Wiring) -> typer.Typer:
     def root(
         context: typer.Context,
         version: Annotated[
-            bool, typer.Option("--version", help="Say the version.", callback=_say_version, is_eager=True)
+            bool, typer.Option("--version", help="Say the version.", callback=_print_version, is_eager=True)
         ] = False,
     ) -> None:
         context.obj = wiring
@@ -408,7 +452,7 @@ def command_line(wiring: Wiring) -> typer.Typer:
     return app
 
 
-def _say_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         print(f"holdfast {__version__}")
         raise typer.Exit

@@ -7,7 +7,7 @@ import resource
 import sys
 from collections.abc import MutableMapping
 
-from holdfast.domain.secrets import secrets_in
+from holdfast.domain.secrets import find_secrets
 
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL", re.IGNORECASE)
 _PR_SET_DUMPABLE = 4
@@ -19,16 +19,16 @@ def harden(environ: MutableMapping[str, str]) -> dict[str, str]:
     To be called before anything is started, with `os.environ`: the system shows others the block of memory
     that a process was started with, so a variable is wiped there before it is removed.
     """
-    known = dict(environ)
-    for name, value in known.items():
-        if _SECRET_NAME.search(name) or any(secrets_in({name: value})):
+    original = dict(environ)
+    for name, value in original.items():
+        if _SECRET_NAME.search(name) or any(find_secrets({name: value})):
             _wipe(name)
             del environ[name]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":
         # No other process of the same user may attach to it or look into it; nor does it leave a core file.
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-    return known
+    return original
 
 
 def _wipe(name: str) -> None:

@@ -2,27 +2,27 @@
 
 import msgspec
 
-from holdfast.agent.config.info import AgentDesk
-from holdfast.channels.info import ChannelDesk
+from holdfast.agent.config.info import AgentService
+from holdfast.channels.info import ChannelService
 from holdfast.domain.clock import Instant
-from holdfast.engine.backups import BackupDesk
-from holdfast.mcp.service import McpDesk, NoMcp
-from holdfast.memory.info import MemoryDesk, NoMemory
-from holdfast.models.info import ModelDesk
-from holdfast.models.local.info import LocalDesk
-from holdfast.settings.info import SettingsDesk
+from holdfast.engine.backups import BackupService
+from holdfast.mcp.service import McpService, NoMcpServers
+from holdfast.memory.info import MemoryService, NullMemoryService
+from holdfast.models.info import ModelService
+from holdfast.models.local.info import LocalModelService
+from holdfast.settings.info import SettingsService
 
 
-class Office(msgspec.Struct, frozen=True):
+class Services(msgspec.Struct, frozen=True):
     """Those who do it, and since when and where this server answers."""
 
-    settings: SettingsDesk
-    models: ModelDesk
-    backups: BackupDesk
-    channels: ChannelDesk
+    settings: SettingsService
+    models: ModelService
+    backups: BackupService
+    channels: ChannelService
     addresses: tuple[str, ...]
     started_at: Instant
-    memory: MemoryDesk = NoMemory()
-    mcp: McpDesk = NoMcp()
-    agents: AgentDesk | None = None
-    local: LocalDesk | None = None
+    memory: MemoryService = NullMemoryService()
+    mcp: McpService = NoMcpServers()
+    agents: AgentService | None = None
+    local: LocalModelService | None = None

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast import __version__
-from holdfast.domain.files import NO_FILES, Takes
+from holdfast.domain.files import NO_FILES, SupportedFiles
 
 COMMANDS = (
     ("holdfast chat", "talk to it in the terminal"),
@@ -14,15 +14,15 @@ COMMANDS = (
     ("holdfast doctor", "check the stored data"),
     ("holdfast backup FILE", "back up every conversation"),
 )
-MAIN_ANSWERS = "answers where no other is chosen: agents/main.toml names it."
+MAIN_MODEL_NOTE = "answers where no other is chosen: agents/main.toml names it."
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
-Look = Callable[[], Awaitable["Overview"]]
+GetServerStatus = Callable[[], Awaitable["ServerStatus"]]
 """Takes one look at everything; may raise a StoreFault."""
 
 
-class Overview(msgspec.Struct, frozen=True):
+class ServerStatus(msgspec.Struct, frozen=True):
     """The facts about one store at one moment."""
 
     data: Path
@@ -32,7 +32,7 @@ class Overview(msgspec.Struct, frozen=True):
     store_bytes: int
     model: str = ""
     why: str = ""
-    takes: Takes = NO_FILES
+    takes: SupportedFiles = NO_FILES
     confinement: str = ""
     unprotected: tuple[str, ...] = ()
     """What of this server commands are not kept from, in sentences."""
@@ -42,7 +42,7 @@ class Overview(msgspec.Struct, frozen=True):
     """What is wrong with agents and prompts that people wrote and with connections, in sentences."""
     main_model: str = ""
     """The model that answers where none was chosen, if `agents/main.toml` names another than the server's."""
-    main_takes: Takes = NO_FILES
+    main_takes: SupportedFiles = NO_FILES
     version: str = __version__
 
     @property
@@ -51,26 +51,28 @@ class Overview(msgspec.Struct, frozen=True):
         return (
             ("Model", self.model),
             ("", self.why),
-            *((("", f"{self.main_model} {MAIN_ANSWERS}"),) if self.main_model else ()),
+            *((("", f"{self.main_model} {MAIN_MODEL_NOTE}"),) if self.main_model else ()),
             ("Memory", self.memory),
             ("Data folder", str(self.data)),
             (
                 "Conversations",
-                f"{self.sessions:,}, {in_bytes(self.store_bytes)} on disk" if self.sessions else "none yet",
+                f"{self.sessions:,}, {format_bytes(self.store_bytes)} on disk"
+                if self.sessions
+                else "none yet",
             ),
             *((("Durability", "survives a kill, not power loss"),) if self.durability != "full" else ()),
-            ("Commands", "sandboxed" if self.is_confined else "not sandboxed"),
+            ("Commands", "sandboxed" if self.is_sandboxed else "not sandboxed"),
             *(("Not protected", gap) for gap in self.unprotected),
             *(("Not usable", problem) for problem in self.problems),
         )
 
     @property
-    def is_confined(self) -> bool:
+    def is_sandboxed(self) -> bool:
         """Whether there are any walls around what tools start."""
         return self.confinement not in ("", "none")
 
 
-def in_bytes(size: int) -> str:
+def format_bytes(size: int) -> str:
     """A size as people read it: `1.2 MB`."""
     amount, unit = float(size), 0
     while amount >= 999.95 and unit < len(_UNITS) - 1:

@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from holdfast.domain.secrets import MASK
-from tests.support.api_client import Speaker
+from tests.support.api_client import ScriptedModelServer
 from tests.support.model_server import DONE, USAGE, call, chunk, event
 
 KEY = "sk-proj-Q7vX2mZr9LkPw4Ta"
@@ -26,7 +26,7 @@ MASKED = " ".join((MASK, *(MASK for _ in SECRETS), CONTROL))
 
 
 @dataclass
-class Parrot(Speaker):
+class Parrot(ScriptedModelServer):
     """A model that gives away every secret that it knows, in every way that a model has."""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -35,7 +35,7 @@ class Parrot(Speaker):
         if request.method == "GET":
             return await super().answer(request)
         body = await request.json()
-        self.asked.append(body)
+        self.requests.append(body)
         messages = body["messages"]
         said = [_text(message) for message in messages if message["role"] == "user"][-1]
         verb, _, rest = said.partition(" ")

@@ -3,7 +3,7 @@
 import re
 from html.parser import HTMLParser
 
-from tests.support.api_client import Api
+from tests.support.api_client import ApiClient
 
 _ADDRESSES = frozenset({"src", "href", "srcset", "poster", "action", "formaction"})
 _BUILT = re.compile(r"[\"'`](?:\./)?(?:page/)?([\w-]+-[\w-]{8}\.(?:js|css))[\"'`]")
@@ -30,7 +30,9 @@ def named_in(page: str) -> list[str]:
     return parsed.addresses
 
 
-async def loaded_by_page(api: Api, base: str = "", **headers: str) -> list[tuple[str, str, dict[str, str]]]:
+async def loaded_by_page(
+    api: ApiClient, base: str = "", **headers: str
+) -> list[tuple[str, str, dict[str, str]]]:
     """Name, text and headers of every file that the page names, and of those that its files name."""
     page = (await api.get(f"{base}/", headers=headers)).decode()
     assert api.status == 200, page

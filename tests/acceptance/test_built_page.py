@@ -6,9 +6,9 @@ import urllib.request
 
 import pytest
 
-from tests.acceptance.conftest import Running
+from tests.acceptance.conftest import RunningServer
 from tests.acceptance.page_files import loaded_by_page, named_in
-from tests.support.api_client import talking
+from tests.support.api_client import api_client
 
 TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "html": "text/html"}
 ELSEWHERE = re.compile(
@@ -19,9 +19,9 @@ ELSEWHERE = re.compile(
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'"
 
 
-async def test_the_page_needs_nothing_from_anywhere_else(server: Running) -> None:
+async def test_the_page_loads_nothing_from_other_origins(server: RunningServer) -> None:
     """Everything that it names, and what that names in turn, comes from the server itself."""
-    async with talking(server.address, "") as api:
+    async with api_client(server.address, "") as api:
         named = named_in((await api.get("/")).decode())
         assert (api.status, api.headers["content-type"]) == (200, "text/html; charset=utf-8")
         assert [address for address in named if not re.fullmatch(r"\./page/[\w.-]+", address)] == []
@@ -34,8 +34,8 @@ async def test_the_page_needs_nothing_from_anywhere_else(server: Running) -> Non
     assert len(files) > len(named), "what the scripts load was found too"
 
 
-async def test_what_is_named_after_its_content_is_kept_for_ever_and_nothing_else_is(server: Running) -> None:
-    async with talking(server.address, "") as api:
+async def test_only_content_hashed_files_are_cached_forever(server: RunningServer) -> None:
+    async with api_client(server.address, "") as api:
         await api.get("/")
         assert "immutable" not in api.headers.get("cache-control", "")
         for name, _, headers in await loaded_by_page(api):
@@ -44,16 +44,16 @@ async def test_what_is_named_after_its_content_is_kept_for_ever_and_nothing_else
 
 
 @pytest.mark.parametrize("name", ["index-00000000.js", "page.js", "index.html", "..%2findex.html", "%00"])
-async def test_a_built_file_that_is_not_there_is_no_page(name: str, server: Running) -> None:
+async def test_a_missing_built_file_is_not_found(name: str, server: RunningServer) -> None:
     """One of an earlier build above all: no copy of the answer may be kept for ever."""
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         told = await api.get(f"/page/{name}")
         assert (api.status, told["code"]) == (404, "no_such_page")
         assert "immutable" not in api.headers.get("cache-control", "")
 
 
-def test_the_page_comes_packed_to_those_who_take_it_so(server: Running) -> None:
-    plain = server.ask("/", token="")
+def test_the_page_is_gzipped_for_clients_that_accept_gzip(server: RunningServer) -> None:
+    plain = server.request("/", token="")
     request = urllib.request.Request(server.address, headers={"accept-encoding": "gzip"})
     with urllib.request.urlopen(request, timeout=30) as answer:
         packed = answer.read()

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
-from tests.support.api_client import Api, Speaker, talking, until
+from tests.acceptance.conftest import CliHarness, RunningServer, cli_in, environ_for
+from tests.support.api_client import ApiClient, ScriptedModelServer, api_client, wait_until
 from tests.support.free_ports import own_port
-from tests.support.telegram_api import TOKEN, TelegramApi, on_a_thread
-from tests.support.webhook_receiver import Receiver, headers_for, key_in, receiving_on_a_thread
+from tests.support.telegram_api import TOKEN, TelegramApi, telegram_server_in_thread
+from tests.support.webhook_receiver import WebhookReceiver, headers_for, key_in, webhook_receiver_in_thread
 
 ADA = 77
 LET_IN = "You are let in. Say it again, please."
@@ -26,42 +26,46 @@ CODE = re.compile(r"\b[2-9A-Z]{4}-[2-9A-Z]{4}\b")
 
 @pytest.fixture(scope="module")
 def telegram() -> Iterator[TelegramApi]:
-    with on_a_thread() as api:
+    with telegram_server_in_thread() as api:
         yield api
 
 
 @pytest.fixture(scope="module")
-def receiver() -> Iterator[Receiver]:
-    with receiving_on_a_thread() as receiver:
+def receiver() -> Iterator[WebhookReceiver]:
+    with webhook_receiver_in_thread() as receiver:
         yield receiver
 
 
 @pytest.fixture(scope="module")
 def home(
-    speaker: Speaker,
+    speaker: ScriptedModelServer,
     telegram: TelegramApi,
-    receiver: Receiver,
+    receiver: WebhookReceiver,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Holdfast]:
+) -> Iterator[CliHarness]:
     """The command of everyone here, with both channels set up in its environment."""
-    environ = environ_of(speaker) | {
+    environ = environ_for(speaker) | {
         "TELEGRAM_BOT_TOKEN": TOKEN,
         "HOLDFAST_TELEGRAM_API_URL": telegram.url,
         "HOLDFAST_CHANNEL_WEBHOOK_URL": receiver.url,
     }
-    with living_in(tmp_path_factory.mktemp("channels"), **environ) as command:
+    with cli_in(tmp_path_factory.mktemp("channels"), **environ) as command:
         yield command
 
 
 @pytest.fixture(scope="module")
-def server(home: Holdfast, receiver: Receiver) -> Running:
+def server(home: CliHarness, receiver: WebhookReceiver) -> RunningServer:
     running = home.serve("--port", "0")
     receiver.key = key_in((running.folder / "channel-webhook.key").read_text())
     return running
 
 
 async def called(
-    api: Api, receiver: Receiver, said: dict[str, Any], webhook_id: str = "", at: float | None = None
+    api: ApiClient,
+    receiver: WebhookReceiver,
+    said: dict[str, Any],
+    webhook_id: str = "",
+    at: float | None = None,
 ) -> Any:
     """What the server answers to a program that is signed."""
     body = json.dumps(said).encode()
@@ -69,18 +73,18 @@ async def called(
     return await api.post("/api/channels/webhook", data=io.BytesIO(body), headers=headers)
 
 
-async def let_in(server: Running, api: Api, receiver: Receiver, who: str) -> None:
+async def pair(server: RunningServer, api: ApiClient, receiver: WebhookReceiver, who: str) -> None:
     """A person of the webhook channel who may speak, in a chat of the same name."""
-    async with talking(server.address, token="") as stranger:
+    async with api_client(server.address, token="") as stranger:
         await called(stranger, receiver, {"chat": who, "sender": who, "text": "hello?"})
         assert stranger.status == 202
-    (told,) = await receiver.until(lambda: receiver.texts(who))
+    (told,) = await receiver.wait_until(lambda: receiver.texts(who))
     await api.post("/api/pairing", {"code": CODE.findall(told)[0]})
     assert api.status == 200
-    await receiver.until(lambda: receiver.texts(who)[1:] == [LET_IN])
+    await receiver.wait_until(lambda: receiver.texts(who)[1:] == [LET_IN])
 
 
-async def channel(api: Api, name: str) -> dict[str, Any]:
+async def channel(api: ApiClient, name: str) -> dict[str, Any]:
     told: dict[str, Any] = next(
         each for each in (await api.get("/api/channels"))["channels"] if each["name"] == name
     )
@@ -90,14 +94,14 @@ async def channel(api: Api, name: str) -> dict[str, Any]:
 # Who may speak.
 
 
-async def test_a_stranger_in_telegram_gets_a_code_and_nothing_else_until_it_is_confirmed(
-    server: Running, telegram: TelegramApi, speaker: Speaker
+async def test_an_unknown_telegram_sender_gets_only_a_pairing_code_until_confirmed(
+    server: RunningServer, telegram: TelegramApi, speaker: ScriptedModelServer
 ) -> None:
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         before = len((await api.get("/api/sessions"))["sessions"])
-        asked = len(speaker.asked)
-        telegram.say(ADA, "Tell me everything")
-        (told,) = await telegram.until(lambda: telegram.texts(ADA))
+        asked = len(speaker.requests)
+        telegram.post_message(ADA, "Tell me everything")
+        (told,) = await telegram.wait_until(lambda: telegram.texts(ADA))
         assert "everything" not in told
         (code,) = set(CODE.findall(told))
         (waiting,) = [
@@ -105,105 +109,105 @@ async def test_a_stranger_in_telegram_gets_a_code_and_nothing_else_until_it_is_c
         ]
         assert (waiting["channel"], waiting["name"]) == ("telegram", "Ada")
         assert code not in json.dumps(waiting)
-        telegram.say(ADA, "And now?")
-        await until(_received(api, "telegram", 2))
+        telegram.post_message(ADA, "And now?")
+        await wait_until(_received(api, "telegram", 2))
         assert len((await api.get("/api/sessions"))["sessions"]) == before
-        assert len(speaker.asked) == asked
+        assert len(speaker.requests) == asked
         assert len(telegram.texts(ADA)) == 1
         # Typed as people do.
         sender = await api.post("/api/pairing", {"code": f" {code.lower().replace('-', ' ')} "})
         assert (api.status, sender["sender"], sender["name"]) == (200, str(ADA), "Ada")
-        telegram.say(ADA, "good morning")
-        await telegram.until(lambda: telegram.texts(ADA)[-1].strip() == "good morning")
-        assert "everything" not in str(speaker.asked)
+        telegram.post_message(ADA, "good morning")
+        await telegram.wait_until(lambda: telegram.texts(ADA)[-1].strip() == "good morning")
+        assert "everything" not in str(speaker.requests)
         assert len((await api.get("/api/sessions"))["sessions"]) == before + 1
 
 
-async def test_a_wrong_code_lets_nobody_in(server: Running) -> None:
-    async with talking(server.address) as api:
+async def test_a_wrong_pairing_code_is_refused(server: RunningServer) -> None:
+    async with api_client(server.address) as api:
         problem = await api.post("/api/pairing", {"code": "2222-2222"})
         assert (api.status, problem["code"]) == (404, "no_such_code")
 
 
-async def test_somebody_is_let_in_and_shut_out_by_commands_beside_a_running_server(
-    server: Running, home: Holdfast, receiver: Receiver
+async def test_a_sender_is_paired_and_revoked_by_commands_while_the_server_runs(
+    server: RunningServer, home: CliHarness, receiver: WebhookReceiver
 ) -> None:
-    async with talking(server.address, token="") as caller:
+    async with api_client(server.address, token="") as caller:
         await called(caller, receiver, {"chat": "bo", "sender": "bo", "sender_name": "Bo", "text": "hi"})
-        (told,) = await receiver.until(lambda: receiver.texts("bo"))
+        (told,) = await receiver.wait_until(lambda: receiver.texts("bo"))
         (code,) = set(CODE.findall(told))
         listed = await asyncio.to_thread(home.run, "channels", "list")
         assert "bo" in listed.stdout and "telegram" in listed.stdout and code not in listed.stdout
         assert listed.stdout.count("set up") == 2 and "not set up" not in listed.stdout
         paired = await asyncio.to_thread(home.run, "channels", "pair", code)
         assert paired.stdout == "Bo may speak on webhook from now on.\n", paired.stderr
-        await receiver.until(lambda: receiver.texts("bo")[-1] == LET_IN)
+        await receiver.wait_until(lambda: receiver.texts("bo")[-1] == LET_IN)
         again = await asyncio.to_thread(home.run, "channels", "pair", code, "--json")
         assert (again.returncode, json.loads(again.stderr)["code"]) == (1, "no_such_code")
         await called(caller, receiver, {"chat": "bo", "sender": "bo", "text": "good evening"})
-        await receiver.until(lambda: receiver.texts("bo")[-1].strip() == "good evening")
+        await receiver.wait_until(lambda: receiver.texts("bo")[-1].strip() == "good evening")
         found = json.loads((await asyncio.to_thread(home.run, "channels", "senders", "--json")).stdout)
         assert [each["name"] for each in found if each["sender"] == "bo"] == ["Bo"]
         gone = await asyncio.to_thread(home.run, "channels", "revoke", "webhook", "bo")
         assert gone.stdout == "bo may not speak on webhook any more.\n"
         await called(caller, receiver, {"chat": "bo", "sender": "bo", "text": "still here?"})
-        await receiver.until(lambda: CODE.search(receiver.texts("bo")[-1]))
+        await receiver.wait_until(lambda: CODE.search(receiver.texts("bo")[-1]))
 
 
-async def test_somebody_who_is_removed_over_http_is_a_stranger_again(
-    server: Running, receiver: Receiver
+async def test_a_sender_revoked_over_http_must_pair_again(
+    server: RunningServer, receiver: WebhookReceiver
 ) -> None:
-    async with talking(server.address) as api:
-        await let_in(server, api, receiver, "cy")
+    async with api_client(server.address) as api:
+        await pair(server, api, receiver, "cy")
         senders = (await api.get("/api/senders"))["senders"]
         assert [each["channel"] for each in senders if each["sender"] == "cy"] == ["webhook"]
-        await api.ask("DELETE", "/api/senders/webhook/cy")
+        await api.request("DELETE", "/api/senders/webhook/cy")
         assert api.status == 204
-        problem = await api.ask("DELETE", "/api/senders/webhook/cy")
+        problem = await api.request("DELETE", "/api/senders/webhook/cy")
         assert (api.status, problem["code"]) == (404, "no_such_sender")
         await called(api, receiver, {"chat": "cy", "sender": "cy", "text": "secret plans"})
-        await receiver.until(lambda: len(receiver.texts("cy")) == 3)
+        await receiver.wait_until(lambda: len(receiver.texts("cy")) == 3)
         assert CODE.search(receiver.texts("cy")[-1])
 
 
 # The webhook.
 
 
-async def test_what_is_called_in_is_answered_by_a_signed_call(
-    server: Running, receiver: Receiver, speaker: Speaker
+async def test_a_webhook_call_is_answered_by_a_signed_call(
+    server: RunningServer, receiver: WebhookReceiver, speaker: ScriptedModelServer
 ) -> None:
-    async with talking(server.address) as api:
-        await let_in(server, api, receiver, "dee")
+    async with api_client(server.address) as api:
+        await pair(server, api, receiver, "dee")
         unsigned = receiver.unsigned
         kept = await called(api, receiver, {"chat": "dee", "sender": "dee", "text": "count 30"})
         assert (api.status, kept) == (202, {"kept": True})
         numbers = " ".join(map(str, range(30)))
-        await receiver.until(lambda: receiver.texts("dee")[-1].strip() == numbers)
+        await receiver.wait_until(lambda: receiver.texts("dee")[-1].strip() == numbers)
         assert len(receiver.texts("dee")) == 3, "it is one message, which was edited"
         assert receiver.unsigned == unsigned
         types = {told["type"] for _, told in receiver.calls if told.get("chat") == "dee"}
         assert types <= {"message", "edit", "typing"} and "message" in types
 
 
-async def test_a_call_that_comes_again_is_answered_once(
-    server: Running, receiver: Receiver, speaker: Speaker
+async def test_a_repeated_webhook_call_is_answered_once(
+    server: RunningServer, receiver: WebhookReceiver, speaker: ScriptedModelServer
 ) -> None:
-    async with talking(server.address) as api:
-        await let_in(server, api, receiver, "eve")
+    async with api_client(server.address) as api:
+        await pair(server, api, receiver, "eve")
         for _ in range(3):
             said = {"chat": "eve", "sender": "eve", "text": "only once"}
             kept = await called(api, receiver, said, "msg_the_same")
             assert (api.status, kept) == (202, {"kept": True})
         await called(api, receiver, {"chat": "eve", "sender": "eve", "text": "and then"})
-        await receiver.until(lambda: receiver.texts("eve")[-1].strip() == "and then")
+        await receiver.wait_until(lambda: receiver.texts("eve")[-1].strip() == "and then")
         assert [text.strip() for text in receiver.texts("eve")[2:]] == ["only once", "and then"]
 
 
-async def test_a_button_that_is_pressed_by_a_call_allows_what_was_asked(
-    server: Running, receiver: Receiver
+async def test_a_button_press_in_a_webhook_call_approves_the_tool_call(
+    server: RunningServer, receiver: WebhookReceiver
 ) -> None:
-    async with talking(server.address) as api:
-        await let_in(server, api, receiver, "fay")
+    async with api_client(server.address) as api:
+        await pair(server, api, receiver, "fay")
         await called(api, receiver, {"chat": "fay", "sender": "fay", "text": "run echo pressed"})
 
         def asked() -> dict[str, str]:
@@ -211,22 +215,22 @@ async def test_a_button_that_is_pressed_by_a_call_allows_what_was_asked(
             buttons = [each for told in mine for each in told.get("buttons", ())]
             return next((each for each in buttons if each["text"] == "Allow once"), {})
 
-        button = await receiver.until(asked)
+        button = await receiver.wait_until(asked)
         await called(api, receiver, {"chat": "fay", "sender": "fay", "press": button["press"]})
-        await receiver.until(lambda: any("It said: pressed" in text for text in receiver.texts("fay")))
+        await receiver.wait_until(lambda: any("It said: pressed" in text for text in receiver.texts("fay")))
 
 
-async def test_a_file_is_fetched_from_where_answers_go_to_and_from_nowhere_else(
-    server: Running, receiver: Receiver, speaker: Speaker
+async def test_webhook_files_are_fetched_only_from_the_receiver_host(
+    server: RunningServer, receiver: WebhookReceiver, speaker: ScriptedModelServer
 ) -> None:
-    async with talking(server.address) as api:
-        await let_in(server, api, receiver, "gus")
+    async with api_client(server.address) as api:
+        await pair(server, api, receiver, "gus")
         origin = receiver.url.removesuffix("/answers")
         receiver.files["/notes.txt"] = b"the blue door"
         file = {"url": f"{origin}/notes.txt", "name": "notes.txt"}
         await called(api, receiver, {"chat": "gus", "sender": "gus", "text": "what colour", "files": [file]})
         assert api.status == 202
-        await receiver.until(lambda: "the blue door" in json.dumps(speaker.asked[-5:]))
+        await receiver.wait_until(lambda: "the blue door" in json.dumps(speaker.requests[-5:]))
         for url in (
             f"{server.address}api/me",
             "file:///etc/passwd",
@@ -238,10 +242,12 @@ async def test_a_file_is_fetched_from_where_answers_go_to_and_from_nowhere_else(
             assert (api.status, problem["code"]) == (400, "bad_channel_call"), url
 
 
-async def test_a_message_arrives_once_whatever_the_receiver_does(server: Running, receiver: Receiver) -> None:
-    async with talking(server.address) as api:
-        await let_in(server, api, receiver, "hal")
-        receiver.misbehave("message", "dropped", (503, {}), (429, {"retry-after": "1"}))
+async def test_a_message_is_delivered_once_whatever_the_receiver_answers(
+    server: RunningServer, receiver: WebhookReceiver
+) -> None:
+    async with api_client(server.address) as api:
+        await pair(server, api, receiver, "hal")
+        receiver.add_faults("message", "dropped", (503, {}), (429, {"retry-after": "1"}))
         await called(api, receiver, {"chat": "hal", "sender": "hal", "text": "come what may"})
 
         def tries() -> list[str]:
@@ -249,7 +255,7 @@ async def test_a_message_arrives_once_whatever_the_receiver_does(server: Running
             mine = [name for name, told in calls if told.get("chat") == "hal"]
             return [name for name in mine if name.startswith("d_")]
 
-        await receiver.until(lambda: len(tries()) == 4, 60)
+        await receiver.wait_until(lambda: len(tries()) == 4, 60)
         assert len(set(tries())) == 1, "each try had the same id"
         assert [text.strip() for text in receiver.texts("hal")[2:]] == ["come what may"]
 
@@ -257,8 +263,10 @@ async def test_a_message_arrives_once_whatever_the_receiver_does(server: Running
 # Who is turned away.
 
 
-async def test_what_is_not_signed_is_refused_and_nothing_is_done(server: Running, receiver: Receiver) -> None:
-    async with talking(server.address) as api, talking(server.address, token="") as caller:
+async def test_an_unsigned_webhook_call_is_refused_without_effect(
+    server: RunningServer, receiver: WebhookReceiver
+) -> None:
+    async with api_client(server.address) as api, api_client(server.address, token="") as caller:
         before = (await channel(api, "webhook"))["received"]
         body = json.dumps({"chat": "x", "sender": "x", "text": "let me in"}).encode()
         good = headers_for(receiver.key, body)
@@ -288,10 +296,10 @@ async def test_what_is_not_signed_is_refused_and_nothing_is_done(server: Running
         assert caller.status == 202
 
 
-async def test_a_call_that_is_too_long_or_makes_no_sense_is_refused(
-    server: Running, receiver: Receiver
+async def test_an_oversized_or_malformed_webhook_call_is_refused(
+    server: RunningServer, receiver: WebhookReceiver
 ) -> None:
-    async with talking(server.address, token="") as caller:
+    async with api_client(server.address, token="") as caller:
         problem = await called(caller, receiver, {"chat": "x", "sender": "x", "text": "a" * 1_100_000})
         assert (caller.status, problem["code"]) == (413, "too_large")
         for said in (
@@ -306,9 +314,9 @@ async def test_a_call_that_is_too_long_or_makes_no_sense_is_refused(
             assert (caller.status, problem["code"]) == (400, "bad_channel_call"), said
 
 
-async def test_calls_pass_the_same_gate_as_all_else(server: Running, receiver: Receiver) -> None:
+async def test_webhook_calls_pass_the_request_gate(server: RunningServer, receiver: WebhookReceiver) -> None:
     body = json.dumps({"chat": "x", "sender": "x", "text": "t"}).encode()
-    async with talking(server.address, token="") as caller:
+    async with api_client(server.address, token="") as caller:
         for more, status in (({"host": "evil.example"}, 421), ({"origin": "http://evil.example"}, 403)):
             headers = {**headers_for(receiver.key, body), **more}
             await caller.post("/api/channels/webhook", data=body, headers=headers)
@@ -318,9 +326,9 @@ async def test_calls_pass_the_same_gate_as_all_else(server: Running, receiver: R
         assert caller.status == 415
 
 
-async def test_only_those_who_may_manage_see_channels(server: Running, home: Holdfast) -> None:
+async def test_channel_routes_need_the_admin_right(server: RunningServer, home: CliHarness) -> None:
     made = await asyncio.to_thread(home.run, "tokens", "add", "reader", "--right", "read", "--right", "write")
-    async with talking(server.address, token=made.stdout.strip()) as reader:
+    async with api_client(server.address, token=made.stdout.strip()) as reader:
         for method, path in (
             ("GET", "/api/channels"),
             ("POST", "/api/channels/webhook/test"),
@@ -330,36 +338,38 @@ async def test_only_those_who_may_manage_see_channels(server: Running, home: Hol
             ("GET", "/api/senders"),
             ("DELETE", "/api/senders/webhook/x"),
         ):
-            problem = await reader.ask(method, path)
+            problem = await reader.request(method, path)
             assert (reader.status, problem["code"]) == (403, "not_allowed"), path
 
 
 # How channels fare.
 
 
-async def test_channels_say_how_they_fare_and_are_tested(server: Running, receiver: Receiver) -> None:
-    async with talking(server.address) as api:
+async def test_channels_report_their_status_and_can_be_tested(
+    server: RunningServer, receiver: WebhookReceiver
+) -> None:
+    async with api_client(server.address) as api:
         told = await channel(api, "telegram")
         assert told["connected"] and told["fixed"] and told["serving"]
         tried = await api.post("/api/channels/telegram/test")
         assert tried == {"ok": True, "detail": "@holdfast_test_bot"}
         assert (await api.post("/api/channels/webhook/test"))["ok"]
-        receiver.misbehave("test", (404, {}))
+        receiver.add_faults("test", (404, {}))
         tried = await api.post("/api/channels/webhook/test")
         assert tried == {"ok": False, "detail": "the receiver answered 404: not now"}
         assert (await channel(api, "webhook"))["last_error"] == tried["detail"]
-        receiver.misbehave("test", (302, {"location": "http://127.0.0.1:9/"}))
+        receiver.add_faults("test", (302, {"location": "http://127.0.0.1:9/"}))
         tried = await api.post("/api/channels/webhook/test")
         assert not tried["ok"] and "leads elsewhere" in tried["detail"]
         await api.post("/api/channels/carrier-pigeon/test")
         assert api.status == 404
 
 
-async def test_a_command_with_another_environment_asks_the_server_that_runs(
-    server: Running, home: Holdfast
+async def test_a_command_with_another_environment_asks_the_running_server(
+    server: RunningServer, home: CliHarness
 ) -> None:
     own = ("TELEGRAM_BOT_TOKEN", "HOLDFAST_TELEGRAM_API_URL", "HOLDFAST_CHANNEL_WEBHOOK_URL")
-    bare = Holdfast({name: text for name, text in home.environ.items() if name not in own})
+    bare = CliHarness({name: text for name, text in home.environ.items() if name not in own})
     listed = await asyncio.to_thread(bare.run, "channels", "list", "--json")
     told = json.loads(listed.stdout)
     assert told["running"], listed.stderr
@@ -369,11 +379,13 @@ async def test_a_command_with_another_environment_asks_the_server_that_runs(
     assert plain.stdout.count("set up") == 2 and "not set up" not in plain.stdout
 
 
-async def test_metrics_count_what_came_and_went(server: Running, receiver: Receiver) -> None:
-    async with talking(server.address) as api:
-        await let_in(server, api, receiver, "jo")
+async def test_metrics_count_received_and_delivered_channel_messages(
+    server: RunningServer, receiver: WebhookReceiver
+) -> None:
+    async with api_client(server.address) as api:
+        await pair(server, api, receiver, "jo")
         await called(api, receiver, {"chat": "jo", "sender": "jo", "text": "tally me"})
-        await receiver.until(lambda: receiver.texts("jo")[-1].strip() == "tally me")
+        await receiver.wait_until(lambda: receiver.texts("jo")[-1].strip() == "tally me")
 
         async def is_counted() -> bool:
             text = (await api.get("/metrics")).decode()
@@ -383,16 +395,16 @@ async def test_metrics_count_what_came_and_went(server: Running, receiver: Recei
             )
             return bool(received and sent and int(received[1]) >= 2 and int(sent[1]) >= 1)
 
-        await until(is_counted)
+        await wait_until(is_counted)
         assert 'holdfast_channel_waiting{channel="telegram"}' in (await api.get("/metrics")).decode()
 
 
-async def test_secrets_of_channels_are_private_and_told_nowhere(server: Running, home: Holdfast) -> None:
+async def test_channel_secrets_are_private_and_never_shown(server: RunningServer, home: CliHarness) -> None:
     path = server.folder / "channel-webhook.key"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     key = path.read_text().strip()
     assert key.startswith("whsec_") and len(base64.b64decode(key.removeprefix("whsec_"))) == 32
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         for where in ("/api/channels", "/api/settings", "/api/about", "/metrics"):
             told = json.dumps(await api.get(where), default=str)
             assert key not in told and TOKEN not in told
@@ -404,20 +416,20 @@ async def test_secrets_of_channels_are_private_and_told_nowhere(server: Running,
 
 
 @pytest.fixture
-def unconnected(tmp_path: Path, speaker: Speaker) -> Iterator[tuple[Holdfast, TelegramApi]]:
+def unconnected(tmp_path: Path, speaker: ScriptedModelServer) -> Iterator[tuple[CliHarness, TelegramApi]]:
     """A server without a bot, and a platform where there is one."""
-    with on_a_thread() as platform:
-        environ = environ_of(speaker) | {"HOLDFAST_TELEGRAM_API_URL": platform.url}
-        with living_in(tmp_path, **environ) as command:
+    with telegram_server_in_thread() as platform:
+        environ = environ_for(speaker) | {"HOLDFAST_TELEGRAM_API_URL": platform.url}
+        with cli_in(tmp_path, **environ) as command:
             yield command, platform
 
 
-async def test_a_bot_is_connected_while_the_server_runs_and_is_there_after_a_restart(
-    unconnected: tuple[Holdfast, TelegramApi],
+async def test_a_bot_connected_at_runtime_survives_a_restart(
+    unconnected: tuple[CliHarness, TelegramApi],
 ) -> None:
     home, platform = unconnected
     server = home.serve("--port", "0")
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         assert not (await channel(api, "telegram"))["connected"]
         for token, words in (
             ("nonsense", "not a bot's token"),
@@ -431,44 +443,46 @@ async def test_a_bot_is_connected_while_the_server_runs_and_is_there_after_a_res
         assert api.status == 200
         path = server.folder / "telegram.toml"
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        platform.say(ADA, "hello")
-        (told,) = await platform.until(lambda: platform.texts(ADA))
+        platform.post_message(ADA, "hello")
+        (told,) = await platform.wait_until(lambda: platform.texts(ADA))
         await api.post("/api/pairing", {"code": CODE.findall(told)[0]})
     server.process.terminate()
     assert await asyncio.to_thread(server.process.wait, 20) == 0
     again = home.serve("--port", "0")
-    platform.say(ADA, "are you back")
-    await platform.until(lambda: platform.texts(ADA)[-1].strip() == "are you back", 40)
-    async with talking(again.address) as api:
+    platform.post_message(ADA, "are you back")
+    await platform.wait_until(lambda: platform.texts(ADA)[-1].strip() == "are you back", 40)
+    async with api_client(again.address) as api:
         await api.post("/api/channels/telegram/disconnect")
         assert api.status == 200
         assert not (await channel(api, "telegram"))["connected"]
         assert not path.exists()
-        platform.say(ADA, "nobody hears this")
+        platform.post_message(ADA, "nobody hears this")
         await api.post("/api/channels/telegram/test")
         assert api.status == 404
 
 
-async def test_telegram_calls_a_server_that_it_was_told_of(tmp_path: Path, speaker: Speaker) -> None:
+async def test_telegram_calls_the_webhook_that_was_registered(
+    tmp_path: Path, speaker: ScriptedModelServer
+) -> None:
     port = own_port()
-    with on_a_thread() as platform:
-        environ = environ_of(speaker) | {
+    with telegram_server_in_thread() as platform:
+        environ = environ_for(speaker) | {
             "HOLDFAST_TELEGRAM_API_URL": platform.url,
             "TELEGRAM_BOT_TOKEN": TOKEN,
             "HOLDFAST_TELEGRAM": "webhook",
             "HOLDFAST_PUBLIC_URL": f"http://127.0.0.1:{port}/holdfast",
         }
-        with living_in(tmp_path, **environ) as command:
+        with cli_in(tmp_path, **environ) as command:
             server = command.serve("--port", str(port))
-            await platform.until(lambda: platform.webhook)
+            await platform.wait_until(lambda: platform.webhook)
             assert platform.webhook["url"] == f"http://127.0.0.1:{port}/holdfast/api/channels/telegram"
-            platform.say(ADA, "hello")
-            (told,) = await platform.until(lambda: platform.texts(ADA))
+            platform.post_message(ADA, "hello")
+            (told,) = await platform.wait_until(lambda: platform.texts(ADA))
             paired = await asyncio.to_thread(command.run, "channels", "pair", CODE.findall(told)[0])
             assert paired.returncode == 0, paired.stderr
-            platform.say(ADA, "called in")
-            await platform.until(lambda: platform.texts(ADA)[-1].strip() == "called in")
-            async with talking(server.address, token="") as caller:
+            platform.post_message(ADA, "called in")
+            await platform.wait_until(lambda: platform.texts(ADA)[-1].strip() == "called in")
+            async with api_client(server.address, token="") as caller:
                 update = {"update_id": 1, "message": {"text": "I am not Telegram"}}
                 for secret in ("", "wrong", platform.webhook["secret_token"] + "x"):
                     headers = {"x-telegram-bot-api-secret-token": secret}
@@ -476,9 +490,9 @@ async def test_telegram_calls_a_server_that_it_was_told_of(tmp_path: Path, speak
                     assert (caller.status, problem["code"]) == (401, "wrong_channel_secret")
 
 
-async def test_a_server_without_channels_answers_no_calls(holdfast: Holdfast) -> None:
+async def test_a_server_without_channels_refuses_channel_calls(holdfast: CliHarness) -> None:
     server = holdfast.serve("--port", "0")
-    async with talking(server.address, token="") as caller:
+    async with api_client(server.address, token="") as caller:
         for name in ("telegram", "webhook"):
             problem = await caller.post(f"/api/channels/{name}", {"update_id": 1})
             assert (caller.status, problem["code"]) == (404, "no_such_channel")
@@ -488,7 +502,7 @@ async def test_a_server_without_channels_answers_no_calls(holdfast: Holdfast) ->
     assert listed.stdout.count("not set up") == 2 and "here" not in listed.stdout
 
 
-def _received(api: Api, name: str, count: int) -> Any:
+def _received(api: ApiClient, name: str, count: int) -> Any:
     async def is_so() -> bool:
         return bool((await channel(api, name))["received"] >= count)
 

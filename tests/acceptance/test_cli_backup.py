@@ -13,8 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.conftest import Holdfast
-from tests.support.sample_conversations import Story, in_store, keep, trip
+from tests.acceptance.conftest import CliHarness
+from tests.support.sample_conversations import (
+    SampleConversation,
+    in_store,
+    save_conversations,
+    trip_conversation,
+)
 
 WRITER = """
 import asyncio, sys
@@ -46,10 +51,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_backup_taken_while_a_writer_runs_restores_to_a_consistent_store(
-    holdfast: Holdfast, folder: Path, tmp_path: Path
+    holdfast: CliHarness, folder: Path, tmp_path: Path
 ) -> None:
-    stories = [trip(f"Number {n}") for n in range(30)]
-    keep(folder, *stories)
+    stories = [trip_conversation(f"Number {n}") for n in range(30)]
+    save_conversations(folder, *stories)
     writer = subprocess.Popen(
         [sys.executable, "-P", "-c", WRITER, str(folder)],
         env=holdfast.environ, stdout=subprocess.PIPE, text=True,
@@ -75,11 +80,11 @@ def test_a_backup_taken_while_a_writer_runs_restores_to_a_consistent_store(
     assert title == "written meanwhile" or title.endswith(" again")
 
 
-def test_a_backup_says_how_to_go_back_and_that_works(
-    holdfast: Holdfast, folder: Path, tmp_path: Path
+def test_a_backup_prints_a_working_restore_command(
+    holdfast: CliHarness, folder: Path, tmp_path: Path
 ) -> None:
-    story, file = trip(), tmp_path / "it's a copy.db"
-    keep(folder, story)
+    story, file = trip_conversation(), tmp_path / "it's a copy.db"
+    save_conversations(folder, story)
     told = holdfast.run("backup", str(file))
     assert told.returncode == 0
     assert told.stdout.startswith(f"Copied every conversation to {file} (")
@@ -95,8 +100,8 @@ def test_a_backup_says_how_to_go_back_and_that_works(
     assert "About 3 °C." in holdfast.run("sessions", "show", story.id).stdout
 
 
-def test_a_backup_never_replaces_a_file_by_accident(holdfast: Holdfast, folder: Path, tmp_path: Path) -> None:
-    keep(folder, trip())
+def test_a_backup_replaces_a_file_only_with_force(holdfast: CliHarness, folder: Path, tmp_path: Path) -> None:
+    save_conversations(folder, trip_conversation())
     file = tmp_path / "copy.db"
     file.write_text("precious")
     assert holdfast.run("backup", str(file)).stderr.startswith(f"holdfast: {file} is there already.")
@@ -108,16 +113,16 @@ def test_a_backup_never_replaces_a_file_by_accident(holdfast: Holdfast, folder: 
     assert in_store(folder, lambda store: store.totals()).sessions == 1
 
 
-def test_there_is_no_backup_of_nothing(holdfast: Holdfast, folder: Path, tmp_path: Path) -> None:
+def test_backup_of_an_empty_folder_fails(holdfast: CliHarness, folder: Path, tmp_path: Path) -> None:
     told = holdfast.run("backup", str(tmp_path / "copy.db"))
     assert told.returncode == 1
     assert told.stderr.startswith(f"holdfast: There is nothing in {folder} yet.\n")
     assert not folder.exists() and not (tmp_path / "copy.db").exists()
 
 
-def test_restore_refuses_while_a_server_runs(holdfast: Holdfast, folder: Path, tmp_path: Path) -> None:
-    story, file = trip(), tmp_path / "copy.db"
-    keep(folder, story)
+def test_restore_refuses_while_a_server_runs(holdfast: CliHarness, folder: Path, tmp_path: Path) -> None:
+    story, file = trip_conversation(), tmp_path / "copy.db"
+    save_conversations(folder, story)
     holdfast.run("backup", str(file))
     server = holdfast.serve("--port", "0")
     told = holdfast.run("restore", str(file), "--yes")
@@ -125,18 +130,18 @@ def test_restore_refuses_while_a_server_runs(holdfast: Holdfast, folder: Path, t
     assert told.stderr.splitlines() == [
         f"holdfast: {folder} is in use by another Holdfast process.", "Stop `holdfast serve` first."
     ]  # fmt: skip
-    assert server.ask("/health/ready").status == 200
+    assert server.request("/health/ready").status == 200
     server.process.terminate()
     server.process.wait(30)
     assert holdfast.run("restore", str(file), "--yes").returncode == 0
 
 
-def test_a_file_that_is_no_backup_is_refused_and_nothing_changes(
-    holdfast: Holdfast, folder: Path, tmp_path: Path
+def test_restore_rejects_a_file_that_is_not_a_backup(
+    holdfast: CliHarness, folder: Path, tmp_path: Path
 ) -> None:
-    story, other = trip(), tmp_path / "other"
-    keep(folder, story)
-    keep(other, Story("Other"))
+    story, other = trip_conversation(), tmp_path / "other"
+    save_conversations(folder, story)
+    save_conversations(other, SampleConversation("Other"))
     good = (other / "holdfast.db").read_bytes()
     bad = {
         "not there": None,
@@ -154,8 +159,8 @@ def test_a_file_that_is_no_backup_is_refused_and_nothing_changes(
     assert in_store(folder, lambda store: store.head(story.id)) == len(story.facts)
 
 
-def test_restore_asks_before_it_replaces_anything(holdfast: Holdfast, folder: Path, tmp_path: Path) -> None:
-    keep(folder, trip())
+def test_restore_asks_for_confirmation(holdfast: CliHarness, folder: Path, tmp_path: Path) -> None:
+    save_conversations(folder, trip_conversation())
     holdfast.run("backup", str(tmp_path / "copy.db"))
     unsure = subprocess.run(
         [sys.executable, "-P", "-m", "holdfast", "restore", str(tmp_path / "copy.db")],
@@ -167,9 +172,15 @@ def test_restore_asks_before_it_replaces_anything(holdfast: Holdfast, folder: Pa
 
 
 def test_ctrl_c_stops_a_backup_and_leaves_nothing_behind(
-    holdfast: Holdfast, folder: Path, tmp_path: Path
+    holdfast: CliHarness, folder: Path, tmp_path: Path
 ) -> None:
-    keep(folder, *(Story(f"Big {n}").ask("x" * 900_000).answer("y") for n in range(60)))
+    save_conversations(
+        folder,
+        *(
+            SampleConversation(f"Big {n}").user_message("x" * 900_000).assistant_message("y")
+            for n in range(60)
+        ),
+    )
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "holdfast", "backup", str(tmp_path / "copy.db")],
         env=holdfast.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -191,7 +202,7 @@ def test_ctrl_c_stops_a_backup_and_leaves_nothing_behind(
     assert not list(tmp_path.glob(".copy.db.*"))
 
 
-def give_file(folder: Path, story: Story, text: str) -> Path:
+def give_file(folder: Path, story: SampleConversation, text: str) -> Path:
     """A file in the conversation's own folder."""
     file = folder / "workspaces" / story.id / "notes.txt"
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -204,11 +215,11 @@ def files(folder: Path) -> dict[str, str]:
     return {path.parent.name: path.read_text() for path in folder.glob("workspaces/*/notes.txt")}
 
 
-def test_a_backup_with_workspaces_brings_conversations_and_files_to_another_machine(
-    holdfast: Holdfast, folder: Path, tmp_path: Path
+def test_a_backup_with_workspaces_restores_on_another_machine(
+    holdfast: CliHarness, folder: Path, tmp_path: Path
 ) -> None:
-    story, file, elsewhere = trip(), tmp_path / "all.tar", tmp_path / "elsewhere"
-    keep(folder, story)
+    story, file, elsewhere = trip_conversation(), tmp_path / "all.tar", tmp_path / "elsewhere"
+    save_conversations(folder, story)
     give_file(folder, story, "about 3 °C")
     server = holdfast.serve("--port", "0")
     told = holdfast.run("backup", "--workspaces", str(file))
@@ -216,7 +227,7 @@ def test_a_backup_with_workspaces_brings_conversations_and_files_to_another_mach
     assert told.stdout.startswith(f"Copied every conversation and its files to {file} (")
     assert file.stat().st_mode & 0o077 == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["all.tar", "share"]
-    assert server.ask("/health/ready").status == 200
+    assert server.request("/health/ready").status == 200
     restored = holdfast.run("restore", str(file), "--data", str(elsewhere))
     assert (restored.returncode, restored.stderr) == (0, "")
     assert restored.stdout == f"Restored {file} to {elsewhere}.\n"
@@ -225,14 +236,14 @@ def test_a_backup_with_workspaces_brings_conversations_and_files_to_another_mach
     assert holdfast.run("doctor", "--data", str(elsewhere)).returncode == 0
 
 
-def test_restoring_files_keeps_those_that_were_there_and_going_back_brings_them_back(
-    holdfast: Holdfast, folder: Path, tmp_path: Path
+def test_restore_keeps_the_previous_files_for_a_rollback(
+    holdfast: CliHarness, folder: Path, tmp_path: Path
 ) -> None:
-    first, second, file = trip("First"), trip("Second"), tmp_path / "all.tar"
-    keep(folder, first)
+    first, second, file = trip_conversation("First"), trip_conversation("Second"), tmp_path / "all.tar"
+    save_conversations(folder, first)
     give_file(folder, first, "as it was")
     assert holdfast.run("backup", "--workspaces", str(file)).returncode == 0
-    keep(folder, second)
+    save_conversations(folder, second)
     give_file(folder, first, "newer")
     give_file(folder, second, "second")
     done = json.loads(holdfast.run("restore", str(file), "--yes", "--json").stdout)
@@ -247,11 +258,11 @@ def test_restoring_files_keeps_those_that_were_there_and_going_back_brings_them_
     assert {row["title"] for row in listed} == {"First", "Second"}
 
 
-def test_a_backup_without_workspaces_leaves_the_files_that_are_there(
-    holdfast: Holdfast, folder: Path, tmp_path: Path
+def test_restoring_without_workspaces_keeps_existing_files(
+    holdfast: CliHarness, folder: Path, tmp_path: Path
 ) -> None:
-    story, file = trip(), tmp_path / "copy.db"
-    keep(folder, story)
+    story, file = trip_conversation(), tmp_path / "copy.db"
+    save_conversations(folder, story)
     assert holdfast.run("backup", str(file)).returncode == 0
     give_file(folder, story, "newer")
     done = json.loads(holdfast.run("restore", str(file), "--yes", "--json").stdout)
@@ -259,11 +270,9 @@ def test_a_backup_without_workspaces_leaves_the_files_that_are_there(
     assert files(folder) == {story.id: "newer"}
 
 
-def test_what_is_no_file_is_left_out_of_a_backup_and_said(
-    holdfast: Holdfast, folder: Path, tmp_path: Path
-) -> None:
-    story, file, outside = trip(), tmp_path / "all.tar", tmp_path / "outside.txt"
-    keep(folder, story)
+def test_a_backup_skips_and_reports_special_files(holdfast: CliHarness, folder: Path, tmp_path: Path) -> None:
+    story, file, outside = trip_conversation(), tmp_path / "all.tar", tmp_path / "outside.txt"
+    save_conversations(folder, story)
     outside.write_text("not in any workspace")
     own = give_file(folder, story, "mine").parent
     os.mkfifo(own / "pipe")
@@ -282,11 +291,11 @@ def test_what_is_no_file_is_left_out_of_a_backup_and_said(
     assert sorted(path.name for path in own.iterdir()) == ["notes.txt"]
 
 
-def test_an_archive_that_reaches_for_other_files_is_refused_and_nothing_changes(
-    holdfast: Holdfast, folder: Path, tmp_path: Path
+def test_restore_rejects_an_archive_with_path_traversal(
+    holdfast: CliHarness, folder: Path, tmp_path: Path
 ) -> None:
-    story, file = trip(), tmp_path / "all.tar"
-    keep(folder, story)
+    story, file = trip_conversation(), tmp_path / "all.tar"
+    save_conversations(folder, story)
     give_file(folder, story, "mine")
     assert holdfast.run("backup", "--workspaces", str(file)).returncode == 0
     with tarfile.open(file, "a") as tar:

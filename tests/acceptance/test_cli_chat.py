@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
-from tests.support.api_client import Speaker, speaking
+from tests.acceptance.conftest import CliHarness, RunningServer, cli_in, environ_for
+from tests.support.api_client import ScriptedModelServer, scripted_model_server
 
 SCRIPT_S_MAX = 120
 COUNTED = "".join(f"{number} " for number in range(300))
 
 
-class Hostile(Speaker):
+class Hostile(ScriptedModelServer):
     """Says what would steer a terminal, or refuses to answer at all."""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -29,19 +29,19 @@ class Hostile(Speaker):
 
 
 @pytest.fixture(scope="module")
-def speaker() -> Iterator[Speaker]:
-    with speaking(Hostile()) as speaker:
+def speaker() -> Iterator[ScriptedModelServer]:
+    with scripted_model_server(Hostile()) as speaker:
         yield speaker
 
 
 @pytest.fixture
-def home(speaker: Speaker, tmp_path: Path) -> Iterator[Holdfast]:
+def home(speaker: ScriptedModelServer, tmp_path: Path) -> Iterator[CliHarness]:
     """The command, with nothing running yet."""
-    with living_in(tmp_path, **environ_of(speaker)) as command:
+    with cli_in(tmp_path, **environ_for(speaker)) as command:
         yield command
 
 
-def chat(home: Holdfast, *words: str, said: str = "", **environ: str) -> "subprocess.CompletedProcess[str]":
+def chat(home: CliHarness, *words: str, said: str = "", **environ: str) -> "subprocess.CompletedProcess[str]":
     """A script that chats, to its end."""
     return subprocess.run(
         [sys.executable, "-P", "-m", "holdfast", "chat", *words],
@@ -53,7 +53,7 @@ def chat(home: Holdfast, *words: str, said: str = "", **environ: str) -> "subpro
     )
 
 
-def begun(home: Holdfast, *words: str) -> "subprocess.Popen[str]":
+def begun(home: CliHarness, *words: str) -> "subprocess.Popen[str]":
     """A script that chats, under way."""
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "holdfast", "chat", *words],
@@ -92,12 +92,12 @@ def to_its_end(process: "subprocess.Popen[str]") -> tuple[str, str]:
         patience.cancel()
 
 
-def sessions(running: Running) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(running.ask("/api/sessions").body)["sessions"]
+def sessions(running: RunningServer) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(running.request("/api/sessions").body)["sessions"]
     return found
 
 
-def test_with_a_server_the_answer_alone_is_printed(home: Holdfast) -> None:
+def test_print_mode_with_a_server_prints_only_the_answer(home: CliHarness) -> None:
     running = home.serve("--port", "0")
     done = chat(home, "-p", "say it back")
     assert (done.returncode, done.stdout, done.stderr) == (0, "say it back \n", "")
@@ -108,7 +108,7 @@ def test_with_a_server_the_answer_alone_is_printed(home: Holdfast) -> None:
     assert found["id"] == session["id"] and len(found["matches"]) == 2
 
 
-def test_without_a_server_the_chat_does_the_work_and_leaves_the_conversation(home: Holdfast) -> None:
+def test_print_mode_without_a_server_answers_and_keeps_the_conversation(home: CliHarness) -> None:
     done = chat(home, "-p", "say it back")
     assert (done.returncode, done.stdout, done.stderr) == (0, "say it back \n", "")
     listed = json.loads(home.run("sessions", "list", "--json").stdout)
@@ -117,7 +117,7 @@ def test_without_a_server_the_chat_does_the_work_and_leaves_the_conversation(hom
     assert home.run("link").returncode == 1
 
 
-def test_json_is_one_object_with_the_answer_and_what_it_took(home: Holdfast) -> None:
+def test_json_output_has_the_answer_usage_and_tools(home: CliHarness) -> None:
     done = chat(home, "-p", "look 2 and be done", "--json")
     told = json.loads(done.stdout)
     assert (done.returncode, told["status"]) == (0, "completed")
@@ -128,7 +128,7 @@ def test_json_is_one_object_with_the_answer_and_what_it_took(home: Holdfast) -> 
     assert told["turn_id"].startswith("t_")
 
 
-def test_a_message_is_read_from_standard_input_and_goes_to_the_named_conversation(home: Holdfast) -> None:
+def test_a_message_from_standard_input_is_sent_to_the_named_conversation(home: CliHarness) -> None:
     home.serve("--port", "0")
     first = json.loads(chat(home, "-p", "-", "--json", said="one line\nand another").stdout)
     assert first["text"] == "one line and another "
@@ -139,7 +139,7 @@ def test_a_message_is_read_from_standard_input_and_goes_to_the_named_conversatio
     assert chat(home, "s_nosuch", "-p", "more").returncode == 1
 
 
-def test_what_waits_for_a_person_is_code_three_and_says_what(home: Holdfast) -> None:
+def test_a_waiting_run_exits_with_3_and_prints_its_question(home: CliHarness) -> None:
     running = home.serve("--port", "0")
     done = chat(home, "-p", "run touch there")
     assert (done.returncode, done.stdout) == (3, "")
@@ -153,13 +153,13 @@ def test_what_waits_for_a_person_is_code_three_and_says_what(home: Holdfast) -> 
     assert "It waits for you: Which? Answer it: " in asked.stderr
 
 
-def test_without_a_server_a_question_is_kept_for_the_next_one(home: Holdfast) -> None:
+def test_a_question_asked_without_a_server_is_kept_for_the_next_server(home: CliHarness) -> None:
     assert chat(home, "-p", "run touch there").returncode == 3
     running = home.serve("--port", "0")
     assert [each["status"] for each in sessions(running)] == ["needs_you"]
 
 
-def test_an_answer_that_fails_is_code_one_and_says_why(home: Holdfast) -> None:
+def test_a_failed_answer_exits_with_1_and_prints_the_reason(home: CliHarness) -> None:
     done = chat(home, "-p", "be broken")
     assert (done.returncode, done.stdout) == (1, "")
     assert "the account is closed" in done.stderr
@@ -170,14 +170,14 @@ def test_an_answer_that_fails_is_code_one_and_says_why(home: Holdfast) -> None:
 @pytest.mark.parametrize(
     "words", [("-p", " "), ("--json",), ("--continue", "s_1", "-p", "x"), (), ("--nothing",)], ids=str
 )
-def test_what_is_typed_wrongly_is_code_two(home: Holdfast, words: tuple[str, ...]) -> None:
+def test_wrong_usage_exits_with_2(home: CliHarness, words: tuple[str, ...]) -> None:
     done = chat(home, *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr
 
 
 @pytest.mark.parametrize("with_server", [True, False], ids=["with a server", "without one"])
-def test_interrupted_it_stops_the_answer_and_is_code_130(home: Holdfast, with_server: bool) -> None:
+def test_an_interrupt_stops_the_answer_and_exits_with_130(home: CliHarness, with_server: bool) -> None:
     running = home.serve("--port", "0") if with_server else None
     process = begun(home, "-p", "count 100000")
     read_until(process, "20 ")
@@ -189,7 +189,7 @@ def test_interrupted_it_stops_the_answer_and_is_code_130(home: Holdfast, with_se
     assert session["status"] == "idle"
 
 
-def test_a_server_killed_in_the_middle_is_waited_for_and_the_answer_printed_once(home: Holdfast) -> None:
+def test_print_mode_waits_for_a_killed_server_and_prints_the_answer_once(home: CliHarness) -> None:
     running = home.serve("--port", "0")
     process = begun(home, "-p", "count 300")
     seen = read_until(process, "40 ")
@@ -204,7 +204,7 @@ def test_a_server_killed_in_the_middle_is_waited_for_and_the_answer_printed_once
     assert session["turns"] == 1
 
 
-def test_a_server_that_does_not_come_back_is_waited_for_a_bounded_time(home: Holdfast) -> None:
+def test_print_mode_gives_up_waiting_for_a_lost_server(home: CliHarness) -> None:
     running = home.serve("--port", "0")
     process = begun(home, "-p", "count 100000", "--wait", "1")
     read_until(process, "5 ")
@@ -215,7 +215,7 @@ def test_a_server_that_does_not_come_back_is_waited_for_a_bounded_time(home: Hol
     assert "The message is kept" in errors
 
 
-def test_a_server_that_does_not_come_back_is_replaced_by_the_chat_itself(home: Holdfast) -> None:
+def test_chat_replaces_a_server_that_does_not_return(home: CliHarness) -> None:
     running = home.serve("--port", "0")
     process = begun(home, "-p", "count 300")
     seen = read_until(process, "40 ")
@@ -228,7 +228,7 @@ def test_a_server_that_does_not_come_back_is_replaced_by_the_chat_itself(home: H
     assert session["turns"] == 1
 
 
-def test_nothing_that_steers_a_terminal_is_printed(home: Holdfast) -> None:
+def test_print_mode_removes_control_characters(home: CliHarness) -> None:
     said = "red \x1b[31m title \x1b]0;gone\x07 csi \x9b2J turned \u202e over\rwritten"
     done = chat(home, "-p", "-", said=said)
     assert done.returncode == 0
@@ -239,7 +239,7 @@ def test_nothing_that_steers_a_terminal_is_printed(home: Holdfast) -> None:
     assert "\x9b2J" in json.loads(told)["text"]
 
 
-def test_secrets_of_the_environment_are_not_printed(home: Holdfast) -> None:
+def test_environment_secrets_are_not_printed(home: CliHarness) -> None:
     home.serve("--port", "0")
     done = chat(home, "-p", "the word is open-sesame-open now", DOOR_TOKEN="open-sesame-open")
     assert done.stdout == "the word is [secret] now \n"

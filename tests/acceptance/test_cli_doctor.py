@@ -6,8 +6,13 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tests.acceptance.conftest import Holdfast
-from tests.support.sample_conversations import Story, in_store, keep, trip
+from tests.acceptance.conftest import CliHarness
+from tests.support.sample_conversations import (
+    SampleConversation,
+    in_store,
+    save_conversations,
+    trip_conversation,
+)
 
 
 @pytest.fixture
@@ -22,8 +27,8 @@ def alter(folder: Path, statement: str) -> None:
         assert db.changes() > 0, statement
 
 
-def test_doctor_says_that_all_is_well_and_what_it_stands_on(holdfast: Holdfast, folder: Path) -> None:
-    keep(folder, trip(), Story("Second"))
+def test_doctor_reports_a_healthy_store_and_its_environment(holdfast: CliHarness, folder: Path) -> None:
+    save_conversations(folder, trip_conversation(), SampleConversation("Second"))
     told = holdfast.run("doctor")
     assert (told.returncode, told.stderr) == (0, "")
     assert "Checked: the file, 2 conversations with" in told.stdout
@@ -35,11 +40,15 @@ def test_doctor_says_that_all_is_well_and_what_it_stands_on(holdfast: Holdfast, 
     assert (report["ok"], report["found"], report["surroundings"]["durability"]) == (True, [], "normal")
 
 
-def test_doctor_counts_what_the_two_lists_hold_together_and_says_which_is_which(
-    holdfast: Holdfast, folder: Path
-) -> None:
-    gone = Story("Gone")
-    keep(folder, trip(), Story("Put away").archive(), Story("Second"), gone)
+def test_doctor_counts_active_and_archived_conversations(holdfast: CliHarness, folder: Path) -> None:
+    gone = SampleConversation("Gone")
+    save_conversations(
+        folder,
+        trip_conversation(),
+        SampleConversation("Put away").archive(),
+        SampleConversation("Second"),
+        gone,
+    )
     assert holdfast.run("sessions", "delete", gone.id, "--yes").returncode == 0
     listed, away = (
         len(json.loads(holdfast.run("sessions", "list", "--json", *more).stdout))
@@ -51,7 +60,7 @@ def test_doctor_counts_what_the_two_lists_hold_together_and_says_which_is_which(
     assert (holds["sessions"], holds["archived"]) == (listed + away, away)
 
 
-def test_doctor_has_nothing_to_say_of_an_empty_folder(holdfast: Holdfast, folder: Path) -> None:
+def test_doctor_accepts_an_empty_folder(holdfast: CliHarness, folder: Path) -> None:
     told = holdfast.run("doctor")
     assert (told.returncode, told.stderr) == (0, "")
     assert "There is nothing here yet" in told.stdout
@@ -68,9 +77,9 @@ DAMAGE = {
 """What doctor must name, by what was done to the file."""
 
 
-def test_doctor_finds_and_repairs_a_row_that_differs(holdfast: Holdfast, folder: Path) -> None:
-    story = trip()
-    keep(folder, story)
+def test_doctor_finds_and_repairs_a_row_that_differs(holdfast: CliHarness, folder: Path) -> None:
+    story = trip_conversation()
+    save_conversations(folder, story)
     whole = holdfast.run("sessions", "show", story.id, "--json").stdout
     in_store(folder, lambda store: store.search("Reykjavík", 1))
     for statement in DAMAGE.values():
@@ -88,9 +97,9 @@ def test_doctor_finds_and_repairs_a_row_that_differs(holdfast: Holdfast, folder:
     assert holdfast.run("sessions", "show", story.id, "--json").stdout == whole
 
 
-def test_doctor_reports_what_no_rebuilding_can_mend(holdfast: Holdfast, folder: Path) -> None:
-    story = trip()
-    keep(folder, story)
+def test_doctor_reports_what_rebuild_cannot_repair(holdfast: CliHarness, folder: Path) -> None:
+    story = trip_conversation()
+    save_conversations(folder, story)
     alter(folder, "UPDATE events SET body = CAST('{}' AS BLOB) WHERE kind = 'turn_accepted' AND seq = 2")
     told = holdfast.run("doctor", "--rebuild")
     assert told.returncode == 1
@@ -101,8 +110,8 @@ def test_doctor_reports_what_no_rebuilding_can_mend(holdfast: Holdfast, folder: 
 
 
 @pytest.mark.parametrize("how", ["not a database", "cut short", "overwritten inside", "empty", "gone"])
-def test_doctor_reports_a_damaged_file(how: str, holdfast: Holdfast, folder: Path) -> None:
-    keep(folder, *(trip(f"Number {n}") for n in range(20)))
+def test_doctor_reports_a_damaged_file(how: str, holdfast: CliHarness, folder: Path) -> None:
+    save_conversations(folder, *(trip_conversation(f"Number {n}") for n in range(20)))
     file = folder / "holdfast.db"
     with file.open("r+b") as handle:
         size = handle.seek(0, 2)
@@ -129,8 +138,8 @@ def test_doctor_reports_a_damaged_file(how: str, holdfast: Holdfast, folder: Pat
         assert "file" in {found["where"] for found in report["found"]}
 
 
-def test_doctor_tells_people_of_a_damaged_file_and_what_to_do(holdfast: Holdfast, folder: Path) -> None:
-    keep(folder, trip())
+def test_doctor_prints_a_remedy_for_a_damaged_file(holdfast: CliHarness, folder: Path) -> None:
+    save_conversations(folder, trip_conversation())
     (folder / "holdfast.db").write_bytes(b"x" * 100_000)
     told = holdfast.run("doctor")
     assert told.returncode == 1
@@ -140,8 +149,8 @@ def test_doctor_tells_people_of_a_damaged_file_and_what_to_do(holdfast: Holdfast
     assert remedy == "Run `holdfast restore FILE` with your newest backup."
 
 
-def test_doctor_tells_what_a_newer_holdfast_wrote(holdfast: Holdfast, folder: Path) -> None:
-    keep(folder, trip())
+def test_doctor_reports_a_store_of_a_newer_version(holdfast: CliHarness, folder: Path) -> None:
+    save_conversations(folder, trip_conversation())
     with apsw.Connection(str(folder / "holdfast.db")) as db:
         db.pragma("user_version", 99)
     told = holdfast.run("doctor")
@@ -152,23 +161,25 @@ def test_doctor_tells_what_a_newer_holdfast_wrote(holdfast: Holdfast, folder: Pa
     assert report["problem"]["remedy"].startswith("Install the newer Holdfast")
 
 
-def test_doctor_works_beside_a_server_and_says_that_there_is_one(holdfast: Holdfast, folder: Path) -> None:
-    keep(folder, trip())
+def test_doctor_runs_beside_a_server_and_reports_it(holdfast: CliHarness, folder: Path) -> None:
+    save_conversations(folder, trip_conversation())
     holdfast.serve("--port", "0")
     told = holdfast.run("doctor")
     assert told.returncode == 0
     assert "In use by" in told.stdout and "1 other process" in told.stdout
 
 
-def test_doctor_gives_the_space_of_what_was_deleted_back(holdfast: Holdfast, folder: Path) -> None:
-    big = Story("Big")
+def test_doctor_reclaims_the_space_of_deleted_conversations(holdfast: CliHarness, folder: Path) -> None:
+    big = SampleConversation("Big")
     for n in range(40):
         # Numbers that do not repeat: what repeats takes hardly any space to begin with.
-        big.ask(" ".join(f"{n * 7919 + i * 104729:x}" for i in range(2000))).answer("So it is.")
-    keep(folder, big)
+        big.user_message(" ".join(f"{n * 7919 + i * 104729:x}" for i in range(2000))).assistant_message(
+            "So it is."
+        )
+    save_conversations(folder, big)
     size = (folder / "holdfast.db").stat().st_size
     assert holdfast.run("sessions", "delete", big.id, "--yes").returncode == 0
-    keep(folder, Story("Comes after"))
+    save_conversations(folder, SampleConversation("Comes after"))
     # Two minutes pass.
     alter(folder, "UPDATE sessions SET deleted_at = deleted_at - 120000 WHERE deleted_at IS NOT NULL")
     alter(folder, "UPDATE events SET at = at - 120000 WHERE kind = 'session_deleted'")

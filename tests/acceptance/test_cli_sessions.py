@@ -12,10 +12,15 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast.domain.events.codec import Unknown
+from holdfast.domain.events.codec import UnknownFact
 from holdfast.domain.memories import NewNote, Origin
-from tests.acceptance.conftest import Holdfast
-from tests.support.sample_conversations import Story, in_store, keep, trip
+from tests.acceptance.conftest import CliHarness
+from tests.support.sample_conversations import (
+    SampleConversation,
+    in_store,
+    save_conversations,
+    trip_conversation,
+)
 
 INNER_WORDS = (
     "journal",
@@ -37,9 +42,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "share" / "holdfast"
 
 
-def test_the_list_tells_conversations_in_plain_words(holdfast: Holdfast, folder: Path) -> None:
-    first, second = trip("会议 notes"), Story().ask("Hello").break_off("I was")
-    keep(folder, first, second, Story("Put away").archive())
+def test_sessions_list_shows_title_status_and_turns(holdfast: CliHarness, folder: Path) -> None:
+    first, second = (
+        trip_conversation("会议 notes"),
+        SampleConversation().user_message("Hello").interrupt("I was"),
+    )
+    save_conversations(folder, first, second, SampleConversation("Put away").archive())
     told = holdfast.run("sessions", "list")
     assert (told.returncode, told.stderr) == (0, "")
     lines = told.stdout.splitlines()
@@ -50,8 +58,8 @@ def test_the_list_tells_conversations_in_plain_words(holdfast: Holdfast, folder:
     assert "Put away" in holdfast.run("sessions", "list", "--archived").stdout
 
 
-def test_the_list_goes_on_over_many_pages(holdfast: Holdfast, folder: Path) -> None:
-    keep(folder, *(Story(f"Number {n}") for n in range(450)))
+def test_sessions_list_reads_many_pages(holdfast: CliHarness, folder: Path) -> None:
+    save_conversations(folder, *(SampleConversation(f"Number {n}") for n in range(450)))
     everything = json.loads(holdfast.run("sessions", "list", "--limit", "0", "--json").stdout)
     assert len({row["id"] for row in everything}) == 450
     some = holdfast.run("sessions", "list", "--limit", "3")
@@ -60,9 +68,13 @@ def test_the_list_goes_on_over_many_pages(holdfast: Holdfast, folder: Path) -> N
     assert json.loads(holdfast.run("sessions", "list", "--limit", "3", "--json").stdout) == everything[:3]
 
 
-def test_what_is_sent_to_mcp_servers_to_be_known_by_is_not_shown(holdfast: Holdfast, folder: Path) -> None:
-    story = Story("Keys").ask("It is own-4711-own-4711, and Bearer set-0815-set-0815.").answer("I see.")
-    keep(folder, story)
+def test_mcp_credentials_are_masked_in_conversations(holdfast: CliHarness, folder: Path) -> None:
+    story = (
+        SampleConversation("Keys")
+        .user_message("It is own-4711-own-4711, and Bearer set-0815-set-0815.")
+        .assistant_message("I see.")
+    )
+    save_conversations(folder, story)
     tables = """
         [mcp.wiki]
         url = "http://127.0.0.1:1/mcp"
@@ -76,10 +88,20 @@ def test_what_is_sent_to_mcp_servers_to_be_known_by_is_not_shown(holdfast: Holdf
         assert "4711" not in told.stdout and "0815" not in told.stdout
 
 
-def test_a_search_finds_conversations_by_what_was_said_in_them(holdfast: Holdfast, folder: Path) -> None:
-    tides = Story("About tides").ask("Why are there tides?").answer("The moon pulls at the sea.")
-    lamps = Story().ask("Who lit the lamps by the sea?").answer("Nobody knows. The moon did.")
-    keep(folder, tides, lamps, Story("Another").ask("Nothing of the kind."))
+def test_search_finds_conversations_by_message_text(holdfast: CliHarness, folder: Path) -> None:
+    tides = (
+        SampleConversation("About tides")
+        .user_message("Why are there tides?")
+        .assistant_message("The moon pulls at the sea.")
+    )
+    lamps = (
+        SampleConversation()
+        .user_message("Who lit the lamps by the sea?")
+        .assistant_message("Nobody knows. The moon did.")
+    )
+    save_conversations(
+        folder, tides, lamps, SampleConversation("Another").user_message("Nothing of the kind.")
+    )
     told = holdfast.run("sessions", "search", "moon", "sea")
     assert (told.returncode, told.stderr) == (0, "")
     head, *lines = told.stdout.splitlines()
@@ -98,7 +120,7 @@ def test_a_search_finds_conversations_by_what_was_said_in_them(holdfast: Holdfas
     assert (refused.returncode, json.loads(refused.stderr)["code"]) == (1, "bad_query")
 
 
-def test_looking_makes_nothing(holdfast: Holdfast, folder: Path) -> None:
+def test_read_commands_create_nothing(holdfast: CliHarness, folder: Path) -> None:
     listed = holdfast.run("sessions", "list")
     assert listed.returncode == holdfast.run("sessions", "search", "anything").returncode == 0
     assert listed.stdout == f"There are no conversations in {folder} yet.\n"
@@ -111,11 +133,11 @@ def test_looking_makes_nothing(holdfast: Holdfast, folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_a_conversation_reads_as_it_was_held(holdfast: Holdfast, folder: Path) -> None:
-    story = trip()
-    story.happen(Unknown("dream_dreamt", 7, b'{"of":"sheep"}'))  # A newer program's: passed over.
-    story.ask("And now?").break_off("Now I am writ")
-    keep(folder, story)
+def test_sessions_show_prints_the_transcript(holdfast: CliHarness, folder: Path) -> None:
+    story = trip_conversation()
+    story.add_fact(UnknownFact("dream_dreamt", 7, b'{"of":"sheep"}'))  # A newer program's: passed over.
+    story.user_message("And now?").interrupt("Now I am writ")
+    save_conversations(folder, story)
     told = holdfast.run("sessions", "show", story.id[:14])
     assert told.returncode == 0
     wanted = (
@@ -128,9 +150,9 @@ def test_a_conversation_reads_as_it_was_held(holdfast: Holdfast, folder: Path) -
     assert [word for word in INNER_WORDS if word in told.stdout] == []
 
 
-def test_a_conversation_for_programs_has_its_turns_and_parts(holdfast: Holdfast, folder: Path) -> None:
-    story = trip().ask("Forget this").answer("Done.").undo()
-    keep(folder, story)
+def test_sessions_show_json_has_turns_and_parts(holdfast: CliHarness, folder: Path) -> None:
+    story = trip_conversation().user_message("Forget this").assistant_message("Done.").undo()
+    save_conversations(folder, story)
     told = json.loads(holdfast.run("sessions", "show", story.id, "--json").stdout)
     assert (told["id"], told["status"], told["turns"]) == (story.id, "idle", 2)
     assert [turn.get("live", True) for turn in told["transcript"]] == [True, True, False]
@@ -139,18 +161,22 @@ def test_a_conversation_for_programs_has_its_turns_and_parts(holdfast: Holdfast,
     ]
 
 
-def test_what_a_conversation_holds_does_not_steer_the_terminal(holdfast: Holdfast, folder: Path) -> None:
-    story = Story("\x1b]0;owned\x07title").ask("\x1b[2Jhello\x9b31m").answer("a\x08b")
-    keep(folder, story)
+def test_sessions_show_removes_control_characters(holdfast: CliHarness, folder: Path) -> None:
+    story = (
+        SampleConversation("\x1b]0;owned\x07title")
+        .user_message("\x1b[2Jhello\x9b31m")
+        .assistant_message("a\x08b")
+    )
+    save_conversations(folder, story)
     for words in (["list"], ["show", story.id], ["export", story.id, "--format", "markdown"]):
         told = holdfast.run("sessions", *words)
         assert told.returncode == 0
         assert not {"\x1b", "\x07", "\x08", "\x9b"} & set(told.stdout), words
 
 
-def test_an_id_may_be_shortened_as_long_as_it_is_one(holdfast: Holdfast, folder: Path) -> None:
-    stories = [Story("one"), Story("two")]
-    keep(folder, *stories)
+def test_an_unambiguous_id_prefix_is_accepted(holdfast: CliHarness, folder: Path) -> None:
+    stories = [SampleConversation("one"), SampleConversation("two")]
+    save_conversations(folder, *stories)
     pairs = list(zip(*(story.id for story in stories), strict=True))
     common = stories[0].id[: next(n for n, (one, other) in enumerate(pairs) if one != other)]
     refused = holdfast.run("sessions", "show", common)
@@ -162,9 +188,9 @@ def test_an_id_may_be_shortened_as_long_as_it_is_one(holdfast: Holdfast, folder:
         assert refused.stderr == f"holdfast: There is no conversation {wrong}.\n", wrong
 
 
-def test_a_damaged_event_is_told_and_not_guessed(holdfast: Holdfast, folder: Path) -> None:
-    story = trip()
-    keep(folder, story)
+def test_a_damaged_event_is_reported(holdfast: CliHarness, folder: Path) -> None:
+    story = trip_conversation()
+    save_conversations(folder, story)
     with apsw.Connection(str(folder / "holdfast.db")) as db:
         db.execute("UPDATE events SET body = CAST('{}' AS BLOB) WHERE kind = 'message_settled'")
     told = holdfast.run("sessions", "show", story.id)
@@ -173,9 +199,9 @@ def test_a_damaged_event_is_told_and_not_guessed(holdfast: Holdfast, folder: Pat
     assert "Traceback" not in told.stderr
 
 
-def test_delete_asks_first_and_then_really_deletes(holdfast: Holdfast, folder: Path) -> None:
-    story, other = trip(), Story("Stays")
-    keep(folder, story, other)
+def test_delete_asks_for_confirmation(holdfast: CliHarness, folder: Path) -> None:
+    story, other = trip_conversation(), SampleConversation("Stays")
+    save_conversations(folder, story, other)
     unsure = asked_about(holdfast, "n", story.id)
     assert unsure.returncode == 1
     assert "Delete “A trip to Reykjavík ✈” (2 turns) for good?" in unsure.stderr
@@ -188,11 +214,9 @@ def test_delete_asks_first_and_then_really_deletes(holdfast: Holdfast, folder: P
     assert (again.returncode, json.loads(again.stderr)["code"]) == (1, "no_such_session")
 
 
-def test_delete_says_how_many_notes_stay_and_deletes_them_if_told_to(
-    holdfast: Holdfast, folder: Path
-) -> None:
-    kept, gone = Story("Kept notes"), Story("No notes")
-    keep(folder, kept, gone)
+def test_delete_reports_saved_notes_and_deletes_them_on_request(holdfast: CliHarness, folder: Path) -> None:
+    kept, gone = SampleConversation("Kept notes"), SampleConversation("No notes")
+    save_conversations(folder, kept, gone)
     for story in (kept, gone):
         note_down(folder, story, f"About {story.id}.", f"More about {story.id}.")
     unsure = asked_about(holdfast, "n", kept.id)
@@ -206,7 +230,7 @@ def test_delete_says_how_many_notes_stay_and_deletes_them_if_told_to(
     assert sorted(note.text for note in left) == [f"About {kept.id}.", f"More about {kept.id}."]
 
 
-def asked_about(holdfast: Holdfast, answer: str, *words: str) -> "subprocess.CompletedProcess[str]":
+def asked_about(holdfast: CliHarness, answer: str, *words: str) -> "subprocess.CompletedProcess[str]":
     """Run `holdfast sessions delete` and give it an answer."""
     return subprocess.run(
         [sys.executable, "-P", "-m", "holdfast", "sessions", "delete", *words],
@@ -214,16 +238,16 @@ def asked_about(holdfast: Holdfast, answer: str, *words: str) -> "subprocess.Com
     )  # fmt: skip
 
 
-def note_down(folder: Path, story: Story, *texts: str) -> None:
+def note_down(folder: Path, story: SampleConversation, *texts: str) -> None:
     origin, notes = Origin("model", story.id, 1, 1), [NewNote(text) for text in texts]
     in_store(folder, lambda store: store.add_notes(f"key of {story.id}", "", origin, "", notes))
 
 
-def test_a_reader_that_goes_away_is_no_error_to_tell(holdfast: Holdfast, folder: Path) -> None:
-    story = Story("Long")
+def test_a_closed_pipe_is_not_reported_as_an_error(holdfast: CliHarness, folder: Path) -> None:
+    story = SampleConversation("Long")
     for n in range(300):
-        story.ask(f"Question {n} " + "x" * 500).answer("y" * 500)
-    keep(folder, story)
+        story.user_message(f"Question {n} " + "x" * 500).assistant_message("y" * 500)
+    save_conversations(folder, story)
     for words in (["list", "--json"], ["show", story.id], ["export", story.id]):
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "holdfast", "sessions", *words],
@@ -237,8 +261,8 @@ def test_a_reader_that_goes_away_is_no_error_to_tell(holdfast: Holdfast, folder:
         process.wait(20)
 
 
-def test_ctrl_c_ends_quietly(holdfast: Holdfast, folder: Path) -> None:
-    keep(folder, trip())
+def test_ctrl_c_exits_without_a_traceback(holdfast: CliHarness, folder: Path) -> None:
+    save_conversations(folder, trip_conversation())
     leader, follower = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "holdfast", "sessions", "delete", "s_"],
@@ -262,7 +286,7 @@ def test_ctrl_c_ends_quietly(holdfast: Holdfast, folder: Path) -> None:
     assert in_store(folder, lambda store: store.totals()).sessions == 1
 
 
-def test_a_bad_setting_is_told_to_programs_as_a_problem(holdfast: Holdfast) -> None:
+def test_a_bad_setting_is_reported_as_a_json_problem(holdfast: CliHarness) -> None:
     told = holdfast.run("sessions", "list", "--json", "--durability", "maybe")
     assert (told.returncode, told.stdout) == (1, "")
     assert json.loads(told.stderr)["code"] == "bad_config"

@@ -7,13 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.domain.events.codec import Event, Unknown, encode
+from holdfast.domain.events.codec import Event, UnknownFact, encode
 from holdfast.domain.events.parts import File
 from holdfast.domain.ids import SessionId
 from holdfast.domain.state.rows import SessionRow
 from holdfast.store.ports import Append, Store
-from tests.acceptance.conftest import Holdfast
-from tests.support.sample_conversations import Story, in_store, keep, trip
+from tests.acceptance.conftest import CliHarness
+from tests.support.sample_conversations import (
+    SampleConversation,
+    in_store,
+    save_conversations,
+    trip_conversation,
+)
 
 PICTURE = bytes(range(256)) * 1200
 DIGEST = hashlib.sha256(PICTURE).hexdigest()
@@ -25,12 +30,23 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "share" / "holdfast"
 
 
-def rich_story() -> Story:
+def rich_story() -> SampleConversation:
     """A conversation with everything that is hard to carry over."""
-    story = trip('Ünïcode 会议 🧭 "quoted" \\ back\u2028slash')
-    story.ask("Look at this", File(DIGEST, "map.png", "image/png", len(PICTURE))).answer("A map.")
-    story.happen(Unknown("dream_dreamt", 7, NEWER)).happen(Unknown("text_appended", 99, b'{"lines":\n[1]}'))
-    return story.ask("Undo me").answer("Yes.").undo().ask("And?").break_off("Half an ans").give_up()
+    story = trip_conversation('Ünïcode 会议 🧭 "quoted" \\ back\u2028slash')
+    story.user_message("Look at this", File(DIGEST, "map.png", "image/png", len(PICTURE))).assistant_message(
+        "A map."
+    )
+    story.add_fact(UnknownFact("dream_dreamt", 7, NEWER)).add_fact(
+        UnknownFact("text_appended", 99, b'{"lines":\n[1]}')
+    )
+    return (
+        story.user_message("Undo me")
+        .assistant_message("Yes.")
+        .undo()
+        .user_message("And?")
+        .interrupt("Half an ans")
+        .fail_run()
+    )
 
 
 def events_of(folder: Path, session_id: str) -> list[Event]:
@@ -48,10 +64,10 @@ def contents(folder: Path) -> dict[str, list[Event]]:
 
 
 def test_an_export_imported_elsewhere_is_the_same_conversation(
-    holdfast: Holdfast, folder: Path, tmp_path: Path
+    holdfast: CliHarness, folder: Path, tmp_path: Path
 ) -> None:
     story, elsewhere, file = rich_story(), tmp_path / "elsewhere", tmp_path / "one.json"
-    keep(folder, story, files=(PICTURE,))
+    save_conversations(folder, story, files=(PICTURE,))
     done = holdfast.run("sessions", "export", story.id, "-o", str(file))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"Exported 1 conversation to {file} (")
@@ -71,9 +87,9 @@ def test_an_export_imported_elsewhere_is_the_same_conversation(
     assert holdfast.run("doctor", "--data", str(elsewhere)).returncode == 0
 
 
-def test_importing_twice_changes_nothing(holdfast: Holdfast, folder: Path, tmp_path: Path) -> None:
+def test_importing_twice_changes_nothing(holdfast: CliHarness, folder: Path, tmp_path: Path) -> None:
     story, elsewhere, file = rich_story(), tmp_path / "elsewhere", tmp_path / "one.json"
-    keep(folder, story, files=(PICTURE,))
+    save_conversations(folder, story, files=(PICTURE,))
     holdfast.run("sessions", "export", story.id, "-o", str(file))
     words = ["sessions", "import", str(file), "--data", str(elsewhere)]
     first = holdfast.run(*words)
@@ -88,9 +104,11 @@ def test_importing_twice_changes_nothing(holdfast: Holdfast, folder: Path, tmp_p
     assert contents(elsewhere) == before
 
 
-def test_all_conversations_fit_into_one_file(holdfast: Holdfast, folder: Path, tmp_path: Path) -> None:
-    stories = [trip("One"), rich_story(), Story("Put away").archive()]
-    keep(folder, *stories, files=(PICTURE,))
+def test_all_conversations_are_exported_into_one_file(
+    holdfast: CliHarness, folder: Path, tmp_path: Path
+) -> None:
+    stories = [trip_conversation("One"), rich_story(), SampleConversation("Put away").archive()]
+    save_conversations(folder, *stories, files=(PICTURE,))
     file, elsewhere = tmp_path / "all.jsonl", tmp_path / "elsewhere"
     told = holdfast.run("sessions", "export", "--all", "-o", str(file), "--json")
     assert json.loads(told.stdout) == {
@@ -103,11 +121,13 @@ def test_all_conversations_fit_into_one_file(holdfast: Holdfast, folder: Path, t
     }
 
 
-def test_work_that_is_open_where_it_comes_from_is_not_taken_over(
-    holdfast: Holdfast, folder: Path, tmp_path: Path
-) -> None:
-    story, elsewhere, file = trip().ask("And?").break_off("Half"), tmp_path / "elsewhere", tmp_path / "a.json"
-    keep(folder, story)
+def test_an_import_does_not_take_over_open_runs(holdfast: CliHarness, folder: Path, tmp_path: Path) -> None:
+    story, elsewhere, file = (
+        trip_conversation().user_message("And?").interrupt("Half"),
+        tmp_path / "elsewhere",
+        tmp_path / "a.json",
+    )
+    save_conversations(folder, story)
     holdfast.run("sessions", "export", story.id, "-o", str(file))
     assert holdfast.run("sessions", "import", str(file), "--data", str(elsewhere)).returncode == 0
     assert in_store(elsewhere, lambda store: store.open_runs()) == []
@@ -118,17 +138,17 @@ def test_work_that_is_open_where_it_comes_from_is_not_taken_over(
     assert holdfast.run("doctor", "--data", str(elsewhere)).returncode == 0
 
 
-def test_a_later_export_adds_what_is_new(holdfast: Holdfast, folder: Path, tmp_path: Path) -> None:
+def test_importing_a_later_export_adds_new_events(holdfast: CliHarness, folder: Path, tmp_path: Path) -> None:
     story, elsewhere, file = (
-        Story("Goes on").ask("a").answer("b"),
+        SampleConversation("Goes on").user_message("a").assistant_message("b"),
         tmp_path / "elsewhere",
         tmp_path / "one.json",
     )
-    keep(folder, story)
+    save_conversations(folder, story)
     length = len(story.facts)
     holdfast.run("sessions", "export", story.id, "-o", str(file))
     holdfast.run("sessions", "import", str(file), "--data", str(elsewhere))
-    story.ask("c").answer("d")
+    story.user_message("c").assistant_message("d")
     in_store(folder, lambda store: store.append(Append(story.id, story.facts[length:])))
     holdfast.run("sessions", "export", story.id, "-o", str(file), "--force")
     taken = holdfast.run("sessions", "import", str(file), "--data", str(elsewhere))
@@ -136,16 +156,16 @@ def test_a_later_export_adds_what_is_new(holdfast: Holdfast, folder: Path, tmp_p
     assert events_of(elsewhere, story.id) == events_of(folder, story.id)
 
 
-def test_a_conversation_that_went_another_way_is_left_as_it_is(
-    holdfast: Holdfast, folder: Path, tmp_path: Path
+def test_importing_a_diverged_conversation_is_a_conflict(
+    holdfast: CliHarness, folder: Path, tmp_path: Path
 ) -> None:
-    story, other, file = trip("Here"), trip("Other"), tmp_path / "both.json"
-    keep(folder, story, other)
+    story, other, file = trip_conversation("Here"), trip_conversation("Other"), tmp_path / "both.json"
+    save_conversations(folder, story, other)
     holdfast.run("sessions", "export", "--all", "-o", str(file))
     elsewhere = tmp_path / "elsewhere"
-    different = Story("Here, but different")
+    different = SampleConversation("Here, but different")
     different.id = story.id
-    keep(elsewhere, different)
+    save_conversations(elsewhere, different)
     before = contents(elsewhere)
     taken = holdfast.run("sessions", "import", str(file), "--data", str(elsewhere))
     assert taken.returncode == 1
@@ -158,17 +178,17 @@ def test_a_conversation_that_went_another_way_is_left_as_it_is(
 def exported(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Two conversations, one on each line, the plain one first."""
     source = tmp_path_factory.mktemp("source")
-    keep(source, trip("Good"), rich_story(), files=(PICTURE,))
-    told = Holdfast({"HOME": str(source)}).run("sessions", "export", "--all", "--data", str(source))
+    save_conversations(source, trip_conversation("Good"), rich_story(), files=(PICTURE,))
+    told = CliHarness({"HOME": str(source)}).run("sessions", "export", "--all", "--data", str(source))
     return sorted((line + "\n" for line in told.stdout.split("\n") if line), key=len)
 
 
 @pytest.mark.parametrize("damage", ["cut short", "out of order", "a file with another content", "a number"])
 def test_a_damaged_import_changes_nothing(
-    damage: str, exported: list[str], holdfast: Holdfast, folder: Path, tmp_path: Path
+    damage: str, exported: list[str], holdfast: CliHarness, folder: Path, tmp_path: Path
 ) -> None:
     """A good file comes first, and must not get in. Every other kind of damage is in the unit tests."""
-    keep(folder, trip("Was here"))
+    save_conversations(folder, trip_conversation("Was here"))
     before = contents(folder)
     file = tmp_path / "both.json"
     good, bad = exported
@@ -190,7 +210,7 @@ def test_a_damaged_import_changes_nothing(
     assert contents(folder) == before
 
 
-def test_a_bad_import_makes_no_store(holdfast: Holdfast, folder: Path, tmp_path: Path) -> None:
+def test_a_bad_import_creates_no_store(holdfast: CliHarness, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{}")
     for name in ("bad.json", "not there.json", "."):
         told = holdfast.run("sessions", "import", str(tmp_path / name), "--json")
@@ -198,11 +218,11 @@ def test_a_bad_import_makes_no_store(holdfast: Holdfast, folder: Path, tmp_path:
     assert not folder.exists()
 
 
-def test_what_was_deleted_can_be_brought_back_at_once(
-    holdfast: Holdfast, folder: Path, tmp_path: Path
+def test_a_deleted_conversation_can_be_imported_again(
+    holdfast: CliHarness, folder: Path, tmp_path: Path
 ) -> None:
-    story, file = trip(), tmp_path / "one.json"
-    keep(folder, story)
+    story, file = trip_conversation(), tmp_path / "one.json"
+    save_conversations(folder, story)
     before = events_of(folder, story.id)
     holdfast.run("sessions", "export", story.id, "-o", str(file))
     holdfast.run("sessions", "delete", story.id, "--yes")
@@ -211,11 +231,9 @@ def test_what_was_deleted_can_be_brought_back_at_once(
     assert events_of(folder, story.id) == before
 
 
-def test_a_file_that_was_laid_out_for_reading_still_imports(
-    holdfast: Holdfast, folder: Path, tmp_path: Path
-) -> None:
-    story = trip()
-    keep(folder, story)
+def test_a_reformatted_export_can_be_imported(holdfast: CliHarness, folder: Path, tmp_path: Path) -> None:
+    story = trip_conversation()
+    save_conversations(folder, story)
     text = holdfast.run("sessions", "export", story.id).stdout
     pretty = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     (tmp_path / "pretty.json").write_text(pretty, "utf-8")
@@ -225,11 +243,11 @@ def test_a_file_that_was_laid_out_for_reading_still_imports(
     assert events_of(elsewhere, story.id) == events_of(folder, story.id)
 
 
-def test_an_export_never_replaces_a_file_by_accident(
-    holdfast: Holdfast, folder: Path, tmp_path: Path
+def test_an_export_replaces_a_file_only_with_force(
+    holdfast: CliHarness, folder: Path, tmp_path: Path
 ) -> None:
-    story, file = trip(), tmp_path / "precious.json"
-    keep(folder, story)
+    story, file = trip_conversation(), tmp_path / "precious.json"
+    save_conversations(folder, story)
     file.write_text("precious")
     told = holdfast.run("sessions", "export", story.id, "-o", str(file))
     assert told.returncode == 1
@@ -245,14 +263,14 @@ def test_an_export_never_replaces_a_file_by_accident(
     assert row_of(folder, story.id).id == story.id
 
 
-def test_markdown_reads_well_and_nothing_in_it_breaks_out(holdfast: Holdfast, folder: Path) -> None:
+def test_markdown_export_escapes_message_text(holdfast: CliHarness, folder: Path) -> None:
     story = (
-        Story("A *title*")
-        .ask("Show me")
-        .call("shell", '{"command":"cat x"}', "```\nfences\n````\n")
-        .answer("So.")
+        SampleConversation("A *title*")
+        .user_message("Show me")
+        .tool_call("shell", '{"command":"cat x"}', "```\nfences\n````\n")
+        .assistant_message("So.")
     )
-    keep(folder, story)
+    save_conversations(folder, story)
     text = holdfast.run("sessions", "export", story.id, "--format", "markdown").stdout
     assert text.startswith("# A \\*title\\*\n")
     assert "## You\n" in text and "## Assistant\n" in text
@@ -260,10 +278,12 @@ def test_markdown_reads_well_and_nothing_in_it_breaks_out(holdfast: Holdfast, fo
     assert '```json\n{"command":"cat x"}\n```' in text
 
 
-def test_a_file_that_is_gone_does_not_hold_the_conversation_back(
-    holdfast: Holdfast, folder: Path, tmp_path: Path
-) -> None:
-    story = Story("x").ask("Look", File(DIGEST, "map.png", "image/png", len(PICTURE))).answer("Yes.")
+def test_an_export_skips_a_missing_attachment(holdfast: CliHarness, folder: Path, tmp_path: Path) -> None:
+    story = (
+        SampleConversation("x")
+        .user_message("Look", File(DIGEST, "map.png", "image/png", len(PICTURE)))
+        .assistant_message("Yes.")
+    )
     document = _adopted_without_its_file(folder, story)
     told = holdfast.run("sessions", "export", story.id, "-o", str(tmp_path / "one.json"))
     assert told.returncode == 0
@@ -272,11 +292,11 @@ def test_a_file_that_is_gone_does_not_hold_the_conversation_back(
     assert exported["files"] == {} and len(exported["events"]) == len(document)
 
 
-def _adopted_without_its_file(folder: Path, story: Story) -> list[Event]:
+def _adopted_without_its_file(folder: Path, story: SampleConversation) -> list[Event]:
     events = [Event(n, 1_700_000_000_000, *encode(fact)) for n, fact in enumerate(story.facts, 1)]
 
     async def work(store: Store) -> None:
-        await store.adopt(story.id, events)
+        await store.import_session(story.id, events)
 
     in_store(folder, work)
     return events

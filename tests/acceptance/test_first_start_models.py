@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from tests.acceptance.conftest import Running, living_in
-from tests.support.api_client import Speaker, speaking, talking, words_of
+from tests.acceptance.conftest import RunningServer, cli_in
+from tests.support.api_client import ScriptedModelServer, api_client, scripted_model_server, text_of
 from tests.support.ollama_port import ollama_port
 
 KEY = "sk-newcomer-0123456789abcdef"
@@ -21,7 +21,7 @@ NOBODY = {f"{name}_BASE_URL": NOWHERE for name in ("OLLAMA", "LMSTUDIO", "LLAMAC
 
 
 @dataclass
-class Claude(Speaker):
+class Claude(ScriptedModelServer):
     """Speaks Anthropic Messages, in a stream constructed from the published reference."""
 
     keys: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class Claude(Speaker):
         if request.method == "GET":
             model = {"type": "model", "id": "claude-sonnet-5-5", "display_name": "Sonnet"}
             return web.json_response({"data": [model], "has_more": False})
-        self.asked.append({"path": request.path, **await request.json()})
+        self.requests.append({"path": request.path, **await request.json()})
         events = (
             {"type": "message_start", "message": {"usage": {"input_tokens": 20, "output_tokens": 1}}},
             {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
@@ -49,34 +49,34 @@ class Claude(Speaker):
         return response
 
 
-def shown(running: Running) -> str:
+def shown(running: RunningServer) -> str:
     """What is on the screen, as one text without its frame."""
-    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", "\n".join(running.screen)).split())
+    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", "\n".join(running.output_lines)).split())
 
 
 @contextmanager
-def started(folder: Path, **environ: str) -> Iterator[Running]:
-    with living_in(folder, HOLDFAST_MODEL="", **environ) as command:
+def started(folder: Path, **environ: str) -> Iterator[RunningServer]:
+    with cli_in(folder, HOLDFAST_MODEL="", **environ) as command:
         yield command.serve("--port", "0")
 
 
-async def answered(running: Running) -> str:
-    async with talking(running.address) as api:
-        session = await api.begin()
-        await api.done((await api.say(session, "hello there"))["run_id"])
-        return words_of((await api.entries(session))[-1])
+async def answered(running: RunningServer) -> str:
+    async with api_client(running.address) as api:
+        session = await api.create_session()
+        await api.wait_for_run((await api.send(session, "hello there"))["run_id"])
+        return text_of((await api.entries(session))[-1])
 
 
-async def test_with_only_a_key_its_provider_answers_and_is_named(tmp_path: Path) -> None:
-    with speaking(Claude()) as claude:
+async def test_an_api_key_alone_selects_its_provider(tmp_path: Path) -> None:
+    with scripted_model_server(Claude()) as claude:
         assert isinstance(claude, Claude)
         url = claude.url.removesuffix("/v1")
         with started(tmp_path, ANTHROPIC_API_KEY=KEY, ANTHROPIC_BASE_URL=url, **NOBODY) as running:
             assert "Using ANTHROPIC_API_KEY from your environment (claude-sonnet-5-5)." in shown(running)
             assert await answered(running) == "Bonjour"
-            assert {each["path"] for each in claude.asked} == {"/v1/messages"}
+            assert {each["path"] for each in claude.requests} == {"/v1/messages"}
             assert set(claude.keys) == {KEY}
-            async with talking(running.address) as api:
+            async with api_client(running.address) as api:
                 told = await api.get("/api/models")
                 wanted = {"provider": "anthropic", "model": "claude-sonnet-5-5"}
                 tried = await api.post("/api/models/test", wanted)
@@ -93,8 +93,8 @@ async def test_with_only_a_key_its_provider_answers_and_is_named(tmp_path: Path)
             assert KEY not in shown(running) + str(told)
 
 
-async def test_with_a_key_for_a_server_like_openais_that_server_answers(tmp_path: Path) -> None:
-    with speaking() as speaker:
+async def test_an_openai_compatible_server_is_selected(tmp_path: Path) -> None:
+    with scripted_model_server() as speaker:
         keyed = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": speaker.url}
         with started(tmp_path, **keyed, **NOBODY) as running:
             assert "Using OPENAI_BASE_URL from your environment (small at 127.0.0.1" in shown(running)
@@ -102,14 +102,14 @@ async def test_with_a_key_for_a_server_like_openais_that_server_answers(tmp_path
 
 
 @pytest.fixture
-def ollama() -> Iterator[tuple[Speaker, dict[str, str]]]:
+def ollama() -> Iterator[tuple[ScriptedModelServer, dict[str, str]]]:
     """A model server on Ollama's port if that is free, else where the environment says."""
-    with ollama_port() as port, speaking(port=port or 0) as speaker:
+    with ollama_port() as port, scripted_model_server(port=port or 0) as speaker:
         yield speaker, {} if port is not None else {"OLLAMA_BASE_URL": speaker.url}
 
 
-async def test_with_ollamas_port_answering_its_model_answers_and_is_offered(
-    tmp_path: Path, ollama: tuple[Speaker, dict[str, str]]
+async def test_a_running_ollama_is_selected(
+    tmp_path: Path, ollama: tuple[ScriptedModelServer, dict[str, str]]
 ) -> None:
     speaker, environ = ollama
     others = {name: url for name, url in NOBODY.items() if name != "OLLAMA_BASE_URL"}
@@ -117,8 +117,8 @@ async def test_with_ollamas_port_answering_its_model_answers_and_is_offered(
         assert "Using small from" in shown(running)
         assert ("Ollama's usual port" if not environ else "OLLAMA_BASE_URL") in shown(running)
         assert (await answered(running)).strip() == "hello there"
-        assert speaker.asked
-        async with talking(running.address) as api:
+        assert speaker.requests
+        async with api_client(running.address) as api:
             told = await api.get("/api/models")
         offered = {each["name"]: each for each in told["providers"]}
         assert told["models"][0]["name"] == "ollama:small"
@@ -127,13 +127,13 @@ async def test_with_ollamas_port_answering_its_model_answers_and_is_offered(
         assert model["name"] == "ollama:small"
 
 
-async def test_with_nothing_the_demo_answers_and_says_how_to_connect_a_model(tmp_path: Path) -> None:
+async def test_without_a_model_the_demo_answers_with_instructions(tmp_path: Path) -> None:
     with started(tmp_path, **NOBODY) as running:
         said = shown(running)
         assert "the scripted demo answers" in said
         for how in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "Ollama", "Settings"):
             assert how in said
-        async with talking(running.address) as api:
+        async with api_client(running.address) as api:
             told = await api.get("/api/models")
         assert told["models"][0]["name"] == "demo"
         assert "To connect a model" in told["models"][0]["why"]

@@ -11,17 +11,26 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import Holdfast, living_in
-from tests.support.api_client import Api, Speaker, speaking, talking, until, words_of
+from tests.acceptance.conftest import CliHarness, cli_in
+from tests.support.api_client import (
+    ApiClient,
+    ScriptedModelServer,
+    api_client,
+    scripted_model_server,
+    text_of,
+    wait_until,
+)
 
 SMALL = 'instructions = "You are small."\nmodel = "openai:small"\n'
 LARGE = 'more_instructions = "You are large."\nmodel = "vllm:large"\n'
 
 
-class Household:
+class AgentTestServer:
     """A server, two servers of models, and the folders that people write into."""
 
-    def __init__(self, command: Holdfast, first: Speaker, second: Speaker, folder: Path) -> None:
+    def __init__(
+        self, command: CliHarness, first: ScriptedModelServer, second: ScriptedModelServer, folder: Path
+    ) -> None:
         self.command = command
         self.first = first
         self.second = second
@@ -34,78 +43,81 @@ class Household:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
-    def begin_again(self) -> None:
+    def reset(self) -> None:
         """Two agents, no prompts, nothing asked."""
         for name in ("agents", "prompts", "../../work"):
             shutil.rmtree(self.data / name, ignore_errors=True)
         self.work.mkdir()
         self.write("agents/small.toml", SMALL)
         self.write("agents/large.toml", LARGE)
-        self.first.asked.clear()
-        self.second.asked.clear()
+        self.first.requests.clear()
+        self.second.requests.clear()
 
     async def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
         return await asyncio.to_thread(self.command.run, *words)
 
 
 @pytest.fixture(scope="module")
-def household(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Household]:
+def agent_test_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentTestServer]:
     folder = tmp_path_factory.mktemp("agents")
     with ExitStack() as stack:
-        first, second = stack.enter_context(speaking()), stack.enter_context(speaking())
+        first, second = (
+            stack.enter_context(scripted_model_server()),
+            stack.enter_context(scripted_model_server()),
+        )
         models = {
             "HOLDFAST_MODEL": "openai:small", "OPENAI_BASE_URL": first.url, "OPENAI_API_KEY": "",
             "VLLM_BASE_URL": second.url,
         }  # fmt: skip
-        yield Household(stack.enter_context(living_in(folder, **models)), first, second, folder)
+        yield AgentTestServer(stack.enter_context(cli_in(folder, **models)), first, second, folder)
 
 
 @pytest.fixture
-def here(household: Household) -> Household:
-    household.begin_again()
-    return household
+def here(agent_test_server: AgentTestServer) -> AgentTestServer:
+    agent_test_server.reset()
+    return agent_test_server
 
 
-def told(asked: list[dict[str, Any]]) -> list[str]:
+def system_prompts(asked: list[dict[str, Any]]) -> list[str]:
     """What each request with tools told the model to be."""
     found = [each["messages"][0]["content"] for each in asked if each.get("tools")]
     return [each if isinstance(each, str) else each[0]["text"] for each in found]
 
 
-async def answered(api: Api, session: str, text: str) -> str:
-    sent = await api.say(session, text)
-    await api.done(sent["run_id"])
-    return (await api.read(session))[-1][2]
+async def answered(api: ApiClient, session: str, text: str) -> str:
+    sent = await api.send(session, text)
+    await api.wait_for_run(sent["run_id"])
+    return (await api.message_texts(session))[-1][2]
 
 
-async def test_two_agents_have_two_models_and_a_changed_file_is_picked_up(here: Household) -> None:
-    async with talking(here.running.address) as api:
+async def test_two_agents_have_two_models_and_a_changed_file_is_picked_up(here: AgentTestServer) -> None:
+    async with api_client(here.running.address) as api:
         listed = await api.get("/api/agents")
         assert [each["name"] for each in listed["agents"]] == ["main", "large", "small"]
         assert "shell" in listed["tools"] and listed["errors"] == []
-        small, large = await api.begin(agent="small"), await api.begin(agent="large")
+        small, large = await api.create_session(agent="small"), await api.create_session(agent="large")
         await answered(api, small, "Hello")
         await answered(api, large, "Hello")
-        (first,), (second,) = told(here.first.asked), told(here.second.asked)
+        (first,), (second,) = system_prompts(here.first.requests), system_prompts(here.second.requests)
         assert first.startswith("You are small.") and second.endswith("You are large.") is False
         assert "You are large." in second and second.startswith("You are an assistant")
         here.write("agents/large.toml", LARGE.replace("You are large.", "You are huge."))
         await answered(api, large, "Again")
-        assert "You are huge." in told(here.second.asked)[-1]
+        assert "You are huge." in system_prompts(here.second.requests)[-1]
         # Whatever a conversation begins with, it can be given to another.
-        changed = await api.ask("PATCH", f"/api/sessions/{large}", {"agent": "small"})
+        changed = await api.request("PATCH", f"/api/sessions/{large}", {"agent": "small"})
         assert api.status == 200 and changed["agent"] == "small"
         await answered(api, large, "And you?")
-        assert told(here.first.asked)[-1].startswith("You are small.")
+        assert system_prompts(here.first.requests)[-1].startswith("You are small.")
 
 
-async def test_a_bad_file_is_told_of_everywhere_and_the_last_good_one_answers(here: Household) -> None:
-    async with talking(here.running.address) as api:
-        session = await api.begin(agent="small")
+async def test_a_bad_agent_file_is_reported_and_the_last_good_one_is_used(here: AgentTestServer) -> None:
+    async with api_client(here.running.address) as api:
+        session = await api.create_session(agent="small")
         await answered(api, session, "Hello")
         here.write("agents/small.toml", 'instruction = "A slip."\n')
         await answered(api, session, "Again")
-        assert told(here.first.asked)[-1].startswith("You are small.")
+        assert system_prompts(here.first.requests)[-1].startswith("You are small.")
         error = "agents/small.toml: there is no 'instruction'"
         shown = (await api.get("/api/agents/small"))["agent"]
         assert error in shown["error"] and (shown["answers"], shown["stays"]) == (True, True)
@@ -116,74 +128,76 @@ async def test_a_bad_file_is_told_of_everywhere_and_the_last_good_one_answers(he
         said = await here.run("agents", "check")
         assert said.returncode == 1 and error in said.stdout + said.stderr
         (here.data / "agents" / "large.toml").unlink()
-        other = await api.begin(agent="main")
+        other = await api.create_session(agent="main")
         assert api.status == 201 and (await api.get(f"/api/sessions/{other}"))["agent"] == ""
         refused = await api.post("/api/sessions", {"agent": "large"})
         assert api.status == 404 and refused["code"] == "no_such_agent"
 
 
-async def test_what_can_never_work_is_not_written_down(here: Household) -> None:
+async def test_an_invalid_agent_file_is_not_written(here: AgentTestServer) -> None:
     (here.data / "plain").write_text("no folder")
-    async with talking(here.running.address) as api:
+    async with api_client(here.running.address) as api:
         for text in (
             "model = 'x'", "description = " + "1" * 5_000, "workspace = '/proc'",
             f"workspace = '{here.data}'", f"workspace = '{here.data.parent / 'nowhere'}'",
             f"workspace = '{here.data / 'plain'}'",
         ):  # fmt: skip
-            refused = await api.ask("PUT", "/api/agents/fresh", {"text": text})
+            refused = await api.request("PUT", "/api/agents/fresh", {"text": text})
             assert (api.status, refused["code"]) == (400, "bad_agent"), text
         assert not (here.data / "agents" / "fresh.toml").exists()
-        await api.ask("PUT", "/api/agents/fresh", {"text": f"workspace = '{here.work}'"})
+        await api.request("PUT", "/api/agents/fresh", {"text": f"workspace = '{here.work}'"})
         assert api.status == 200
 
 
-async def test_one_bad_file_takes_nothing_but_its_agent_down(here: Household) -> None:
+async def test_a_bad_agent_file_affects_only_its_agent(here: AgentTestServer) -> None:
     here.write("agents/boom.toml", "description = " + "1" * 5_000)
-    async with talking(here.running.address) as api:
+    async with api_client(here.running.address) as api:
         listed = {each["name"]: each for each in (await api.get("/api/agents"))["agents"]}
         assert not listed["boom"]["answers"] and listed["small"]["answers"]
         assert "agents/boom.toml" in (await api.get("/health/ready"))["problems"][0]
         assert "too long" in (await api.get("/api/agents/boom"))["agent"]["error"]
 
 
-async def test_a_conversation_whose_agent_was_taken_away_is_answered_by_nobody_else(here: Household) -> None:
-    async with talking(here.running.address) as api:
-        session = await api.begin(agent="large")
+async def test_a_conversation_whose_agent_was_removed_gets_no_answer(here: AgentTestServer) -> None:
+    async with api_client(here.running.address) as api:
+        session = await api.create_session(agent="large")
         await answered(api, session, "Hello")
         (here.data / "agents" / "large.toml").unlink()
-        sent = await api.say(session, "Are you there?")
-        run = await api.done(sent["run_id"], "failed")
+        sent = await api.send(session, "Are you there?")
+        run = await api.wait_for_run(sent["run_id"], "failed")
         assert run["status"] == "failed"
-        frames = await api.follow(session, 0, "run_failed")
+        frames = await api.events_through(session, 0, "run_failed")
         assert frames[-1].data["failure"]["code"] == "no_such_agent"
-        assert told(here.first.asked) == [], "main has another model, and other tools"
-        await api.ask("PATCH", f"/api/sessions/{session}", {"agent": "main"})
+        assert system_prompts(here.first.requests) == [], "main has another model, and other tools"
+        await api.request("PATCH", f"/api/sessions/{session}", {"agent": "main"})
         assert await answered(api, session, "Are you?") == "Are you there? Are you? "
 
 
-async def test_an_agent_without_the_shell_cannot_call_it_even_if_its_model_tries(here: Household) -> None:
-    async with talking(here.running.address) as api:
+async def test_an_agent_without_the_shell_cannot_call_it_even_if_its_model_tries(
+    here: AgentTestServer,
+) -> None:
+    async with api_client(here.running.address) as api:
         here.write("agents/reader.toml", 'tools = ["read_file"]\napprovals = "allow"\n')
         here.write("agents/free.toml", 'approvals = "allow"\n')
         marker = here.work / "marker"
-        session = await api.begin(agent="reader", workspace=str(here.work))
+        session = await api.create_session(agent="reader", workspace=str(here.work))
         said = await answered(api, session, f"run touch {marker}")
         assert "There is no tool shell. There are: read_file." in said and not marker.exists()
-        names = [tool["function"]["name"] for tool in here.first.asked[0]["tools"]]
+        names = [tool["function"]["name"] for tool in here.first.requests[0]["tools"]]
         assert names == ["read_file"]
-        other = await api.begin(agent="free", workspace=str(here.work))
+        other = await api.create_session(agent="free", workspace=str(here.work))
         await answered(api, other, f"run touch {marker}")
         assert marker.exists(), "the same words do it where the shell may be used"
 
 
-async def test_what_a_workspace_says_is_told_and_can_be_seen_before(here: Household) -> None:
-    async with talking(here.running.address) as api:
+async def test_workspace_instructions_are_sent_and_shown_in_the_prompt_preview(here: AgentTestServer) -> None:
+    async with api_client(here.running.address) as api:
         (here.work / "AGENTS.md").write_text("Only tabs here.")
-        session = await api.begin(agent="small", workspace=str(here.work))
+        session = await api.create_session(agent="small", workspace=str(here.work))
         prompt = await api.get(f"/api/agents/small/prompt?session_id={session}")
         await answered(api, session, "Hello")
-        (asked,) = [each for each in here.first.asked if each.get("tools")]
-        assert told([asked]) == [prompt["instructions"]]
+        (asked,) = [each for each in here.first.requests if each.get("tools")]
+        assert system_prompts([asked]) == [prompt["instructions"]]
         assert "Only tabs here." in prompt["instructions"]
         sent = [tool["function"] for tool in asked["tools"]]
         assert [each["name"] for each in prompt["tools"]] == [each["name"] for each in sent]
@@ -193,44 +207,44 @@ async def test_what_a_workspace_says_is_told_and_can_be_seen_before(here: Househ
         assert api.status == 404
 
 
-async def test_two_editors_do_not_overwrite_each_other(here: Household) -> None:
-    async with talking(here.running.address) as api:
+async def test_concurrent_edits_of_an_agent_file_do_not_overwrite_each_other(here: AgentTestServer) -> None:
+    async with api_client(here.running.address) as api:
         path = here.data / "agents" / "small.toml"
         before = await api.get("/api/agents/small")
         assert before["text"] == SMALL
         match = {"if-match": f'"{before["agent"]["digest"]}"'}
         text = "# Mine.\n" + SMALL
-        after = await api.ask("PUT", "/api/agents/small", {"text": text}, headers=match)
+        after = await api.request("PUT", "/api/agents/small", {"text": text}, headers=match)
         assert api.status == 200 and path.read_text() == after["text"] == text
-        late = await api.ask("PUT", "/api/agents/small", {"text": "# Theirs."}, headers=match)
+        late = await api.request("PUT", "/api/agents/small", {"text": "# Theirs."}, headers=match)
         assert api.status == 409 and late["code"] == "agent_changed" and path.read_text() == text
-        bad = await api.ask("PUT", "/api/agents/small", {"text": "tools = ['shel']"})
+        bad = await api.request("PUT", "/api/agents/small", {"text": "tools = ['shel']"})
         assert api.status == 400 and bad["code"] == "bad_agent" and path.read_text() == text
         new = {"if-none-match": "*"}
-        await api.ask("PUT", "/api/agents/small", {"text": ""}, headers=new)
+        await api.request("PUT", "/api/agents/small", {"text": ""}, headers=new)
         assert api.status == 409
-        await api.ask("PUT", "/api/agents/fresh", {"text": ""}, headers=new)
+        await api.request("PUT", "/api/agents/fresh", {"text": ""}, headers=new)
         assert api.status == 200 and (here.data / "agents" / "fresh.toml").stat().st_mode & 0o777 == 0o600
-        await api.ask("PUT", "/api/agents/..%2Fx", {"text": ""})
+        await api.request("PUT", "/api/agents/..%2Fx", {"text": ""})
         assert api.status in (400, 404) and not (here.data / "x.toml").exists()
-        await api.ask("DELETE", "/api/agents/small", headers=match)
+        await api.request("DELETE", "/api/agents/small", headers=match)
         assert api.status == 409
-        await api.ask("DELETE", "/api/agents/small")
+        await api.request("DELETE", "/api/agents/small")
         assert api.status == 204 and not path.exists()
-        await api.ask("DELETE", "/api/agents/small")
+        await api.request("DELETE", "/api/agents/small")
         assert api.status == 404
 
 
-async def test_only_those_who_may_change_settings_change_agents(here: Household) -> None:
-    async with talking(here.running.address) as api:
+async def test_changing_agents_needs_the_admin_right(here: AgentTestServer) -> None:
+    async with api_client(here.running.address) as api:
         here.write("agents/free.toml", 'approvals = "allow"\n')
         made = await api.post("/api/tokens", {"name": "bot", "rights": ["read", "write"]})
-        async with talking(here.running.address, made["secret"]) as bot:
+        async with api_client(here.running.address, made["secret"]) as bot:
             await bot.get("/api/agents")
             assert bot.status == 200
-            await bot.ask("PUT", "/api/agents/small", {"text": ""})
+            await bot.request("PUT", "/api/agents/small", {"text": ""})
             assert bot.status == 403
-            await bot.ask("DELETE", "/api/agents/small")
+            await bot.request("DELETE", "/api/agents/small")
             assert bot.status == 403
             await bot.post("/api/sessions", {"agent": "small"})
             assert bot.status == 201
@@ -238,56 +252,64 @@ async def test_only_those_who_may_change_settings_change_agents(here: Household)
             assert bot.status == 403, "to have nobody asked is for those who may allow things"
 
 
-async def test_a_prompt_is_called_by_its_name_and_the_transcript_shows_what_was_sent(here: Household) -> None:
-    async with talking(here.running.address) as api:
+async def test_a_slash_prompt_is_expanded_and_the_transcript_shows_the_expansion(
+    here: AgentTestServer,
+) -> None:
+    async with api_client(here.running.address) as api:
         here.write("prompts/greet.md", "Say hello to $ARGUMENTS.")
         here.write("prompts/undo.md", "Something else.")
         listed = await api.get("/api/prompts")
         assert listed["prompts"] == [{"name": "greet", "about": "Say hello to $ARGUMENTS."}]
         assert "prompts/undo.md: /undo is a command already" in listed["errors"][0]
-        session = await api.begin()
-        sent = await api.say(session, "/greet the world", key="one")
-        await api.done(sent["run_id"])
+        session = await api.create_session()
+        sent = await api.send(session, "/greet the world", key="one")
+        await api.wait_for_run(sent["run_id"])
         here.write("prompts/greet.md", "Wave to $ARGUMENTS.")
-        again = await api.say(session, "/greet the world", key="one")
+        again = await api.send(session, "/greet the world", key="one")
         assert again["turn_id"] == sent["turn_id"], "the same send is one turn, whatever the prompt says now"
         (said,) = [each for each in await api.entries(session) if each["role"] == "user"]
-        assert words_of(said) == "Say hello to the world."
+        assert text_of(said) == "Say hello to the world."
         assert await answered(api, session, "/greetings all") == "/greetings all "
 
 
-async def test_a_run_that_was_killed_is_told_what_it_was_told_before(here: Household) -> None:
-    async with talking(here.running.address) as api:
-        session = await api.begin(agent="small")
+async def test_a_recovered_run_is_sent_the_same_context(here: AgentTestServer) -> None:
+    async with api_client(here.running.address) as api:
+        session = await api.create_session(agent="small")
 
         async def has_begun() -> bool:
-            return any(role == "assistant" and len(words) > 20 for role, _, words in await api.read(session))
+            return any(
+                role == "assistant" and len(words) > 20 for role, _, words in await api.message_texts(session)
+            )
 
-        with here.first.pausing(60):
-            sent = await api.say(session, "count 100")
-            await until(has_begun)
+        with here.first.pausing_count(60):
+            sent = await api.send(session, "count 100")
+            await wait_until(has_begun)
             here.running.process.kill()
             here.running.process.wait(30)
         here.write("agents/small.toml", SMALL.replace("small.", "another."))
         here.write("agents/slip.toml", "memory = 'perhaps'")
         here.running = here.command.serve("--port", "0")
-        screen = " ".join(here.running.screen)
+        screen = " ".join(here.running.output_lines)
         assert (
             screen.count("agents/slip.toml") == 1
             and "Not usable" in screen
             and "agents/slip.toml: memory must be on or off" in screen
         )
-        async with talking(here.running.address) as later:
-            await later.done(sent["run_id"])
-            assert [each.partition("\n")[0] for each in told(here.first.asked)] == ["You are small."] * 2
-            said = "".join(words for role, _, words in await later.read(session) if role == "assistant")
+        async with api_client(here.running.address) as later:
+            await later.wait_for_run(sent["run_id"])
+            assert [each.partition("\n")[0] for each in system_prompts(here.first.requests)] == [
+                "You are small."
+            ] * 2
+            said = "".join(
+                words for role, _, words in await later.message_texts(session) if role == "assistant"
+            )
             assert [int(word) for word in said.split()] == list(range(100))
             await answered(later, session, "Hello")
-            assert told(here.first.asked)[-1].startswith("You are another.")
+            assert system_prompts(here.first.requests)[-1].startswith("You are another.")
 
 
-async def test_the_terminal_shows_agents_and_talks_to_one(here: Household) -> None:
-    async with talking(here.running.address) as api:
+async def test_the_terminal_lists_agents_and_chats_with_one(here: AgentTestServer) -> None:
+    async with api_client(here.running.address) as api:
         listed = await here.run("agents", "list")
         assert listed.returncode == 0 and "small" in listed.stdout and "vllm:large" in listed.stdout
         shown = await here.run("agents", "show", "small")
@@ -304,16 +326,16 @@ async def test_the_terminal_shows_agents_and_talks_to_one(here: Household) -> No
         assert spoken.returncode == 0, spoken.stderr
         session = json.loads(spoken.stdout)["session_id"]
         assert (await api.get(f"/api/sessions/{session}"))["agent"] == "large"
-        assert told(here.second.asked)
+        assert system_prompts(here.second.requests)
 
 
-async def test_a_fallback_without_a_key_is_told_of_and_keeps_nobody_from_answering(here: Household) -> None:
+async def test_a_fallback_without_a_key_is_reported_and_does_not_block_answers(here: AgentTestServer) -> None:
     here.write("agents/small.toml", SMALL + 'fallbacks = ["groq:nobody"]\neffort = "low"\n')
     lack = "groq:nobody cannot be asked: api.groq.com wants a key"
-    async with talking(here.running.address) as api:
-        session = await api.begin(agent="small")
+    async with api_client(here.running.address) as api:
+        session = await api.create_session(agent="small")
         assert "Hello" in await answered(api, session, "Hello")
-        assert [each.get("reasoning_effort") for each in here.first.asked if each.get("tools")] == ["low"]
+        assert [each.get("reasoning_effort") for each in here.first.requests if each.get("tools")] == ["low"]
         shown = (await api.get("/api/agents/small"))["agent"]
         assert (shown["answers"], shown["error"], shown["effort"]) == (True, "", "low")
         assert lack in shown["unasked"][0]
@@ -322,18 +344,18 @@ async def test_a_fallback_without_a_key_is_told_of_and_keeps_nobody_from_answeri
     assert listed.returncode == 0 and lack in listed.stderr
 
 
-async def test_who_answers_is_told_where_main_has_another_model_than_the_server(here: Household) -> None:
-    async with talking(here.running.address) as api:
+async def test_the_model_list_names_the_main_agents_model_first(here: AgentTestServer) -> None:
+    async with api_client(here.running.address) as api:
         here.write("agents/main.toml", 'model = "vllm:large"\n')
         told = (await api.get("/api/models"))["models"]
         assert [(each["name"], each["in_use"]) for each in told] == [
             ("vllm:large", True), ("openai:small", False),
         ]  # fmt: skip
         assert "agents/main.toml" in told[0]["why"]
-        plain, other = await api.begin(), await api.begin(agent="small")
+        plain, other = await api.create_session(), await api.create_session(agent="small")
         names = [(await api.get(f"/api/sessions/{each}"))["answering"] for each in (plain, other)]
         assert names == ["vllm:large", "openai:small"]
-        await api.ask("PATCH", f"/api/sessions/{other}", {"model": "vllm:large"})
+        await api.request("PATCH", f"/api/sessions/{other}", {"model": "vllm:large"})
         assert (await api.get(f"/api/sessions/{other}"))["answering"] == "vllm:large"
         await answered(api, plain, "Hello")
-        assert here.second.asked and not here.first.asked
+        assert here.second.requests and not here.first.requests

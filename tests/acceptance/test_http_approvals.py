@@ -7,49 +7,53 @@ from typing import Any
 import pytest
 
 from holdfast.domain.limits import ARGUMENTS_BYTES_MAX
-from tests.acceptance.conftest import Holdfast, Running
-from tests.support.api_client import Api, Speaker, talking, words_of
+from tests.acceptance.conftest import CliHarness, RunningServer
+from tests.support.api_client import ApiClient, ScriptedModelServer, api_client, text_of
 
 
-async def asked(api: Api, command: str, session: str | None = None) -> tuple[str, str, dict[str, Any]]:
+async def asked(api: ApiClient, command: str, session: str | None = None) -> tuple[str, str, dict[str, Any]]:
     """A conversation, the address of a call that waits to be allowed, and its entry."""
-    session = session or await api.begin()
-    run = (await api.say(session, f"run {command}"))["run_id"]
-    await api.done(run, "waiting")
+    session = session or await api.create_session()
+    run = (await api.send(session, f"run {command}"))["run_id"]
+    await api.wait_for_run(run, "waiting")
     tool = (await api.entries(session))[-1]
     assert tool["approval"] == "requested"
     return session, f"/api/runs/{run}/tools/{tool['id']}", tool
 
 
-async def settled(api: Api, path: str) -> dict[str, Any]:
+async def settled(api: ApiClient, path: str) -> dict[str, Any]:
     """The call's entry once its run has ended."""
     run, call = path.split("/")[3], path.split("/")[5]
-    session = (await api.done(run))["session_id"]
+    session = (await api.wait_for_run(run))["session_id"]
     return next(entry for entry in await api.entries(session) if entry["id"] == call)
 
 
-async def test_a_call_is_changed_before_it_runs(server: Running, speaker: Speaker) -> None:
-    async with talking(server.address) as api:
+async def test_tool_call_arguments_are_changed_on_approval(
+    server: RunningServer, speaker: ScriptedModelServer
+) -> None:
+    async with api_client(server.address) as api:
         _, path, tool = await asked(api, "echo one")
         assert "It works in " in tool["reason"]
         await api.post(path, {"decision": "approve", "arguments": {"command": "echo two"}})
         assert api.status == 200
         entry = await settled(api, path)
-        assert "two" in words_of(entry) and "one" not in words_of(entry)
+        assert "two" in text_of(entry) and "one" not in text_of(entry)
         assert json.loads(entry["arguments"]) == {"command": "echo two"}
-        answer = (await api.read((await api.get(path.partition("/tools")[0]))["session_id"]))[-1][2]
+        answer = (await api.message_texts((await api.get(path.partition("/tools")[0]))["session_id"]))[-1][2]
         assert "The user changed this call" in answer, "the model was told, and repeats what it was told"
 
 
-def ran(holdfast: Holdfast, *words: str) -> str:
+def ran(holdfast: CliHarness, *words: str) -> str:
     """What a command about rules answered; one that failed says why."""
     done = holdfast.run("rules", *words)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-async def test_a_rule_is_made_listed_used_and_revoked(server: Running, holdfast: Holdfast) -> None:
-    async with talking(server.address) as api:
+async def test_a_rule_is_created_listed_applied_and_revoked(
+    server: RunningServer, holdfast: CliHarness
+) -> None:
+    async with api_client(server.address) as api:
         session, path, _ = await asked(api, "echo a b")
         refused = await api.post(path, {"decision": "approve", "scope": "always", "rule": "ls *"})
         assert (api.status, refused["code"]) == (409, "rule_refused")
@@ -58,8 +62,8 @@ async def test_a_rule_is_made_listed_used_and_revoked(server: Running, holdfast:
         await settled(api, path)
         [rule] = (await api.get("/api/rules"))["rules"]
         assert (rule["tool"], rule["pattern"], rule["session_id"]) == ("shell", "echo a *", None)
-        done = await api.say(session, "run echo a c")
-        await api.done(done["run_id"])
+        done = await api.send(session, "run echo a c")
+        await api.wait_for_run(done["run_id"])
         _, unlike, _ = await asked(api, "echo a c && echo d")
         assert unlike
         listed = ran(holdfast, "list", "--data", str(server.folder), "--json")
@@ -68,21 +72,21 @@ async def test_a_rule_is_made_listed_used_and_revoked(server: Running, holdfast:
         assert "echo a *" in table and "everywhere" in table
         ran(holdfast, "revoke", rule["id"], "--data", str(server.folder))
         assert (await api.get("/api/rules"))["rules"] == []
-        await asked(api, "echo a c", await api.begin())
-        gone = await api.ask("DELETE", f"/api/rules/{rule['id']}")
+        await asked(api, "echo a c", await api.create_session())
+        gone = await api.request("DELETE", f"/api/rules/{rule['id']}")
         assert (api.status, gone["code"]) == (404, "no_such_rule")
 
 
-async def test_a_rule_can_be_made_without_a_call(server: Running) -> None:
-    async with talking(server.address) as api:
-        session = await api.begin()
+async def test_a_rule_can_be_created_without_a_tool_call(server: RunningServer) -> None:
+    async with api_client(server.address) as api:
+        session = await api.create_session()
         made = await api.post("/api/rules", {"tool": "shell", "pattern": "echo *", "session_id": session})
         assert api.status == 201
         again = await api.post("/api/rules", {"tool": "shell", "pattern": "echo *", "session_id": session})
         assert again == made
-        await api.done((await api.say(session, "run echo x"))["run_id"])
+        await api.wait_for_run((await api.send(session, "run echo x"))["run_id"])
         await asked(api, "echo x")
-        await api.ask("DELETE", f"/api/rules/{made['id']}")
+        await api.request("DELETE", f"/api/rules/{made['id']}")
         assert api.status == 204
         for body, code in (
             ({"tool": "shell", "pattern": "*"}, "rule_refused"),
@@ -93,14 +97,14 @@ async def test_a_rule_can_be_made_without_a_call(server: Running) -> None:
             assert (await api.post("/api/rules", body))["code"] == code, body
 
 
-async def test_what_is_never_run_is_refused_without_a_question(server: Running) -> None:
-    async with talking(server.address) as api:
-        session = await api.begin()
-        sent = await api.say(session, "run cd / && sudo reboot")
-        await api.done(sent["run_id"])
+async def test_a_forbidden_command_is_refused_without_asking(server: RunningServer) -> None:
+    async with api_client(server.address) as api:
+        session = await api.create_session()
+        sent = await api.send(session, "run cd / && sudo reboot")
+        await api.wait_for_run(sent["run_id"])
         entry = next(each for each in await api.entries(session) if each["role"] == "tool")
-        assert entry["outcome"] == "denied" and "never run: reboot *" in words_of(entry)
-        assert "never run" in (await api.read(session))[-1][2], "the model was told"
+        assert entry["outcome"] == "denied" and "never run: reboot *" in text_of(entry)
+        assert "never run" in (await api.message_texts(session))[-1][2], "the model was told"
         _, path, _ = await asked(api, "echo x")
         refused = await api.post(path, {"decision": "approve", "arguments": {"command": "halt"}})
         assert (api.status, refused["code"]) == (409, "never_run")
@@ -123,18 +127,18 @@ async def test_what_is_never_run_is_refused_without_a_question(server: Running) 
         ({"decision": "rerun"}, "tool_refused"),
     ],
 )
-async def test_an_answer_that_makes_no_sense_is_refused_and_leaves_the_question(
-    server: Running, body: dict[str, Any], code: str
+async def test_an_invalid_decision_is_refused_and_the_question_stays_open(
+    server: RunningServer, body: dict[str, Any], code: str
 ) -> None:
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         _, path, _ = await asked(api, "echo x")
         assert (await api.post(path, body))["code"] == code
         await api.post(path, {"decision": "deny"})
         assert api.status == 200
 
 
-async def test_of_many_answers_at_once_one_is_heard(server: Running) -> None:
-    async with talking(server.address) as api:
+async def test_of_concurrent_decisions_one_is_accepted(server: RunningServer) -> None:
+    async with api_client(server.address) as api:
         session, path, _ = await asked(api, "echo once >> ran")
         bodies = [
             {"decision": "approve"},

@@ -10,27 +10,27 @@ import aiohttp
 import pytest
 
 from holdfast.domain.limits import BODY_BYTES_MAX, TEXT_BYTES_MAX, TITLE_CHARS_MAX
-from tests.acceptance.conftest import Running
-from tests.support.api_client import Api, talking
+from tests.acceptance.conftest import RunningServer
+from tests.support.api_client import ApiClient, api_client
 
 NO_SESSION, NO_RUN = "s_0000000000000000", "r_0000000000000000"
 JSON = {"content-type": "application/json"}
 
 
 @asynccontextmanager
-async def unchanged(server: Running) -> AsyncIterator[tuple[Api, str, str]]:
+async def unchanged(server: RunningServer) -> AsyncIterator[tuple[ApiClient, str, str]]:
     """A client, a conversation and its run; both are afterwards as they were."""
-    async with talking(server.address) as api:
-        session = await api.begin(title="Untouched")
-        run = (await api.say(session, "hold", "used"))["run_id"]
-        await api.says(session, "Well")
+    async with api_client(server.address) as api:
+        session = await api.create_session(title="Untouched")
+        run = (await api.send(session, "hold", "used"))["run_id"]
+        await api.wait_for_streaming_text(session, "Well")
         before = await state(api, session, run)
         yield api, session, run
         assert await state(api, session, run) == before
         await api.post(f"/api/runs/{run}/cancel")
 
 
-async def state(api: Api, session: str, run: str) -> list[Any]:
+async def state(api: ApiClient, session: str, run: str) -> list[Any]:
     return [
         await api.get(f"/api/sessions/{session}"),
         await api.get(f"/api/runs/{run}"),
@@ -151,7 +151,7 @@ BAD: list[tuple[str, str, object, int, str]] = [
 ]
 
 
-async def test_what_is_wrong_is_refused_and_nothing_has_changed(server: Running) -> None:
+async def test_invalid_requests_are_refused_and_change_nothing(server: RunningServer) -> None:
     wrong = []
     async with unchanged(server) as (api, session, run):
         for method, path, body, status, code in BAD:
@@ -161,7 +161,7 @@ async def test_what_is_wrong_is_refused_and_nothing_has_changed(server: Running)
             sent = {"data": BytesIO(body), "headers": JSON} if isinstance(body, bytes) else {"body": body}
             if isinstance(body, dict) and body.get("previous_session_id"):
                 sent = {"body": {"previous_session_id": NO_SESSION}}
-            answer = await api.ask(method, named, **sent)
+            answer = await api.request(method, named, **sent)
             told = answer.get("code") if isinstance(answer, dict) else ""
             kind = api.headers.get("content-type")
             if (api.status, told) != (status, code) or kind != "application/problem+json":
@@ -174,7 +174,7 @@ async def test_what_is_wrong_is_refused_and_nothing_has_changed(server: Running)
 @pytest.mark.parametrize(
     "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""]
 )
-async def test_what_is_not_sent_as_json_is_refused(kind: str, server: Running) -> None:
+async def test_a_body_that_is_not_json_is_refused(kind: str, server: RunningServer) -> None:
     async with unchanged(server) as (api, session, run):
         for path in (f"/api/sessions/{session}/turns", f"/api/runs/{run}/cancel"):
             headers = {"content-type": kind} if kind else {}
@@ -186,7 +186,7 @@ async def test_what_is_not_sent_as_json_is_refused(kind: str, server: Running) -
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://localhost"])
-async def test_a_page_of_another_origin_is_refused_in_everything(origin: str, server: Running) -> None:
+async def test_every_request_from_another_origin_is_refused(origin: str, server: RunningServer) -> None:
     async with unchanged(server) as (api, session, run):
         for method, path, body in (
             ("GET", "/api/sessions", None),
@@ -195,12 +195,12 @@ async def test_a_page_of_another_origin_is_refused_in_everything(origin: str, se
             ("DELETE", f"/api/sessions/{session}", None),
             ("POST", f"/api/runs/{run}/cancel", None),
         ):
-            answer = await api.ask(method, path, body, headers={"Origin": origin})
+            answer = await api.request(method, path, body, headers={"Origin": origin})
             assert (api.status, answer["code"]) == (403, "wrong_origin")
 
 
-async def test_our_own_page_is_answered_by_each_of_its_names(server: Running) -> None:
-    async with talking(server.address) as api:
+async def test_every_allowed_host_and_origin_is_accepted(server: RunningServer) -> None:
+    async with api_client(server.address) as api:
         for name in ("127.0.0.1", "localhost", "LOCALHOST"):
             host = f"{name}:{server.port}"
             await api.get("/api/sessions", headers={"Host": host, "Origin": f"http://{host.lower()}"})
@@ -208,13 +208,13 @@ async def test_our_own_page_is_answered_by_each_of_its_names(server: Running) ->
 
 
 @pytest.mark.parametrize("path", ["/api/sessions", "/api/stream?session=x:0", "/metrics", "/openapi.json"])
-async def test_another_name_is_refused_everywhere(path: str, server: Running) -> None:
-    async with talking(server.address) as api:
+async def test_an_unknown_host_is_refused_on_every_path(path: str, server: RunningServer) -> None:
+    async with api_client(server.address) as api:
         answer = await api.get(path, headers={"Host": "evil.example"})
         assert (api.status, answer["code"]) == (421, "wrong_host")
 
 
-async def test_a_body_that_is_too_large_is_refused_before_it_is_read(server: Running) -> None:
+async def test_a_body_that_is_too_large_is_refused_before_it_is_read(server: RunningServer) -> None:
     """Only the head is sent: whoever answers has not waited for the rest."""
     head = (
         f"POST /api/sessions HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Type: application/json\r\n"
@@ -226,7 +226,7 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read(server: Run
         assert client.recv(4096).startswith(b"HTTP/1.1 413")
 
 
-async def test_a_body_of_unknown_length_is_read_no_further_than_the_limit(server: Running) -> None:
+async def test_a_body_of_unknown_length_is_read_no_further_than_the_limit(server: RunningServer) -> None:
     async def endless() -> AsyncIterator[bytes]:
         for _ in range(2 * BODY_BYTES_MAX // 100_000):
             yield b" " * 100_000

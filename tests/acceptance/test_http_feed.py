@@ -16,10 +16,10 @@ from holdfast.domain.events import facts as f
 from holdfast.domain.limits import FEED_OPEN_MAX, FEED_SESSIONS_MAX
 from holdfast.store.ports import Append
 from holdfast.store.sqlite.store import SqliteStore
-from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
-from tests.support.api_client import Api, Frame, Speaker, talking, until
-from tests.support.in_process_app import house
-from tests.support.in_process_server import asking, door
+from tests.acceptance.conftest import CliHarness, RunningServer, cli_in, environ_for
+from tests.support.api_client import ApiClient, ScriptedModelServer, SseFrame, api_client, wait_until
+from tests.support.in_process_app import running_app
+from tests.support.in_process_server import http_server, raw_request
 from tests.support.turn_events import created
 
 FEED = "/api/stream?feed=true"
@@ -28,7 +28,7 @@ FEED = "/api/stream?feed=true"
 class Browser:
     """What a page makes of the feed: the list, the questions, and every change of them in order."""
 
-    def __init__(self, frames: AsyncIterator[Frame]) -> None:
+    def __init__(self, frames: AsyncIterator[SseFrame]) -> None:
         self._frames = frames
         self.sessions: dict[str, dict[str, Any]] = {}
         self.questions: dict[str, dict[str, Any]] = {}
@@ -48,7 +48,7 @@ class Browser:
             assert frame.id == "", "a feed moves nobody's cursor"
             self._apply(frame)
 
-    def _apply(self, frame: Frame) -> None:
+    def _apply(self, frame: SseFrame) -> None:
         if frame.event == "feed_snapshot":
             self.snapshots.append(frame.data)
             self.sessions = {}
@@ -92,7 +92,7 @@ class Browser:
 
 
 @asynccontextmanager
-async def browsing(api: Api, path: str = FEED) -> AsyncIterator[Browser]:
+async def browsing(api: ApiClient, path: str = FEED) -> AsyncIterator[Browser]:
     async with api.stream(path) as frames:
         yield Browser(frames)
 
@@ -103,33 +103,33 @@ def is_in_order(found: list[str], *expected: str) -> bool:
     return all(each in rest for each in found)
 
 
-async def ask_for(api: Api, command: str, **body: Any) -> tuple[str, str]:
+async def ask_for(api: ApiClient, command: str, **body: Any) -> tuple[str, str]:
     """A conversation that waits for a yes to a command, and its run."""
-    session = await api.begin(**body)
-    run = (await api.say(session, f"run {command}"))["run_id"]
-    await api.done(run, "waiting")
+    session = await api.create_session(**body)
+    run = (await api.send(session, f"run {command}"))["run_id"]
+    await api.wait_for_run(run, "waiting")
     return session, run
 
 
-async def decide(api: Api, run: str, call: str, **body: Any) -> None:
+async def decide(api: ApiClient, run: str, call: str, **body: Any) -> None:
     await api.post(f"/api/runs/{run}/tools/{call}", body)
     assert api.status == 200
 
 
-async def until_value(api: Api, name: str, wanted: int) -> None:
+async def until_value(api: ApiClient, name: str, wanted: int) -> None:
     async def is_so() -> bool:
         lines = (await api.get("/metrics")).decode().splitlines()
         return int(next(line for line in lines if line.startswith(f"{name} ")).split()[1]) == wanted
 
-    await until(is_so)
+    await wait_until(is_so)
 
 
 # What a feed begins with.
 
 
-async def test_a_feed_begins_with_the_list_and_every_question(server: Running) -> None:
-    async with talking(server.address) as api:
-        quiet = await api.begin(title="Quiet")
+async def test_a_feed_begins_with_the_list_and_every_question(server: RunningServer) -> None:
+    async with api_client(server.address) as api:
+        quiet = await api.create_session(title="Quiet")
         asking, run = await ask_for(api, "echo one", title="Asking")
         async with api.stream(FEED) as frames:
             first = await anext(frame async for frame in frames if frame.event)
@@ -151,12 +151,12 @@ async def test_a_feed_begins_with_the_list_and_every_question(server: Running) -
         assert asking not in [each["session_id"] for each in left]
 
 
-async def test_a_feed_goes_beside_conversations_in_one_connection(server: Running) -> None:
-    async with talking(server.address) as api:
-        session = await api.begin(title="Both")
-        seen: list[Frame] = []
+async def test_a_feed_and_sessions_share_one_connection(server: RunningServer) -> None:
+    async with api_client(server.address) as api:
+        session = await api.create_session(title="Both")
+        seen: list[SseFrame] = []
         async with api.stream(f"/api/stream?session={session}:0&feed=true") as frames:
-            await api.say(session, "count 20")
+            await api.send(session, "count 20")
             async for frame in frames:
                 if frame.event:
                     seen.append(frame)
@@ -170,19 +170,19 @@ async def test_a_feed_goes_beside_conversations_in_one_connection(server: Runnin
         assert len([frame for frame in seen if frame.event == "feed_snapshot"]) == 1
 
 
-async def test_a_feed_goes_on_when_the_conversation_beside_it_is_deleted(server: Running) -> None:
-    async with talking(server.address) as api:
-        doomed, other = await api.begin(), await api.begin()
+async def test_a_feed_continues_after_a_followed_session_is_deleted(server: RunningServer) -> None:
+    async with api_client(server.address) as api:
+        doomed, other = await api.create_session(), await api.create_session()
         async with browsing(api, f"/api/stream?session={doomed}:0&feed=true") as page:
             await page.until(lambda page: doomed in page.sessions)
-            await api.ask("DELETE", f"/api/sessions/{doomed}")
+            await api.request("DELETE", f"/api/sessions/{doomed}")
             await page.until(lambda page: doomed not in page.sessions)
-            await api.ask("PATCH", f"/api/sessions/{other}", {"title": "Still here"})
+            await api.request("PATCH", f"/api/sessions/{other}", {"title": "Still here"})
             await page.until(lambda page: page.sessions[other]["title"] == "Still here")
 
 
-async def test_what_is_no_feed_is_refused(server: Running) -> None:
-    async with talking(server.address) as api:
+async def test_an_invalid_feed_request_is_refused(server: RunningServer) -> None:
+    async with api_client(server.address) as api:
         for path in ("/api/stream", "/api/stream?feed=false", "/api/stream?feed=yes"):
             assert (await api.get(path))["code"] == "bad_request" and api.status == 400
         assert (await api.get("/api/stream?feed=true&session=s_0000000000000000:0"))["status"] == 404
@@ -191,21 +191,21 @@ async def test_what_is_no_feed_is_refused(server: Running) -> None:
 # What changes.
 
 
-async def test_a_conversation_is_seen_to_work_to_ask_and_to_come_to_rest(
-    server: Running, speaker: Speaker, tmp_path: Path
+async def test_the_feed_shows_working_waiting_and_idle(
+    server: RunningServer, speaker: ScriptedModelServer, tmp_path: Path
 ) -> None:
-    async with talking(server.address) as api, browsing(api) as one, browsing(api) as two:
+    async with api_client(server.address) as api, browsing(api) as one, browsing(api) as two:
         for page in (one, two):
             await page.until(lambda page: True)
-        session = await api.begin(title="Watched")
-        with speaker.pausing(20):
-            await api.say(session, "count 40")
+        session = await api.create_session(title="Watched")
+        with speaker.pausing_count(20):
+            await api.send(session, "count 40")
             for page in (one, two):
                 await page.until(lambda page: page.status(session) == "working")
         for page in (one, two):
             await page.until(lambda page: page.status(session) == "idle")
         go = tmp_path / "go"
-        run = (await api.say(session, f"run until [ -e {go} ]; do sleep 0.02; done; echo done"))["run_id"]
+        run = (await api.send(session, f"run until [ -e {go} ]; do sleep 0.02; done; echo done"))["run_id"]
         for page in (one, two):
             await page.until(lambda page: page.asks(session))
             assert page.status(session) == "needs_you"
@@ -226,8 +226,10 @@ async def test_a_conversation_is_seen_to_work_to_ask_and_to_come_to_rest(
             assert len(page.snapshots) == 1
 
 
-async def test_of_two_browsers_that_answer_one_is_heard_and_both_see_it(server: Running) -> None:
-    async with talking(server.address) as api, browsing(api) as one, browsing(api) as two:
+async def test_of_two_concurrent_answers_one_is_accepted_and_both_browsers_see_it(
+    server: RunningServer,
+) -> None:
+    async with api_client(server.address) as api, browsing(api) as one, browsing(api) as two:
         session, run = await ask_for(api, "echo two")
         for page in (one, two):
             await page.until(lambda page: page.asks(session))
@@ -244,24 +246,24 @@ async def test_of_two_browsers_that_answer_one_is_heard_and_both_see_it(server: 
             assert [what for what, name in page.asked if name == call] == ["asked", "answered"]
 
 
-async def test_titles_the_archive_and_deletion_are_seen(server: Running) -> None:
-    async with talking(server.address) as api, browsing(api) as page:
+async def test_the_feed_shows_renames_archiving_and_deletion(server: RunningServer) -> None:
+    async with api_client(server.address) as api, browsing(api) as page:
         await page.until(lambda page: True)
-        session = await api.begin(title="Before")
+        session = await api.create_session(title="Before")
         await page.until(lambda page: session in page.sessions)
-        await api.ask("PATCH", f"/api/sessions/{session}", {"title": "After"})
+        await api.request("PATCH", f"/api/sessions/{session}", {"title": "After"})
         await page.until(lambda page: page.sessions[session]["title"] == "After")
-        await api.ask("PATCH", f"/api/sessions/{session}", {"archived": True})
+        await api.request("PATCH", f"/api/sessions/{session}", {"archived": True})
         await page.until(lambda page: page.sessions[session]["archived"])
-        await api.ask("DELETE", f"/api/sessions/{session}")
+        await api.request("DELETE", f"/api/sessions/{session}")
         await page.until(lambda page: session not in page.sessions)
 
 
-async def test_a_question_goes_with_its_conversation(server: Running) -> None:
-    async with talking(server.address) as api, browsing(api) as page:
+async def test_deleting_a_conversation_removes_its_question_from_the_feed(server: RunningServer) -> None:
+    async with api_client(server.address) as api, browsing(api) as page:
         session, _ = await ask_for(api, "echo three")
         await page.until(lambda page: page.asks(session))
-        await api.ask("DELETE", f"/api/sessions/{session}")
+        await api.request("DELETE", f"/api/sessions/{session}")
         await page.until(lambda page: session not in page.sessions)
         assert page.asks(session) == []
 
@@ -269,12 +271,12 @@ async def test_a_question_goes_with_its_conversation(server: Running) -> None:
 # What is unread.
 
 
-async def test_an_answer_is_unread_until_somebody_says_it_was_seen(server: Running) -> None:
-    async with talking(server.address) as api, browsing(api) as page:
-        session = await api.begin(title="Read me")
+async def test_an_answer_is_unread_until_marked_seen(server: RunningServer) -> None:
+    async with api_client(server.address) as api, browsing(api) as page:
+        session = await api.create_session(title="Read me")
         path = f"/api/sessions/{session}"
         assert not (await api.get(path))["unread"]
-        await api.done((await api.say(session, "Hello"))["run_id"])
+        await api.wait_for_run((await api.send(session, "Hello"))["run_id"])
         await page.until(lambda page: page.sessions.get(session, {}).get("unread"))
         found = await api.get(path)
         assert found["unread"]
@@ -286,10 +288,10 @@ async def test_an_answer_is_unread_until_somebody_says_it_was_seen(server: Runni
         assert not (await api.post(f"{path}/seen", {"seq": found["head"]}))["unread"]
         await page.until(lambda page: not page.sessions[session]["unread"])
         assert not (await api.post(f"{path}/seen", {"seq": 1}))["unread"], "it never moves back"
-        await api.done((await api.say(session, "And again"))["run_id"])
+        await api.wait_for_run((await api.send(session, "And again"))["run_id"])
         await page.until(lambda page: page.sessions[session]["unread"])
-        receipt = await api.say(session, "hold")
-        await api.says(session, "Well")
+        receipt = await api.send(session, "hold")
+        await api.wait_for_streaming_text(session, "Well")
         assert not (await api.get(path))["unread"], "who writes has read"
         await api.post(f"/api/runs/{receipt['run_id']}/cancel")
         assert (await api.post("/api/sessions/s_0000000000000000/seen", {"seq": 1}))["status"] == 404
@@ -299,41 +301,41 @@ async def test_an_answer_is_unread_until_somebody_says_it_was_seen(server: Runni
 
 
 @pytest.fixture
-def home(speaker: Speaker, tmp_path: Path) -> Iterator[Holdfast]:
-    with living_in(tmp_path, **environ_of(speaker)) as command:
+def home(speaker: ScriptedModelServer, tmp_path: Path) -> Iterator[CliHarness]:
+    with cli_in(tmp_path, **environ_for(speaker)) as command:
         yield command
 
 
-async def test_a_question_outlives_a_kill_and_is_asked_once(home: Holdfast) -> None:
+async def test_a_question_survives_a_kill_and_is_asked_once(home: CliHarness) -> None:
     first = home.serve("--port", "0")
-    async with talking(first.address) as api:
+    async with api_client(first.address) as api:
         session, run = await ask_for(api, "echo survived", title="Survivor")
         before = (await api.get("/api/questions"))["questions"]
         assert len(before) == 1
     os.kill(first.process.pid, signal.SIGKILL)
     first.process.wait(30)
     second = home.serve("--port", "0")
-    async with talking(second.address) as api, browsing(api) as one, browsing(api) as two:
+    async with api_client(second.address) as api, browsing(api) as one, browsing(api) as two:
         for page in (one, two):
             await page.until(lambda page: True)
             assert page.snapshots[0]["questions"] == before
             assert page.status(session) == "needs_you"
         await decide(api, run, before[0]["call_id"], decision="approve")
-        await api.done(run)
+        await api.wait_for_run(run)
         for page in (one, two):
             await page.until(lambda page: page.status(session) == "idle")
             assert page.asked == [("asked", before[0]["call_id"]), ("answered", before[0]["call_id"])]
-        assert (await api.read(session))[-1][2].startswith("It said: ")
+        assert (await api.message_texts(session))[-1][2].startswith("It said: ")
 
 
-async def test_what_one_server_does_is_in_the_feed_of_another(home: Holdfast) -> None:
+async def test_changes_by_one_server_appear_in_the_feed_of_another(home: CliHarness) -> None:
     here, there = home.serve("--port", "0"), home.serve("--port", "0")
-    async with talking(here.address) as api, talking(there.address) as other, browsing(other) as page:
+    async with api_client(here.address) as api, api_client(there.address) as other, browsing(other) as page:
         await page.until(lambda page: True)
         session, run = await ask_for(api, "echo far", title="Far")
         await page.until(lambda page: page.asks(session))
         await decide(api, run, page.asks(session)[0]["call_id"], decision="deny", reason="No.")
-        await api.done(run)
+        await api.wait_for_run(run)
         await page.until(lambda page: page.status(session) == "idle" and page.sessions[session]["unread"])
         assert page.asks(session) == []
         head = (await api.get(f"/api/sessions/{session}"))["head"]
@@ -342,21 +344,21 @@ async def test_what_one_server_does_is_in_the_feed_of_another(home: Holdfast) ->
         await page.until(lambda page: not page.sessions[session]["unread"])
         print(f"seen in the other process after {(time.monotonic() - began) * 1000:.0f} ms")
         assert not (await other.get(f"/api/sessions/{session}"))["unread"]
-        await api.ask("DELETE", f"/api/sessions/{session}")
+        await api.request("DELETE", f"/api/sessions/{session}")
         await page.until(lambda page: session not in page.sessions)
 
 
 # Many conversations.
 
 
-async def test_a_feed_of_ten_thousand_conversations_begins_at_once_and_is_bounded(home: Holdfast) -> None:
+async def test_a_feed_of_ten_thousand_conversations_starts_fast_and_is_bounded(home: CliHarness) -> None:
     folder = Path(home.environ["XDG_DATA_HOME"]) / "holdfast"
     store = await SqliteStore.open(folder, "normal")
     for n in range(100):
         await store.append(*(created(f"Conversation {n}.{m}") for m in range(100)))
     await store.close()
     running = home.serve("--port", "0")
-    async with talking(running.address) as api:
+    async with api_client(running.address) as api:
         assert len((await api.get("/api/sessions?limit=200"))["sessions"]) == 200
         began = time.monotonic()
         async with browsing(api) as page:
@@ -366,16 +368,16 @@ async def test_a_feed_of_ten_thousand_conversations_begins_at_once_and_is_bounde
             assert page.snapshots[0]["more"]
             old = (await api.get("/api/sessions?q=Conversation%200.1&limit=200"))["sessions"][-1]["id"]
             assert old not in page.sessions
-            await api.ask("PATCH", f"/api/sessions/{old}", {"title": "Woken"})
+            await api.request("PATCH", f"/api/sessions/{old}", {"title": "Woken"})
             await page.until(lambda page: old in page.sessions)
             assert page.sessions[old]["title"] == "Woken"
 
 
-async def test_conversations_are_found_by_words_of_their_titles_page_by_page(server: Running) -> None:
-    async with talking(server.address) as api:
+async def test_sessions_are_searched_by_title_in_pages(server: RunningServer) -> None:
+    async with api_client(server.address) as api:
         for n in range(5):
-            await api.begin(title=f"Zebra crossing {n}")
-        await api.begin(title="A zebra")
+            await api.create_session(title=f"Zebra crossing {n}")
+        await api.create_session(title="A zebra")
         found: list[str] = []
         cursor = ""
         for _ in range(10):
@@ -390,31 +392,31 @@ async def test_conversations_are_found_by_words_of_their_titles_page_by_page(ser
         assert api.status == 400
 
 
-async def test_a_feed_whose_reader_takes_nothing_is_cut_off_and_holds_up_nobody(tmp_path: Path) -> None:
-    async with house(tmp_path) as here, door(here, heartbeat_s=0.5) as api:
-        ids = [await here.begin() for _ in range(20)]
+async def test_a_stalled_feed_reader_is_disconnected_and_blocks_nobody(tmp_path: Path) -> None:
+    async with running_app(tmp_path) as app, http_server(app, heartbeat_s=0.5) as api:
+        ids = [await app.create_session() for _ in range(20)]
         with socket.socket() as stuck:
             stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             stuck.connect(("127.0.0.1", int(api.address.rpartition(":")[2])))
-            stuck.sendall(asking(FEED))
+            stuck.sendall(raw_request(FEED))
             await until_value(api, "holdfast_subscribers", 1)
             async with browsing(api) as page:
                 for n in range(5):
                     for session in ids:
                         # Past any title's limit: what many changes add up to.
                         long = f.SessionRenamed(f"{n}" + "x" * 150_000, "user")
-                        await here.store.append(Append(session, (long,)))
+                        await app.store.append(Append(session, (long,)))
                 await page.until(
                     lambda page: all(page.sessions[each]["title"].startswith("4") for each in ids)
                 )
                 await until_value(api, "holdfast_streams_cut_off_total", 1)
-                await here.engine.verbs.rename(ids[0], "Short again")
+                await app.engine.commands.rename(ids[0], "Short again")
                 await page.until(lambda page: page.sessions[ids[0]]["title"] == "Short again")
         await until_value(api, "holdfast_subscribers", 0)
 
 
-async def test_a_feed_that_nobody_reads_leaves_nothing_behind(server: Running) -> None:
-    async with talking(server.address) as api:
+async def test_a_closed_feed_leaves_no_tasks_or_subscriptions(server: RunningServer) -> None:
+    async with api_client(server.address) as api:
         for _ in range(3):
             async with browsing(api) as page:
                 await page.until(lambda page: True)

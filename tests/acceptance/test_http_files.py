@@ -22,9 +22,15 @@ from holdfast.domain.limits import (
     UPLOAD_WAIT_S_MAX,
     UPLOADS_BYTES_MAX,
 )
-from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
-from tests.support.api_client import Api, Speaker, speaking, talking, until
-from tests.support.auth_tokens import bearing
+from tests.acceptance.conftest import CliHarness, RunningServer, cli_in, environ_for
+from tests.support.api_client import (
+    ApiClient,
+    ScriptedModelServer,
+    api_client,
+    scripted_model_server,
+    wait_until,
+)
+from tests.support.auth_tokens import bearer_headers
 from tests.support.sample_files import PDF, gif, jpeg, pdf, png, webp, words
 
 NO_FILE = "0" * 64
@@ -33,18 +39,18 @@ GROWTH_KB_MAX = 64_000
 
 
 @pytest.fixture(scope="module")
-def speaker() -> Iterator[Speaker]:
+def speaker() -> Iterator[ScriptedModelServer]:
     """A model that sees."""
-    with speaking() as speaker:
-        speaker.sees = True
+    with scripted_model_server() as speaker:
+        speaker.lists_images = True
         yield speaker
 
 
-async def put(api: Api, content: Any, name: str = "", kind: str = "application/octet-stream") -> Any:
+async def put(api: ApiClient, content: Any, name: str = "", kind: str = "application/octet-stream") -> Any:
     return await api.post(f"/api/files?name={name}", data=content, headers={"content-type": kind})
 
 
-async def send(api: Api, session: str, text: str, *files: dict[str, Any], key: str = "") -> Any:
+async def send(api: ApiClient, session: str, text: str, *files: dict[str, Any], key: str = "") -> Any:
     body: dict[str, Any] = {"text": text, "attachments": list(files)} | ({"key": key} if key else {})
     return await api.post(f"/api/sessions/{session}/turns", body)
 
@@ -64,16 +70,16 @@ async def send(api: Api, session: str, text: str, *files: dict[str, Any], key: s
         (b"<html><script>alert(1)</script>", "text/html", "page.html", "page.html", "text/plain"),
     ],
 )
-async def test_a_file_is_kept_as_what_it_is_and_given_back_harmlessly(
-    server: Running, content: bytes, claim: str, name: str, kept_name: str, kind: str
+async def test_a_file_is_stored_unchanged_and_served_with_sandbox_headers(
+    server: RunningServer, content: bytes, claim: str, name: str, kept_name: str, kind: str
 ) -> None:
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         kept = await put(api, content, name, claim)
         assert api.status == 201, kept
         digest = hashlib.sha256(content).hexdigest()
         assert kept == {"id": digest, "name": kept_name, "media_type": kind, "size_bytes": len(content)}
         for method in ("GET", "HEAD"):
-            given = await api.ask(method, f"/api/files/{digest}?name={name}")
+            given = await api.request(method, f"/api/files/{digest}?name={name}")
             assert api.status == 200
             assert given == (content if method == "GET" else b"")
             charset = "; charset=utf-8" if kind == "text/plain" else ""
@@ -85,24 +91,24 @@ async def test_a_file_is_kept_as_what_it_is_and_given_back_harmlessly(
             assert api.headers["content-disposition"].startswith(f"{place}; filename*=UTF-8''")
 
 
-async def test_the_same_content_is_one_file_whatever_it_is_called(server: Running) -> None:
-    async with talking(server.address) as api:
+async def test_equal_content_has_one_file_id_whatever_its_name(server: RunningServer) -> None:
+    async with api_client(server.address) as api:
         kept = [await put(api, b"same", name) for name in ("a.txt", "b.txt")]
         assert kept[0]["id"] == kept[1]["id"]
         assert [each["name"] for each in kept] == ["a.txt", "b.txt"]
 
 
 @pytest.mark.parametrize("file_id", [NO_FILE, "x", "..%5C..%5Cpasswd", "0" * 63 + "%00", "A" * 64])
-async def test_a_file_that_is_not_there_is_not_given(server: Running, file_id: str) -> None:
-    async with talking(server.address) as api:
+async def test_a_missing_file_is_not_found(server: RunningServer, file_id: str) -> None:
+    async with api_client(server.address) as api:
         assert (await api.get(f"/api/files/{file_id}"))["code"] == "no_such_file"
         assert api.status == 404
 
 
-async def test_a_stranger_neither_sends_nor_reads_files(server: Running) -> None:
-    async with talking(server.address) as api:
+async def test_files_need_authentication(server: RunningServer) -> None:
+    async with api_client(server.address) as api:
         kept = await put(api, b"mine alone")
-    async with talking(server.address, token="") as stranger:
+    async with api_client(server.address, token="") as stranger:
         assert (await put(stranger, b"theirs"))["status"] == 401
         assert (await stranger.get(f"/api/files/{kept['id']}"))["status"] == 401
 
@@ -120,10 +126,10 @@ async def too_long(size: int, start: bytes = b"") -> AsyncIterator[bytes]:
 @pytest.mark.parametrize(
     ("start", "limit"), [(png(), FILE_BYTES_MAX), (PDF, FILE_BYTES_MAX), (b"", TEXT_FILE_BYTES_MAX)]
 )
-async def test_a_file_that_is_too_long_is_refused_however_it_comes(
-    server: Running, start: bytes, limit: int
+async def test_an_oversized_file_is_refused_however_it_is_sent(
+    server: RunningServer, start: bytes, limit: int
 ) -> None:
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         for body in (BytesIO(start + b"a" * (limit + 1 - len(start))), too_long(limit, start)):
             refused = await put(api, body)
             assert (api.status, refused["code"]) == (413, "too_large"), refused
@@ -131,8 +137,8 @@ async def test_a_file_that_is_too_long_is_refused_however_it_comes(
         assert (await put(api, BytesIO(start + b"a" * (limit - len(start)))))["size_bytes"] == limit
 
 
-async def test_uploads_wait_for_room(server: Running) -> None:
-    async with talking(server.address) as api:
+async def test_uploads_wait_for_the_memory_budget(server: RunningServer) -> None:
+    async with api_client(server.address) as api:
         contents = [
             png() + b"%d" % n * FILE_BYTES_MAX for n in range(2 * UPLOADS_BYTES_MAX // FILE_BYTES_MAX)
         ]
@@ -141,12 +147,12 @@ async def test_uploads_wait_for_room(server: Running) -> None:
         assert [each["id"] for each in kept] == [hashlib.sha256(each).hexdigest() for each in contents]
 
 
-def dialled(server: Running) -> socket.socket:
+def dialled(server: RunningServer) -> socket.socket:
     return socket.create_connection(("127.0.0.1", server.port), timeout=30)
 
 
-def head_of(server: Running, *lines: str) -> bytes:
-    token = bearing(server.token).get("Authorization", "")
+def head_of(server: RunningServer, *lines: str) -> bytes:
+    token = bearer_headers(server.token).get("Authorization", "")
     head = [f"POST /api/files HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nAuthorization: {token}", *lines]
     return "\r\n".join([*head, "", ""]).encode()
 
@@ -163,14 +169,14 @@ def answer_on(line: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("size", [5, 3_000_000])
-async def test_slow_uploads_keep_nobody_waiting(server: Running, size: int) -> None:
+async def test_slow_uploads_block_nobody(server: RunningServer, size: int) -> None:
     """Some drip, some have sent nearly all of a large file and fall silent."""
     with ExitStack() as stack:
         for n in range(3):
             line = stack.enter_context(dialled(server))
             line.sendall(head_of(server, f"Content-Length: {FILE_BYTES_MAX}"))
             line.sendall(b"a" if n % 2 else png() + b"a" * (FILE_BYTES_MAX - 1_000))
-        async with talking(server.address) as api, asyncio.timeout(30):
+        async with api_client(server.address) as api, asyncio.timeout(30):
             began = time.monotonic()
             kept = await put(api, BytesIO(png() + b"b" * size))
             took_s = time.monotonic() - began
@@ -178,12 +184,12 @@ async def test_slow_uploads_keep_nobody_waiting(server: Running, size: int) -> N
         assert took_s < UPLOAD_WAIT_S_MAX - 1
 
 
-def rss_kb(server: Running, name: str) -> int:
+def rss_kb(server: RunningServer, name: str) -> int:
     status = Path(f"/proc/{server.process.pid}/status").read_text()
     return int(next(line for line in status.splitlines() if line.startswith(name)).split()[1])
 
 
-def test_a_gigabyte_is_cut_off_and_costs_little_memory(holdfast: Holdfast) -> None:
+def test_a_gigabyte_upload_is_aborted_with_little_memory(holdfast: CliHarness) -> None:
     """Announced, it is not read at all; unannounced, it is read to a bound and not kept."""
     server = holdfast.serve("--port", "0")
     with dialled(server) as line:
@@ -208,7 +214,7 @@ def test_a_gigabyte_is_cut_off_and_costs_little_memory(holdfast: Holdfast) -> No
     assert growth < GROWTH_KB_MAX
 
 
-async def test_a_body_that_lies_about_its_length_is_not_kept(server: Running) -> None:
+async def test_a_body_with_a_wrong_content_length_is_not_stored(server: RunningServer) -> None:
     short, long = b"shorter than it says", b"longer than it says"
     with dialled(server) as line:
         line.sendall(head_of(server, "Content-Length: 1000") + short)
@@ -219,7 +225,7 @@ async def test_a_body_that_lies_about_its_length_is_not_kept(server: Running) ->
         line.sendall(head_of(server, "Content-Length: 5", "Transfer-Encoding: chunked") + b"5\r\nhello\r\n")
         line.shutdown(socket.SHUT_WR)
         answer_on(line)
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         for content in (short, long, b"hello"):
             await api.get(f"/api/files/{hashlib.sha256(content).hexdigest()}")
             assert api.status == 404, content
@@ -227,13 +233,13 @@ async def test_a_body_that_lies_about_its_length_is_not_kept(server: Running) ->
         assert api.status == 200
 
 
-def malformed(chance: random.Random) -> tuple[bytes, str]:
+def malformed(rng: random.Random) -> tuple[bytes, str]:
     """Something that must be refused, and what it claims to be."""
-    noise = chance.randbytes(chance.randrange(1, 3_000))
-    width = chance.randrange(20_001, 2**24)
-    image = chance.choice((png, webp))(width, chance.randrange(1, 2**24))
-    whole = chance.choice((png(333), jpeg(333), gif(333), webp(333)))
-    return chance.choice(
+    noise = rng.randbytes(rng.randrange(1, 3_000))
+    width = rng.randrange(20_001, 2**24)
+    image = rng.choice((png, webp))(width, rng.randrange(1, 2**24))
+    whole = rng.choice((png(333), jpeg(333), gif(333), webp(333)))
+    return rng.choice(
         (
             (b"\0" + noise, ""),
             (b"PK\x03\x04" + noise, "application/zip"),
@@ -241,7 +247,7 @@ def malformed(chance: random.Random) -> tuple[bytes, str]:
             (b"words \xff\xfe " + noise, "text/plain"),
             ("Grüße".encode("utf-16") + noise, "text/plain"),
             (image + noise, "image/png" if image.startswith(b"\x89") else "image/webp"),
-            (whole[: chance.randrange(8, 12)], ""),
+            (whole[: rng.randrange(8, 12)], ""),
             (b"\x89PNG\r\n\x1a\n" + noise, "image/png"),
             (b"\xff\xd8\xff\xda" + noise, "image/jpeg"),
             (b"GIF89a\0\0\0\0" + noise, "image/gif"),
@@ -256,11 +262,11 @@ def malformed(chance: random.Random) -> tuple[bytes, str]:
     )
 
 
-async def test_a_thousand_malformed_files_are_refused_and_none_is_kept(server: Running) -> None:
+async def test_a_thousand_malformed_files_are_refused_and_none_is_stored(server: RunningServer) -> None:
     chance = random.Random(4)
     sent = [malformed(chance) for _ in range(MALFORMED)]
     statuses: list[int] = []
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         for start in range(0, MALFORMED, 20):
             some = sent[start : start + 20]
             told = await asyncio.gather(*(put(api, content, "x", claim) for content, claim in some))
@@ -277,17 +283,19 @@ async def test_a_thousand_malformed_files_are_refused_and_none_is_kept(server: R
 # Used by messages.
 
 
-async def test_the_model_is_sent_images_as_data_and_text_as_text(server: Running, speaker: Speaker) -> None:
-    async with talking(server.address) as api:
+async def test_the_model_is_sent_images_as_data_and_text_as_text(
+    server: RunningServer, speaker: ScriptedModelServer
+) -> None:
+    async with api_client(server.address) as api:
         takes = (await api.get("/api/models"))["models"][0]["takes"]
         assert sorted(takes) == ["image", "text"]
         picture, notes = await put(api, png(7, 7)), await put(api, b"milk\neggs\n")
-        session = await api.begin()
+        session = await api.create_session()
         files = ({"id": picture["id"], "name": "cat.png"}, {"id": notes["id"], "name": "../list.txt"})
         receipt = await send(api, session, "What is this?", *files)
         assert api.status == 202, receipt
-        await api.done(receipt["run_id"])
-        (asked,) = [body for body in speaker.asked if "data:image/png" in str(body) and body.get("tools")]
+        await api.wait_for_run(receipt["run_id"])
+        (asked,) = [body for body in speaker.requests if "data:image/png" in str(body) and body.get("tools")]
         url = f"data:image/png;base64,{b64encode(png(7, 7)).decode()}"
         assert asked["messages"][-1]["content"] == [
             {"type": "text", "text": "What is this?"},
@@ -308,35 +316,38 @@ async def test_the_model_is_sent_images_as_data_and_text_as_text(server: Running
 
 
 async def test_a_message_may_be_files_alone_and_text_stays_a_string(
-    server: Running, speaker: Speaker
+    server: RunningServer, speaker: ScriptedModelServer
 ) -> None:
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         notes = await put(api, b"alone\n")
-        session = await api.begin()
+        session = await api.create_session()
         receipt = await send(api, session, "", {"id": notes["id"]})
-        await api.done(receipt["run_id"])
+        await api.wait_for_run(receipt["run_id"])
         assert [part["type"] for part in (await api.entries(session))[0]["parts"]] == ["file"]
-        asked = [body["messages"][-1]["content"] for body in speaker.asked if body.get("tools")]
+        asked = [body["messages"][-1]["content"] for body in speaker.requests if body.get("tools")]
         assert "File text.txt:\n```\nalone\n```" in asked
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[tuple[Holdfast, Speaker]]:
+def home(tmp_path: Path) -> Iterator[tuple[CliHarness, ScriptedModelServer]]:
     """The command in a home of its own, and its model, which says nothing of images."""
-    with speaking(Speaker(sees=None)) as speaker, living_in(tmp_path, **environ_of(speaker)) as command:
+    with (
+        scripted_model_server(ScriptedModelServer(lists_images=None)) as speaker,
+        cli_in(tmp_path, **environ_for(speaker)) as command,
+    ):
         yield command, speaker
 
 
-async def first_said(speaker: Speaker) -> Any:
+async def first_said(speaker: ScriptedModelServer) -> Any:
     """Return the first message of a person as the next request sends it to the model."""
     asked: list[Any] = []
 
     async def is_asked() -> bool:
-        asked[:] = [body["messages"] for body in speaker.asked if body.get("tools")]
+        asked[:] = [body["messages"] for body in speaker.requests if body.get("tools")]
         return bool(asked)
 
-    await until(is_asked)
-    speaker.asked.clear()
+    await wait_until(is_asked)
+    speaker.requests.clear()
     return next(each["content"] for each in asked[0] if each["role"] == "user")
 
 
@@ -344,35 +355,35 @@ async def first_said(speaker: Speaker) -> Any:
     (False, "openai:small cannot take images; it takes text files."),
     (None, "openai:small is not known to take images; it takes text files."),
 ])  # fmt: skip
-async def test_an_image_that_the_model_may_not_take_is_refused_before_it_is_sent(
-    home: tuple[Holdfast, Speaker], sees: bool | None, detail: str
+async def test_an_image_is_refused_when_the_model_may_not_support_images(
+    home: tuple[CliHarness, ScriptedModelServer], sees: bool | None, detail: str
 ) -> None:
     command, speaker = home
-    speaker.sees = sees
-    async with talking(command.serve("--port", "0").address) as api:
+    speaker.lists_images = sees
+    async with api_client(command.serve("--port", "0").address) as api:
         (model,) = (await api.get("/api/models"))["models"]
         assert (model["takes"], model["takes_guessed"]) == (["text"], sees is None)
         picture = await put(api, png())
-        session = await api.begin()
-        before = await api.get(f"/api/sessions/{session}"), len(speaker.asked)
+        session = await api.create_session()
+        before = await api.get(f"/api/sessions/{session}"), len(speaker.requests)
         refused = await send(api, session, "Look.", {"id": picture["id"]}, key="k")
         assert (api.status, refused["code"], refused["detail"]) == (422, "model_cannot_take", detail)
-        assert (await api.get(f"/api/sessions/{session}"), len(speaker.asked)) == before
+        assert (await api.get(f"/api/sessions/{session}"), len(speaker.requests)) == before
         assert (await api.get(f"/api/sessions/{session}/messages"))["messages"] == []
         if sees is False:
             await send(api, session, "Look.", {"id": picture["id"], "anyway": True}, key="k")
             assert api.status == 422
 
 
-async def test_an_image_that_is_sent_anyway_reaches_the_model_also_after_a_kill(
-    home: tuple[Holdfast, Speaker],
+async def test_an_image_sent_anyway_reaches_the_model_even_after_a_kill(
+    home: tuple[CliHarness, ScriptedModelServer],
 ) -> None:
     command, speaker = home
     running = command.serve("--port", "0")
     image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{b64encode(png()).decode()}"}}
-    async with talking(running.address) as api:
+    async with api_client(running.address) as api:
         picture = await put(api, png())
-        session = await api.begin()
+        session = await api.create_session()
         attached = {"id": picture["id"], "name": "cat.png", "anyway": True}
         receipt = await send(api, session, "hold on", attached, key="k")
         assert api.status == 202, receipt
@@ -380,36 +391,36 @@ async def test_an_image_that_is_sent_anyway_reaches_the_model_also_after_a_kill(
         assert await first_said(speaker) == [{"type": "text", "text": "hold on"}, image]
         running.process.kill()
         running.process.wait()
-    async with talking(command.serve("--port", "0").address) as api:
+    async with api_client(command.serve("--port", "0").address) as api:
         assert await first_said(speaker) == [{"type": "text", "text": "hold on"}, image]
         (said, *_) = await api.entries(session)
         assert said["parts"][1]["anyway"] is True
 
 
-async def test_a_model_that_refuses_an_image_fails_the_run_in_its_own_words(
-    home: tuple[Holdfast, Speaker],
+async def test_a_models_refusal_of_an_image_fails_the_run_with_its_message(
+    home: tuple[CliHarness, ScriptedModelServer],
 ) -> None:
     command, speaker = home
     speaker.refuses_images = True
-    async with talking(command.serve("--port", "0").address) as api:
+    async with api_client(command.serve("--port", "0").address) as api:
         picture = await put(api, png())
-        session = await api.begin()
+        session = await api.create_session()
         receipt = await send(api, session, "Look.", {"id": picture["id"], "anyway": True})
-        run = await api.until(f"/api/runs/{receipt['run_id']}", "status", "failed")
+        run = await api.wait_for_field(f"/api/runs/{receipt['run_id']}", "status", "failed")
         assert "no images, please" in str(run)
         edited = await api.post(f"/api/sessions/{session}/edit", {"text": "Never mind."})
-        await api.done(edited["run_id"])
+        await api.wait_for_run(edited["run_id"])
 
 
-async def test_a_model_that_takes_no_pdf_files_is_sent_their_text_also_after_a_kill(
-    home: tuple[Holdfast, Speaker],
+async def test_a_model_without_pdf_support_is_sent_the_text_even_after_a_kill(
+    home: tuple[CliHarness, ScriptedModelServer],
 ) -> None:
     command, speaker = home
     running = command.serve("--port", "0")
     words_told = "hold on\n\nFile report.pdf:\n```\n[page 1]\nRain at noon.\n```"
-    async with talking(running.address) as api:
+    async with api_client(running.address) as api:
         report = await put(api, pdf(words("Rain at noon.")), "report.pdf")
-        session = await api.begin()
+        session = await api.create_session()
         receipt = await send(api, session, "hold on", {"id": report["id"], "name": "report.pdf"})
         assert api.status == 202, receipt
         assert await first_said(speaker) == words_told
@@ -419,10 +430,10 @@ async def test_a_model_that_takes_no_pdf_files_is_sent_their_text_also_after_a_k
     assert await first_said(speaker) == words_told
 
 
-async def test_a_bad_attachment_is_refused_and_nothing_is_kept(server: Running) -> None:
-    async with talking(server.address) as api:
+async def test_a_bad_attachment_is_refused_and_nothing_is_stored(server: RunningServer) -> None:
+    async with api_client(server.address) as api:
         notes = await put(api, b"notes")
-        session = await api.begin()
+        session = await api.create_session()
         bad: list[tuple[dict[str, Any], int, str]] = [
             ({"text": "", "attachments": []}, 400, "bad_request"),
             ({}, 400, "bad_request"),
@@ -440,23 +451,23 @@ async def test_a_bad_attachment_is_refused_and_nothing_is_kept(server: Running) 
         assert (await api.get(f"/api/sessions/{session}/messages"))["messages"] == []
 
 
-async def test_a_repeated_send_is_one_turn_and_other_files_are_another_message(server: Running) -> None:
-    async with talking(server.address) as api:
+async def test_a_repeated_send_is_one_turn_and_other_files_are_another_message(server: RunningServer) -> None:
+    async with api_client(server.address) as api:
         one, two = await put(api, b"one"), await put(api, b"two")
-        session = await api.begin()
+        session = await api.create_session()
         first = await send(api, session, "See.", {"id": one["id"]}, key="k")
         assert await send(api, session, "See.", {"id": one["id"]}, key="k") == first
         refused = await send(api, session, "See.", {"id": two["id"]}, key="k")
         assert (api.status, refused["code"]) == (409, "key_reused")
 
 
-async def test_a_turn_can_be_edited_to_have_files_and_a_branch_has_them_too(server: Running) -> None:
-    async with talking(server.address) as api:
+async def test_a_turn_can_be_edited_to_have_files_and_a_branch_has_them_too(server: RunningServer) -> None:
+    async with api_client(server.address) as api:
         notes = await put(api, b"edited in")
-        session = await api.begin()
-        await api.done((await api.say(session, "Hello"))["run_id"])
+        session = await api.create_session()
+        await api.wait_for_run((await api.send(session, "Hello"))["run_id"])
         body = {"text": "See.", "attachments": [{"id": notes["id"]}]}
         receipt = await api.post(f"/api/sessions/{session}/edit", body)
-        await api.done(receipt["run_id"])
+        await api.wait_for_run(receipt["run_id"])
         branch = (await api.post(f"/api/sessions/{session}/fork", {}))["id"]
         assert [part.get("blob") for part in (await api.entries(branch))[0]["parts"]] == [None, notes["id"]]

@@ -16,22 +16,22 @@ import pytest
 
 from holdfast.domain.limits import (
     CONNECTION_IDLE_S_MAX,
-    HEAD_BYTES_MAX,
     PASSWORD_CHARS_MAX,
     PUBLIC_BODY_BYTES_MAX,
+    REQUEST_HEAD_BYTES_MAX,
 )
-from holdfast.http.connections import Patience
-from tests.acceptance.conftest import Holdfast
-from tests.support.api_client import Api, next_event
-from tests.support.in_process_app import house
-from tests.support.in_process_server import asking, door
+from holdfast.http.connections import ConnectionTimeouts
+from tests.acceptance.conftest import CliHarness
+from tests.support.api_client import ApiClient, next_event
+from tests.support.in_process_app import running_app
+from tests.support.in_process_server import http_server, raw_request
 
-QUICK = Patience(head_s=0.6, silent_s=0.6, body_s=2.0, new_max=50)
+QUICK = ConnectionTimeouts(head_s=0.6, silent_s=0.6, body_s=2.0, new_max=50)
 JSON = {"Content_Type": "application/json"}
 
 
 @asynccontextmanager
-async def bare(api: Api) -> AsyncIterator[tuple[StreamReader, StreamWriter]]:
+async def bare(api: ApiClient) -> AsyncIterator[tuple[StreamReader, StreamWriter]]:
     """A connection without anything that speaks HTTP for us."""
     reader, writer = await asyncio.open_connection("127.0.0.1", int(api.address.rpartition(":")[2]))
     try:
@@ -57,16 +57,20 @@ async def trickle(writer: StreamWriter, text: bytes, pause_s: float) -> None:
         await asyncio.sleep(pause_s)
 
 
-async def test_a_connection_that_says_nothing_is_closed(tmp_path: Path) -> None:
-    async with house(tmp_path) as here, door(here, patience=QUICK) as api, bare(api) as (reader, _):
+async def test_a_silent_connection_is_closed(tmp_path: Path) -> None:
+    async with (
+        running_app(tmp_path) as app,
+        http_server(app, timeouts=QUICK) as api,
+        bare(api) as (reader, _),
+    ):
         assert await rest(reader) == b""
 
 
-async def test_a_connection_is_kept_for_the_next_request_as_long_as_is_said(tmp_path: Path) -> None:
+async def test_an_idle_connection_is_kept_alive_for_the_configured_time(tmp_path: Path) -> None:
     again = b"GET /health/live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     async with (
-        house(tmp_path) as here,
-        door(here, patience=Patience(idle_s=1)) as api,
+        running_app(tmp_path) as app,
+        http_server(app, timeouts=ConnectionTimeouts(idle_s=1)) as api,
         bare(api) as (reader, writer),
     ):
         for _ in range(2):
@@ -79,53 +83,63 @@ async def test_a_connection_is_kept_for_the_next_request_as_long_as_is_said(tmp_
     assert CONNECTION_IDLE_S_MAX > 15
 
 
-async def test_a_head_that_trickles_is_cut_off(tmp_path: Path) -> None:
-    async with house(tmp_path) as here, door(here, patience=QUICK) as api, bare(api) as (reader, writer):
-        slowly = asyncio.ensure_future(trickle(writer, asking("/health/live"), 0.05))
+async def test_slow_request_headers_are_refused(tmp_path: Path) -> None:
+    async with (
+        running_app(tmp_path) as app,
+        http_server(app, timeouts=QUICK) as api,
+        bare(api) as (reader, writer),
+    ):
+        slowly = asyncio.ensure_future(trickle(writer, raw_request("/health/live"), 0.05))
         told = await rest(reader)
         slowly.cancel()
         assert told.startswith(b"HTTP/1.1 408 ") and b'"too_slow"' in told
 
 
-async def test_a_second_request_that_trickles_is_cut_off_too(tmp_path: Path) -> None:
-    async with house(tmp_path) as here, door(here, patience=QUICK) as api, bare(api) as (reader, writer):
-        writer.write(asking("/health/live"))
+async def test_slow_headers_of_a_second_request_are_refused(tmp_path: Path) -> None:
+    async with (
+        running_app(tmp_path) as app,
+        http_server(app, timeouts=QUICK) as api,
+        bare(api) as (reader, writer),
+    ):
+        writer.write(raw_request("/health/live"))
         assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
-        slowly = asyncio.ensure_future(trickle(writer, asking("/health/live"), 0.05))
+        slowly = asyncio.ensure_future(trickle(writer, raw_request("/health/live"), 0.05))
         told = await rest(reader)
         slowly.cancel()
         assert b"HTTP/1.1 408 " in told
 
 
 @pytest.mark.parametrize("pieces", [1, 1_000])
-async def test_a_head_that_is_too_large_is_refused(pieces: int, tmp_path: Path) -> None:
-    async with house(tmp_path) as here, door(here) as api, bare(api) as (reader, writer):
-        headers = {f"X{n}": "y" * (2 * HEAD_BYTES_MAX // pieces) for n in range(pieces)}
-        writer.write(asking("/health/live", **headers))
+async def test_oversized_request_headers_are_refused(pieces: int, tmp_path: Path) -> None:
+    async with running_app(tmp_path) as app, http_server(app) as api, bare(api) as (reader, writer):
+        headers = {f"X{n}": "y" * (2 * REQUEST_HEAD_BYTES_MAX // pieces) for n in range(pieces)}
+        writer.write(raw_request("/health/live", **headers))
         told = await rest(reader)
         assert told.startswith(b"HTTP/1.1 431 ") and b'"head_too_large"' in told
 
 
-async def test_a_head_without_end_is_refused_before_it_ends(tmp_path: Path) -> None:
-    async with house(tmp_path) as here, door(here) as api, bare(api) as (reader, writer):
+async def test_endless_request_headers_are_refused_early(tmp_path: Path) -> None:
+    async with running_app(tmp_path) as app, http_server(app) as api, bare(api) as (reader, writer):
         writer.write(b"GET / HTTP/1.1\r\nX: ")
         for _ in range(20):
             writer.write(b"y" * 8_000)
         assert (await rest(reader)).startswith(b"HTTP/1.1 431 ")
 
 
-async def test_a_head_just_within_the_limit_is_answered(tmp_path: Path) -> None:
-    async with house(tmp_path) as here, door(here) as api, bare(api) as (reader, writer):
-        writer.write(asking("/health/live", X="y" * (HEAD_BYTES_MAX - 500)))
+async def test_request_headers_just_within_the_limit_are_accepted(tmp_path: Path) -> None:
+    async with running_app(tmp_path) as app, http_server(app) as api, bare(api) as (reader, writer):
+        writer.write(raw_request("/health/live", X="y" * (REQUEST_HEAD_BYTES_MAX - 500)))
         assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize("pause_s", [0.05, 60.0])
-async def test_a_body_that_trickles_or_stops_is_cut_off_and_changes_nothing(
-    pause_s: float, tmp_path: Path
-) -> None:
-    async with house(tmp_path) as here, door(here, patience=QUICK) as api, bare(api) as (reader, writer):
-        writer.write(asking("/api/sessions", method="POST", Content_Length="500", **JSON))
+async def test_a_slow_or_stalled_body_is_refused_and_changes_nothing(pause_s: float, tmp_path: Path) -> None:
+    async with (
+        running_app(tmp_path) as app,
+        http_server(app, timeouts=QUICK) as api,
+        bare(api) as (reader, writer),
+    ):
+        writer.write(raw_request("/api/sessions", method="POST", Content_Length="500", **JSON))
         slowly = asyncio.ensure_future(trickle(writer, b" " * 500, pause_s))
         told = await rest(reader)
         slowly.cancel()
@@ -133,11 +147,15 @@ async def test_a_body_that_trickles_or_stops_is_cut_off_and_changes_nothing(
         assert (await api.get("/api/sessions"))["sessions"] == []
 
 
-async def test_whoever_is_not_in_has_less_time_for_a_body(tmp_path: Path) -> None:
-    patience = Patience(head_s=0.6, silent_s=0.6, body_s=60.0)
-    async with house(tmp_path) as here, door(here, patience=patience) as api, bare(api) as (reader, writer):
+async def test_an_unauthenticated_body_has_a_shorter_timeout(tmp_path: Path) -> None:
+    patience = ConnectionTimeouts(head_s=0.6, silent_s=0.6, body_s=60.0)
+    async with (
+        running_app(tmp_path) as app,
+        http_server(app, timeouts=patience) as api,
+        bare(api) as (reader, writer),
+    ):
         began = time.monotonic()
-        writer.write(asking("/api/sign-in", "", "POST", Content_Length="5000", **JSON))
+        writer.write(raw_request("/api/sign-in", "", "POST", Content_Length="5000", **JSON))
         slowly = asyncio.ensure_future(trickle(writer, b" " * 5_000, 0.05))
         await rest(reader)
         slowly.cancel()
@@ -145,12 +163,12 @@ async def test_whoever_is_not_in_has_less_time_for_a_body(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-async def test_whoever_is_not_in_has_little_room_for_a_body(chunked: bool, tmp_path: Path) -> None:
+async def test_an_unauthenticated_body_has_a_smaller_limit(chunked: bool, tmp_path: Path) -> None:
     """It is refused before any of it is held: by the length that is said, or where it becomes too long."""
     size = PUBLIC_BODY_BYTES_MAX + 1
     length = {"Transfer_Encoding": "chunked"} if chunked else {"Content_Length": str(size)}
-    async with house(tmp_path) as here, door(here) as api, bare(api) as (reader, writer):
-        writer.write(asking("/api/sign-in", "", "POST", **length, **JSON))
+    async with running_app(tmp_path) as app, http_server(app) as api, bare(api) as (reader, writer):
+        writer.write(raw_request("/api/sign-in", "", "POST", **length, **JSON))
         if chunked:
             writer.write(f"{size:x}\r\n".encode() + b" " * size)  # And the chunk goes on.
         async with asyncio.timeout(30):
@@ -160,18 +178,18 @@ async def test_whoever_is_not_in_has_little_room_for_a_body(chunked: bool, tmp_p
         assert (api.status, answer["code"]) == (401, "sign_in_failed")
 
 
-async def test_what_is_not_http_is_told_so_with_a_code(tmp_path: Path) -> None:
-    async with house(tmp_path) as here, door(here) as api, bare(api) as (reader, writer):
+async def test_a_request_that_is_not_http_gets_a_problem_document(tmp_path: Path) -> None:
+    async with running_app(tmp_path) as app, http_server(app) as api, bare(api) as (reader, writer):
         writer.write(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 this is TLS\r\n\r\n")
         told = await rest(reader)
         assert told.startswith(b"HTTP/1.1 400 ") and b'"bad_request"' in told
 
 
-async def test_slow_connections_cannot_use_up_all_there_are(tmp_path: Path) -> None:
+async def test_slow_connections_cannot_exhaust_the_server(tmp_path: Path) -> None:
     """Ten times as many as may wait: those who know a token are answered as ever, and stay."""
-    patient = Patience(head_s=60, new_max=50)
-    async with house(tmp_path) as here, door(here, patience=patient) as api:
-        session = await api.begin()
+    patient = ConnectionTimeouts(head_s=60, new_max=50)
+    async with running_app(tmp_path) as app, http_server(app, timeouts=patient) as api:
+        session = await api.create_session()
         async with api.stream(f"/api/sessions/{session}/events?after=1") as frames:
             await anext(frames)
             with ExitStack() as stack:
@@ -183,7 +201,7 @@ async def test_slow_connections_cannot_use_up_all_there_are(tmp_path: Path) -> N
                     if n % 50 == 0:
                         assert (await api.get("/api/me"))["signed_in"]
                 assert [await asyncio.to_thread(_left, each) for each in slow[:400]] == [b""] * 400
-                await api.ask("PATCH", f"/api/sessions/{session}", {"title": "Still here"})
+                await api.request("PATCH", f"/api/sessions/{session}", {"title": "Still here"})
                 assert (await next_event(frames)).event == "session_renamed"
 
 
@@ -196,7 +214,7 @@ def _left(client: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_while_it_starts_ends_it_well(signum: int, holdfast: Holdfast, tmp_path: Path) -> None:
+def test_a_signal_during_startup_stops_cleanly(signum: int, holdfast: CliHarness, tmp_path: Path) -> None:
     """As soon as the store is being opened, and at moments from there on."""
     for wait_s in (0.0, 0.02, 0.05, 0.1, 0.2):
         process = subprocess.Popen(
@@ -215,7 +233,7 @@ def test_a_signal_while_it_starts_ends_it_well(signum: int, holdfast: Holdfast, 
         assert list(processes.iterdir()) == [], "the store was closed"
 
 
-def test_signal_upon_signal_while_it_closes_still_ends_it_well(holdfast: Holdfast) -> None:
+def test_repeated_signals_during_shutdown_still_stop_cleanly(holdfast: CliHarness) -> None:
     server = holdfast.serve("--port", "0")
     until = time.monotonic() + 60
     while server.process.poll() is None:
@@ -225,9 +243,9 @@ def test_signal_upon_signal_while_it_closes_still_ends_it_well(holdfast: Holdfas
     assert server.process.returncode == 0
 
 
-def test_what_others_send_wrongly_does_not_fill_the_log(holdfast: Holdfast) -> None:
+def test_malformed_requests_do_not_fill_the_log(holdfast: CliHarness) -> None:
     server = holdfast.serve("--port", "0")
-    upgrade = asking("/", "", Connection="Upgrade", Upgrade="websocket", Sec_WebSocket_Version="13")
+    upgrade = raw_request("/", "", Connection="Upgrade", Upgrade="websocket", Sec_WebSocket_Version="13")
     for sent in (upgrade, b"\x16\x03\x01 this is not HTTP\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"):
         for _ in range(100):
             with socket.create_connection(("127.0.0.1", server.port), timeout=30) as line:

@@ -4,8 +4,8 @@ import asyncio
 import shutil
 from pathlib import Path
 
-from tests.acceptance.conftest import Holdfast
-from tests.support.api_client import talking, until
+from tests.acceptance.conftest import CliHarness
+from tests.support.api_client import api_client, wait_until
 from tests.support.fake_llama_packages import Packages
 
 NAME = "local:smollm2-135m"
@@ -20,13 +20,13 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-def cut_off(holdfast: Holdfast, index: str) -> None:
+def cut_off(holdfast: CliHarness, index: str) -> None:
     """Let pip find nothing but what is at `index`."""
     holdfast.environ |= {"PIP_NO_INDEX": "0", "PIP_INDEX_URL": index, "PIP_RETRIES": "1"}
     holdfast.environ.pop("PIP_EXTRA_INDEX_URL", None)
 
 
-async def test_installing_it_is_begun_watched_left_off_and_tried_again(holdfast: Holdfast) -> None:
+async def test_the_local_install_is_started_watched_cancelled_and_retried(holdfast: CliHarness) -> None:
     asked = asyncio.Event()
 
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -37,7 +37,7 @@ async def test_installing_it_is_begun_watched_left_off_and_tried_again(holdfast:
     async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as index:
         cut_off(holdfast, f"http://127.0.0.1:{index.sockets[0].getsockname()[1]}/simple")
         running = await asyncio.to_thread(holdfast.serve, "--port", "0")
-        async with talking(running.address) as api, asyncio.timeout(WAIT_S):
+        async with api_client(running.address) as api, asyncio.timeout(WAIT_S):
             told = await api.get("/api/models/local")
             assert (told["name"], told["state"], told["running"]) == (NAME, "absent", False)
             assert told["total_bytes"] > 100_000_000
@@ -47,17 +47,17 @@ async def test_installing_it_is_begun_watched_left_off_and_tried_again(holdfast:
             again = await api.post("/api/models/local/install")
             assert (api.status, again["code"]) == (409, "local_install_running")
             assert (await api.get("/api/models/local"))["percent"] == 0
-            left = await api.ask("DELETE", "/api/models/local/install")
+            left = await api.request("DELETE", "/api/models/local/install")
             assert (api.status, left["state"], left["problem"]) == (200, "absent", "")
             assert {each.name for each in (running.folder / "local").iterdir()} == {"install.lock"}
             index.close()
             await api.post("/api/models/local/install")
-            failed = await api.until("/api/models/local", "state", "failed", timeout_s=WAIT_S)
+            failed = await api.wait_for_field("/api/models/local", "state", "failed", timeout_s=WAIT_S)
             assert "it can be tried again" in failed["problem"]
 
 
-async def test_what_is_not_installed_cannot_be_chosen_and_everyone_says_how_to_have_it(
-    holdfast: Holdfast,
+async def test_a_local_model_that_is_not_installed_is_refused_with_instructions(
+    holdfast: CliHarness,
 ) -> None:
     told = holdfast.run("local", "show")
     assert told.stdout == f"{NAME} is not installed. `holdfast local install` installs it.\n"
@@ -71,7 +71,7 @@ async def test_what_is_not_installed_cannot_be_chosen_and_everyone_says_how_to_h
     assert "The local model could not be installed: " in failed.stderr
     del holdfast.environ["HOLDFAST_MODEL"]
     running = await asyncio.to_thread(holdfast.serve, "--port", "0")
-    async with talking(running.address) as api:
+    async with api_client(running.address) as api:
         providers = {each["name"]: each for each in (await api.get("/api/models"))["providers"]}
         assert providers["local"]["ready"] is False
         assert providers["local"]["problem"] == "It is not installed."
@@ -81,8 +81,8 @@ async def test_what_is_not_installed_cannot_be_chosen_and_everyone_says_how_to_h
         assert (tried["ok"], "is not installed" in tried["detail"]) == (False, True)
 
 
-async def test_it_answers_goes_with_the_server_and_is_let_go_of_for_another(
-    holdfast: Holdfast, tmp_path: Path
+async def test_the_local_model_answers_stops_with_the_server_and_is_released(
+    holdfast: CliHarness, tmp_path: Path
 ) -> None:
     packages = Packages(tmp_path)
     await packages.installed(tmp_path / "elsewhere")
@@ -91,38 +91,38 @@ async def test_it_answers_goes_with_the_server_and_is_let_go_of_for_another(
     shutil.copytree(tmp_path / "elsewhere" / "local", folder / "local")
     del holdfast.environ["HOLDFAST_MODEL"]
     running = await asyncio.to_thread(holdfast.serve, "--port", "0")
-    async with talking(running.address) as api:
+    async with api_client(running.address) as api:
         told = await api.post("/api/models/connect", {"provider": "local"})
         assert (api.status, told["models"][0]["name"]) == (200, NAME)
         assert "should not be relied on" in told["models"][0]["why"]
         offered = next(each for each in told["providers"] if each["name"] == "local")
         assert (offered["ready"], offered["source"]) == (True, "installed")
         assert offered["models"][0]["name"] == NAME
-        session = await api.begin()
-        receipt = await api.say(session, "Who are you?")
-        await api.until(f"/api/runs/{receipt['run_id']}", "status", "completed")
-        assert ("assistant", "settled", "Ahoy") in await api.read(session)
+        session = await api.create_session()
+        receipt = await api.send(session, "Who are you?")
+        await api.wait_for_field(f"/api/runs/{receipt['run_id']}", "status", "completed")
+        assert ("assistant", "settled", "Ahoy") in await api.message_texts(session)
         state = await api.get("/api/models/local")
         # What stands in is not what this version would install.
         assert (state["state"], state["running"], state["current"]) == ("installed", True, False)
-        refusal = await api.ask("DELETE", "/api/models/local")
+        refusal = await api.request("DELETE", "/api/models/local")
         assert (api.status, refusal["code"]) == (409, "local_in_use")
     (child,) = _children(running.process.pid)
     running.process.kill()
     running.process.wait()
-    await until(_all_gone(child), WAIT_S)
+    await wait_until(_all_gone(child), WAIT_S)
 
     kept = holdfast.run("local", "remove")
     assert kept.returncode == 1 and "The settings name the local model" in kept.stderr
     running = await asyncio.to_thread(holdfast.serve, "--port", "0")
-    assert any(NAME in line for line in running.screen)
-    async with talking(running.address) as api:
-        await api.until("/api/models/local", "running", True, timeout_s=WAIT_S)
+    assert any(NAME in line for line in running.output_lines)
+    async with api_client(running.address) as api:
+        await api.wait_for_field("/api/models/local", "running", True, timeout_s=WAIT_S)
         (child,) = _children(running.process.pid)
         await api.post("/api/models/disconnect")
         assert api.status == 200
-        await until(_all_gone(child), WAIT_S)
-        gone = await api.ask("DELETE", "/api/models/local")
+        await wait_until(_all_gone(child), WAIT_S)
+        gone = await api.request("DELETE", "/api/models/local")
         assert (api.status, gone["state"], gone["running"]) == (200, "absent", False)
 
 

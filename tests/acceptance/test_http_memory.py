@@ -13,10 +13,10 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import MEMORY_CHARS_MAX, PAGE_MEMORIES_MAX
 from holdfast.store.ports import Append
 from holdfast.store.sqlite.store import SqliteStore
-from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
-from tests.support.api_client import Api, speaking, talking, until
-from tests.support.memory_model_server import Rememberer
-from tests.support.turn_events import IDS, TurnStory
+from tests.acceptance.conftest import CliHarness, RunningServer, cli_in, environ_for
+from tests.support.api_client import ApiClient, api_client, scripted_model_server, wait_until
+from tests.support.memory_model_server import MemoryModelServer
+from tests.support.turn_events import IDS, TurnEvents
 
 REX = "My dog is called Rex."
 NOTED = "The user's dog is called Rex."
@@ -26,66 +26,66 @@ QUIET = {"HOLDFAST_MEMORY_IDLE_S": "86400"}
 
 
 @pytest.fixture
-def model() -> Iterator[Rememberer]:
-    with speaking(Rememberer()) as model:
-        assert isinstance(model, Rememberer)
+def model() -> Iterator[MemoryModelServer]:
+    with scripted_model_server(MemoryModelServer()) as model:
+        assert isinstance(model, MemoryModelServer)
         yield model
 
 
 @pytest.fixture
-def command(model: Rememberer, tmp_path: Path) -> Iterator[Holdfast]:
-    with living_in(tmp_path, **environ_of(model), **QUIET) as command:
+def command(model: MemoryModelServer, tmp_path: Path) -> Iterator[CliHarness]:
+    with cli_in(tmp_path, **environ_for(model), **QUIET) as command:
         yield command
 
 
 @pytest.fixture
-def server(command: Holdfast) -> Running:
+def server(command: CliHarness) -> RunningServer:
     return command.serve("--port", "0")
 
 
-async def tell(api: Api, text: str = REX, **begin: Any) -> str:
+async def tell(api: ApiClient, text: str = REX, **begin: Any) -> str:
     """A conversation in which `text` was said and answered."""
-    session = await api.begin(title="About me", **begin)
-    await api.done((await api.say(session, text))["run_id"])
+    session = await api.create_session(title="About me", **begin)
+    await api.wait_for_run((await api.send(session, text))["run_id"])
     return session
 
 
-async def texts(api: Api, query: str = "") -> list[str]:
+async def texts(api: ApiClient, query: str = "") -> list[str]:
     found = await api.get(f"/api/memory{query}")
     assert api.status == 200, found
     return [each["text"] for each in found["memories"]]
 
 
-async def waiting(api: Api) -> list[dict[str, Any]]:
+async def waiting(api: ApiClient) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = (await api.get("/api/memory/waiting"))["waiting"]
     return found
 
 
-async def commit(api: Api, **body: Any) -> dict[str, Any]:
+async def commit(api: ApiClient, **body: Any) -> dict[str, Any]:
     told: dict[str, Any] = await api.post("/api/memory/commit", body)
     assert api.status == 200, told
     return told
 
 
-async def decide(api: Api, session: str, segment: int, decision: str) -> int:
+async def decide(api: ApiClient, session: str, segment: int, decision: str) -> int:
     await api.post(f"/api/memory/waiting/{session}/{segment}", {"decision": decision})
     return api.status
 
 
-async def until_nothing_waits(api: Api) -> None:
+async def until_nothing_waits(api: ApiClient) -> None:
     async def is_so() -> bool:
         return await waiting(api) == []
 
-    await until(is_so)
+    await wait_until(is_so)
 
 
 # What is remembered.
 
 
-async def test_what_was_said_is_remembered_when_that_is_asked_for_and_says_where_it_comes_from(
-    server: Running, model: Rememberer
+async def test_a_commit_remembers_the_conversation_with_its_origin(
+    server: RunningServer, model: MemoryModelServer
 ) -> None:
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         session = await tell(api)
         before = await api.get("/api/memory")
         assert (before["provider"], before["health"]["ok"], before["memories"]) == ("notes", True, [])
@@ -105,13 +105,13 @@ async def test_what_was_said_is_remembered_when_that_is_asked_for_and_says_where
         assert await commit(api) == {"outcome": "nothing", "paid": 0, "detail": ""}
         assert len(model.extractions) == 1
         # A conversation that is gone has no title any more; what it brought stays.
-        await api.ask("DELETE", f"/api/sessions/{session}")
+        await api.request("DELETE", f"/api/sessions/{session}")
         (memory,) = (await api.get("/api/memory"))["memories"]
         assert (memory["session_id"], memory["title"]) == (session, "")
 
 
-async def test_a_conversation_says_when_memory_was_told_of_it_and_a_list_does_not(server: Running) -> None:
-    async with talking(server.address) as api:
+async def test_a_session_but_not_a_list_has_its_last_commit_time(server: RunningServer) -> None:
+    async with api_client(server.address) as api:
         session = await tell(api)
         assert (await api.get(f"/api/sessions/{session}"))["remembered_at"] is None
         before = (await waiting(api))[0]["since"]
@@ -121,19 +121,19 @@ async def test_a_conversation_says_when_memory_was_told_of_it_and_a_list_does_no
         (listed,) = (await api.get("/api/sessions"))["sessions"]
         assert (listed["head"], listed["remembered_at"]) == (None, None)
         # What is let be afterwards is not remembered, whatever was before it.
-        await api.done((await api.say(session, "My cat is called Tom."))["run_id"])
+        await api.wait_for_run((await api.send(session, "My cat is called Tom."))["run_id"])
         (owed,) = await waiting(api)
         await api.post(f"/api/memory/waiting/{session}/{owed['segment']}", {"decision": "drop"})
         assert api.status == 204
         assert (await api.get(f"/api/sessions/{session}"))["remembered_at"] is None
 
 
-async def test_the_messages_say_what_memory_brought_to_an_answer(server: Running) -> None:
-    async with talking(server.address) as api:
+async def test_messages_show_the_recalled_memories(server: RunningServer) -> None:
+    async with api_client(server.address) as api:
         await api.post("/api/memory", {"text": NOTED})
         session = await tell(api, "hello there")
         for _ in range(2):
-            await api.done((await api.say(session, "What is my dog called?"))["run_id"])
+            await api.wait_for_run((await api.send(session, "What is my dog called?"))["run_id"])
         page = await api.get(f"/api/sessions/{session}/messages")
         brought = {each["turn"]: each["memories"] for each in page["messages"] if each.get("memories")}
         assert set(brought) >= {2}
@@ -145,8 +145,8 @@ async def test_the_messages_say_what_memory_brought_to_an_answer(server: Running
         assert not any(each.get("memories") for each in first["messages"])
 
 
-async def test_memories_are_added_found_in_pages_changed_and_forgotten(server: Running) -> None:
-    async with talking(server.address) as api:
+async def test_memories_are_added_found_in_pages_changed_and_forgotten(server: RunningServer) -> None:
+    async with api_client(server.address) as api:
         made = [await api.post("/api/memory", {"text": f"Fact number {n} is green."}) for n in range(3)]
         assert api.status == 201
         assert [(each["by"], each["session_id"], each["title"]) for each in made] == [("user", None, "")] * 3
@@ -155,21 +155,21 @@ async def test_memories_are_added_found_in_pages_changed_and_forgotten(server: R
         listed = [each["id"] for each in (*first["memories"], *rest["memories"])]
         assert listed == [each["id"] for each in reversed(made)]
         assert rest["cursor"] is None
-        changed = await api.ask("PATCH", f"/api/memory/{made[0]['id']}", {"text": "The sky is blue."})
+        changed = await api.request("PATCH", f"/api/memory/{made[0]['id']}", {"text": "The sky is blue."})
         assert (api.status, changed["text"], changed["by"]) == (200, "The sky is blue.", "user")
         assert await texts(api, "?q=sky+blue") == ["The sky is blue."]
         assert len(await texts(api, "?q=green")) == 2
         assert await texts(api, "?q=purple") == []
-        await api.ask("DELETE", f"/api/memory/{made[0]['id']}")
+        await api.request("DELETE", f"/api/memory/{made[0]['id']}")
         assert (api.status, await texts(api, "?q=sky")) == (204, [])
-        told = await api.ask("DELETE", f"/api/memory/{made[0]['id']}")
+        told = await api.request("DELETE", f"/api/memory/{made[0]['id']}")
         assert (api.status, told["code"]) == (404, "no_such_memory")
-        told = await api.ask("PATCH", f"/api/memory/{made[0]['id']}", {"text": "x"})
+        told = await api.request("PATCH", f"/api/memory/{made[0]['id']}", {"text": "x"})
         assert (api.status, told["code"]) == (404, "no_such_memory")
 
 
-async def test_what_is_remembered_of_a_turn_is_forgotten_when_the_turn_is_undone(server: Running) -> None:
-    async with talking(server.address) as api:
+async def test_undoing_a_turn_retracts_its_memories(server: RunningServer) -> None:
+    async with api_client(server.address) as api:
         session = await tell(api)
         assert (await commit(api))["outcome"] == "paid"
         assert await texts(api) == [NOTED]
@@ -184,10 +184,10 @@ async def test_what_is_remembered_of_a_turn_is_forgotten_when_the_turn_is_undone
 # What waits.
 
 
-async def test_what_failed_says_why_and_is_remembered_when_a_person_tries_again(
-    server: Running, model: Rememberer
+async def test_a_failed_commit_says_why_and_succeeds_on_retry(
+    server: RunningServer, model: MemoryModelServer
 ) -> None:
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         session = await tell(api)
         model.extraction.status = 400
         told = await commit(api)
@@ -204,8 +204,10 @@ async def test_what_failed_says_why_and_is_remembered_when_a_person_tries_again(
         assert await decide(api, session, 1, "retry") == 409
 
 
-async def test_what_is_dropped_is_never_remembered(server: Running, model: Rememberer) -> None:
-    async with talking(server.address) as api:
+async def test_a_dismissed_queue_entry_is_never_remembered(
+    server: RunningServer, model: MemoryModelServer
+) -> None:
+    async with api_client(server.address) as api:
         session = await tell(api)
         assert await decide(api, session, 1, "drop") == 204
         assert await waiting(api) == []
@@ -213,80 +215,80 @@ async def test_what_is_dropped_is_never_remembered(server: Running, model: Remem
         assert (model.extractions, await texts(api)) == ([], [])
 
 
-async def test_deleting_a_conversation_drops_what_memory_was_not_told(
-    server: Running, model: Rememberer
+async def test_deleting_a_conversation_discards_its_uncommitted_turns(
+    server: RunningServer, model: MemoryModelServer
 ) -> None:
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         session, untried = await tell(api), await tell(api, "I live in Bonn.")
         model.extraction.status = 400
         assert (await commit(api, session_id=session))["outcome"] == "failed"
         model.extraction.status = 0
         for each in (session, untried):
-            await api.ask("DELETE", f"/api/sessions/{each}")
+            await api.request("DELETE", f"/api/sessions/{each}")
         assert await waiting(api) == []
         assert ((await commit(api))["outcome"], await texts(api)) == ("nothing", [])
         assert len(model.extractions) == 1
 
 
-async def test_notes_are_deleted_with_their_conversation_if_that_is_asked_for(
-    server: Running, model: Rememberer
+async def test_notes_are_deleted_with_their_conversation_on_request(
+    server: RunningServer, model: MemoryModelServer
 ) -> None:
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         session, other = await tell(api), await tell(api, "I live in Bonn.")
         await commit(api)
         (mine,) = [note for note in (await api.get("/api/memory"))["memories"] if note["text"] == NOTED]
-        await api.ask("PATCH", f"/api/memory/{mine['id']}", {"text": "Rex is the user's dog."})
+        await api.request("PATCH", f"/api/memory/{mine['id']}", {"text": "Rex is the user's dog."})
         assert (await api.get(f"/api/sessions/{session}"))["notes"] == 1
         assert (await api.get("/api/sessions"))["sessions"][0]["notes"] is None
-        problem = await api.ask("DELETE", f"/api/sessions/{session}?notes=burn")
+        problem = await api.request("DELETE", f"/api/sessions/{session}?notes=burn")
         assert (api.status, problem["code"]) == (400, "bad_request") and "notes: " in problem["detail"]
-        await api.ask("DELETE", f"/api/sessions/{session}?notes=delete")
+        await api.request("DELETE", f"/api/sessions/{session}?notes=delete")
         assert api.status == 204 and await texts(api) == ["The user lives in Bonn."]
         await until_nothing_waits(api)
-        await api.ask("DELETE", f"/api/sessions/{other}?notes=keep")
+        await api.request("DELETE", f"/api/sessions/{other}?notes=keep")
         assert api.status == 204 and await texts(api) == ["The user lives in Bonn."]
 
 
-async def test_what_waited_is_let_be_when_a_conversation_is_not_to_be_remembered(
-    server: Running, model: Rememberer
+async def test_disabling_remember_abandons_pending_commits(
+    server: RunningServer, model: MemoryModelServer
 ) -> None:
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         session, other = await tell(api), await tell(api, "I live in Bonn.")
-        await api.ask("PATCH", f"/api/sessions/{session}", {"remember": False})
+        await api.request("PATCH", f"/api/sessions/{session}", {"remember": False})
         assert [each["session_id"] for each in await waiting(api)] == [other]
         assert (await commit(api))["paid"] == 1
         assert len(model.extractions) == 1 and NOTED not in await texts(api)
 
 
-async def test_a_conversation_that_is_not_to_be_remembered_owes_nothing(server: Running) -> None:
-    async with talking(server.address) as api:
+async def test_a_conversation_without_remember_queues_nothing(server: RunningServer) -> None:
+    async with api_client(server.address) as api:
         session = await tell(api, remember=False)
         assert (await api.get(f"/api/sessions/{session}"))["remember"] is False
         assert await waiting(api) == []
-        changed = await api.ask("PATCH", f"/api/sessions/{session}", {"remember": True})
+        changed = await api.request("PATCH", f"/api/sessions/{session}", {"remember": True})
         assert changed["remember"] is True
-        await api.done((await api.say(session, "I live in Lisbon."))["run_id"])
+        await api.wait_for_run((await api.send(session, "I live in Lisbon."))["run_id"])
         (owed,) = await waiting(api)
         assert (owed["from_turn"], owed["through_turn"]) == (2, 2)
         assert (await commit(api))["outcome"] == "paid"
         assert await texts(api) == ["The user lives in Lisbon."]
         fork = await api.post(f"/api/sessions/{session}/fork", {})
         assert fork["remember"] is True
-        await api.ask("PATCH", f"/api/sessions/{session}", {"remember": False})
+        await api.request("PATCH", f"/api/sessions/{session}", {"remember": False})
         fork = await api.post(f"/api/sessions/{session}/fork", {})
         assert fork["remember"] is False
         assert await waiting(api) == []
 
 
 @asynccontextmanager
-async def in_doubt(command: Holdfast) -> AsyncIterator[tuple[Api, list[SessionId]]]:
+async def in_doubt(command: CliHarness) -> AsyncIterator[tuple[ApiClient, list[SessionId]]]:
     """A server that was killed three times while it told a memory that does not know keys."""
     folder = Path(command.environ["XDG_DATA_HOME"]) / "holdfast"
     store, sessions = await SqliteStore.open(folder), [IDS.session() for _ in range(3)]
     for session_id in sessions:
-        story = TurnStory(text=REX)
-        key = IDS.telling()
-        told = (*story.opening(), story.says("I see."), story.settles(), story.step_settled())
+        story = TurnEvents(text=REX)
+        key = IDS.commit_key()
+        told = (*story.opening(), story.text("I see."), story.message_settled(), story.step_settled())
         doubt = (
             f.RunCompleted(story.run_id, owed=True),
             f.MemoryCommitStarted(1, key, ((1, 1),), "", "d", 1, store.own_process),
@@ -294,11 +296,11 @@ async def in_doubt(command: Holdfast) -> AsyncIterator[tuple[Api, list[SessionId
         )
         await store.append(Append(session_id, (f.SessionCreated("Doubtful"), *told, *doubt)))
     await store.close()
-    async with talking(command.serve("--port", "0").address) as api:
+    async with api_client(command.serve("--port", "0").address) as api:
         yield api, sessions
 
 
-async def test_a_person_says_what_to_do_about_what_may_have_been_told(command: Holdfast) -> None:
+async def test_a_person_resolves_a_commit_in_doubt(command: CliHarness) -> None:
     async with in_doubt(command) as (api, (done, drop, again)):
         assert [each["state"] for each in await waiting(api)] == ["in_doubt"] * 3
         told = await commit(api)
@@ -314,17 +316,17 @@ async def test_a_person_says_what_to_do_about_what_may_have_been_told(command: H
 # What goes with it.
 
 
-async def test_readers_are_told_and_nothing_else_of_the_conversation_moves(
-    command: Holdfast, server: Running
+async def test_a_commit_notifies_readers_and_changes_nothing_else(
+    command: CliHarness, server: RunningServer
 ) -> None:
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         session = await tell(api)
         before = await api.get(f"/api/sessions/{session}")
         await api.post(f"/api/sessions/{session}/seen", {"seq": before["head"]})
         await tell(api, "I like tea.")
         listed = [each["id"] for each in (await api.get("/api/sessions"))["sessions"]]
         assert (await commit(api, session_id=session))["outcome"] == "paid"
-        frames = await api.follow(session, before["head"], "memory_committed")
+        frames = await api.events_through(session, before["head"], "memory_committed")
         kinds = [frame.event for frame in frames if frame.event != "session_renamed"]
         assert kinds == ["memory_commit_started", "memory_committed"]
         assert (frames[-1].data["segment"], frames[-1].data["through_turn"]) == (1, 1)
@@ -340,8 +342,8 @@ async def test_readers_are_told_and_nothing_else_of_the_conversation_moves(
         assert kinds[-2:] == ["memory_commit_started", "memory_committed"]
 
 
-async def test_what_is_owed_and_what_became_of_it_is_counted(server: Running) -> None:
-    async with talking(server.address) as api:
+async def test_metrics_count_pending_and_finished_commits(server: RunningServer) -> None:
+    async with api_client(server.address) as api:
 
         async def metric(line: str) -> float | None:
             text = (await api.get("/metrics")).decode()
@@ -361,11 +363,11 @@ async def test_what_is_owed_and_what_became_of_it_is_counted(server: Running) ->
         assert await metric('holdfast_memory_recalls_total{outcome="none"}') == 1
 
 
-async def test_without_memory_everything_else_works_and_nothing_is_owed(
-    model: Rememberer, tmp_path: Path
+async def test_without_memory_everything_else_works_and_nothing_is_queued(
+    model: MemoryModelServer, tmp_path: Path
 ) -> None:
-    with living_in(tmp_path, **environ_of(model), HOLDFAST_MEMORY="off") as command:
-        async with talking(command.serve("--port", "0").address) as api:
+    with cli_in(tmp_path, **environ_for(model), HOLDFAST_MEMORY="off") as command:
+        async with api_client(command.serve("--port", "0").address) as api:
             await tell(api)
             found = await api.get("/api/memory")
             assert (found["provider"], found["health"]["ok"], found["memories"]) == ("off", True, [])
@@ -373,17 +375,17 @@ async def test_without_memory_everything_else_works_and_nothing_is_owed(
             assert (await commit(api))["outcome"] == "nothing"
             text = {"text": "x"}
             for method, path, body in (("POST", "", text), ("PATCH", "/n_0", text), ("DELETE", "/n_0", None)):
-                told = await api.ask(method, f"/api/memory{path}", body)
+                told = await api.request(method, f"/api/memory{path}", body)
                 assert (api.status, told["code"]) == (409, "memory_off"), method
             assert (await api.get("/health/ready"))["status"] == "ready"
 
 
-async def test_a_provider_that_is_away_is_told_of_and_keeps_nothing_else_from_working(
-    model: Rememberer, tmp_path: Path
+async def test_an_unreachable_provider_is_reported_and_blocks_nothing_else(
+    model: MemoryModelServer, tmp_path: Path
 ) -> None:
     away = {"HOLDFAST_MEMORY": "webhook", "HOLDFAST_MEMORY_WEBHOOK_URL": "http://127.0.0.1:1/memory"}
-    with living_in(tmp_path, **environ_of(model), **QUIET, **away) as command:
-        async with talking(command.serve("--port", "0").address) as api:
+    with cli_in(tmp_path, **environ_for(model), **QUIET, **away) as command:
+        async with api_client(command.serve("--port", "0").address) as api:
             session = await tell(api)
             for method, path, body in (
                 ("GET", "", None),
@@ -391,7 +393,7 @@ async def test_a_provider_that_is_away_is_told_of_and_keeps_nothing_else_from_wo
                 ("PATCH", "/n_0", {"text": "x"}),
                 ("DELETE", "/n_0", None),
             ):
-                told = await api.ask(method, f"/api/memory{path}", body)
+                told = await api.request(method, f"/api/memory{path}", body)
                 assert (api.status, told["code"]) == (502, "memory_failed"), (method, told)
             assert (await api.get("/health/ready"))["status"] == "ready"
             told = await commit(api, session_id=session)
@@ -441,9 +443,11 @@ BAD: list[tuple[str, str, object, int, str]] = [
 ]
 
 
-async def test_what_is_wrong_is_refused_and_changes_nothing(server: Running, model: Rememberer) -> None:
+async def test_what_is_wrong_is_refused_and_changes_nothing(
+    server: RunningServer, model: MemoryModelServer
+) -> None:
     wrong = []
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         session = await tell(api)
         memory = (await api.post("/api/memory", {"text": "The sky is blue."}))["id"]
         paths = (f"/api/sessions/{session}", "/api/memory", "/api/memory/waiting", "/api/sessions")
@@ -451,18 +455,18 @@ async def test_what_is_wrong_is_refused_and_changes_nothing(server: Running, mod
         for method, path, body, status, code in BAD:
             whole = path if path.startswith("/api/") else f"/api/memory{path}"
             named = whole.replace("SESSION", session).replace("MEMORY", memory)
-            answer = await api.ask(method, named, body)
+            answer = await api.request(method, named, body)
             if (api.status, answer.get("code")) != (status, code):
                 wrong.append((method, path[:60], body, api.status, answer))
         assert wrong == []
-        blank = await api.ask("POST", "/api/memory", {"text": " "})
+        blank = await api.request("POST", "/api/memory", {"text": " "})
         assert blank["detail"].endswith("the text is blank, so there is nothing to remember.")
         assert [await api.get(path) for path in paths] == before
         assert model.extractions == []
 
 
-async def test_reading_needs_the_right_to_read_and_changing_the_right_to_write(server: Running) -> None:
-    async with talking(server.address) as api:
+async def test_reading_needs_the_right_to_read_and_changing_the_right_to_write(server: RunningServer) -> None:
+    async with api_client(server.address) as api:
         session = await tell(api)
         memory = (await api.post("/api/memory", {"text": "The sky is blue."}))["id"]
         changes: tuple[tuple[str, str, object], ...] = (
@@ -474,12 +478,12 @@ async def test_reading_needs_the_right_to_read_and_changing_the_right_to_write(s
         )
         for held in ("read", "approve"):
             made = await api.post("/api/tokens", {"name": held, "rights": [held]})
-            async with talking(server.address, made["secret"]) as other:
+            async with api_client(server.address, made["secret"]) as other:
                 for path in ("", "/waiting"):
                     await other.get(f"/api/memory{path}")
                     assert other.status == (200 if held == "read" else 403)
                 for method, path, body in changes:
-                    told = await other.ask(method, f"/api/memory{path}", body)
+                    told = await other.request(method, f"/api/memory{path}", body)
                     assert (other.status, told["code"]) == (403, "not_allowed"), (held, method, path)
         assert await texts(api) == ["The sky is blue."]
         assert [each["state"] for each in await waiting(api)] == ["owed"]

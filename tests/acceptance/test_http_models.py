@@ -9,8 +9,14 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.acceptance.conftest import Holdfast, Running, living_in
-from tests.support.api_client import Api, Speaker, speaking, talking, words_of
+from tests.acceptance.conftest import CliHarness, RunningServer, cli_in
+from tests.support.api_client import (
+    ApiClient,
+    ScriptedModelServer,
+    api_client,
+    scripted_model_server,
+    text_of,
+)
 
 KEY = "gsk_0123456789abcdefABCDEF"
 NOWHERE = "http://127.0.0.1:9/v1"
@@ -18,7 +24,7 @@ NOBODY = {f"{name}_BASE_URL": NOWHERE for name in ("OLLAMA", "LMSTUDIO", "LLAMAC
 
 
 @dataclass
-class Listing(Speaker):
+class Listing(ScriptedModelServer):
     """Says more of its model than its name, as OpenRouter does. `refuses` is a status instead of answers."""
 
     refuses: int = 0
@@ -29,29 +35,29 @@ class Listing(Speaker):
             told = {"id": "small", "context_length": 64_000, "pricing": priced}
             return web.json_response({"object": "list", "data": [told, {"id": "plain"}]})
         if self.refuses:
-            self.asked.append(await request.json())
+            self.requests.append(await request.json())
             return web.json_response({"error": {"message": "not today"}}, status=self.refuses)
         return await super().answer(request)
 
 
 @pytest.fixture
 def first() -> Iterator[Listing]:
-    with speaking(Listing()) as speaker:
+    with scripted_model_server(Listing()) as speaker:
         assert isinstance(speaker, Listing)
         yield speaker
 
 
 @pytest.fixture
 def second() -> Iterator[Listing]:
-    with speaking(Listing()) as speaker:
+    with scripted_model_server(Listing()) as speaker:
         assert isinstance(speaker, Listing)
         yield speaker
 
 
 @pytest.fixture
-def found(first: Listing, tmp_path: Path) -> Iterator[Holdfast]:
+def found(first: Listing, tmp_path: Path) -> Iterator[CliHarness]:
     """A server that finds its model by itself."""
-    with living_in(tmp_path, HOLDFAST_MODEL="", OPENAI_BASE_URL=first.url, **NOBODY) as command:
+    with cli_in(tmp_path, HOLDFAST_MODEL="", OPENAI_BASE_URL=first.url, **NOBODY) as command:
         yield command
 
 
@@ -59,9 +65,9 @@ def providers(told: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {each["name"]: each for each in told["providers"]}
 
 
-async def test_what_can_be_chosen_is_told_with_windows_and_prices(found: Holdfast) -> None:
+async def test_available_models_are_listed_with_windows_and_prices(found: CliHarness) -> None:
     server = found.serve("--port", "0")
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         told = await api.get("/api/models")
         assert told["models"][0]["in_use"]
         openai = providers(told)["openai"]
@@ -71,20 +77,20 @@ async def test_what_can_be_chosen_is_told_with_windows_and_prices(found: Holdfas
         assert small["price"] == {"input": 2.0, "output": 4.0, "cached": None, "written": None}
         free = {"input": 0.0, "output": 0.0, "cached": 0.0, "written": None}
         assert plain["price"] == free, "on this machine it is free"
-        run = await api.done((await api.say(await api.begin(), "hello"))["run_id"])
+        run = await api.wait_for_run((await api.send(await api.create_session(), "hello"))["run_id"])
         assert run["usage"]["cost_micros"] == 19 * 2 + 10 * 4
 
 
-async def test_several_providers_can_have_a_key_at_once(found: Holdfast, second: Listing) -> None:
+async def test_several_providers_can_have_a_key_at_once(found: CliHarness, second: Listing) -> None:
     server = found.serve("--port", "0")
-    async with talking(server.address) as api:
-        kept = await api.ask("PUT", "/api/models/providers/groq", {"base_url": second.url, "key": KEY})
+    async with api_client(server.address) as api:
+        kept = await api.request("PUT", "/api/models/providers/groq", {"base_url": second.url, "key": KEY})
         assert api.status == 200, kept
         groq = providers(kept)["groq"]
         assert (groq["ready"], groq["source"], groq["has_key"]) == (True, "settings", True)
         assert [each["name"] for each in groq["models"]] == ["groq:small", "groq:plain"]
         assert kept["models"][0]["name"] == "openai:small", "who answers has not changed"
-        await api.ask("PUT", "/api/models/providers/mistral", {"base_url": second.url, "key": KEY[::-1]})
+        await api.request("PUT", "/api/models/providers/mistral", {"base_url": second.url, "key": KEY[::-1]})
         file = server.folder / "connection.toml"
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert KEY in file.read_text() and KEY[::-1] in file.read_text()
@@ -92,56 +98,56 @@ async def test_several_providers_can_have_a_key_at_once(found: Holdfast, second:
         # One of them is chosen by its name alone.
         used = await api.post("/api/models/connect", {"model": "groq:small"})
         assert used["models"][0]["name"] == "groq:small"
-        await api.done((await api.say(await api.begin(), "hello"))["run_id"])
-        assert second.asked and second.asked[0]["model"] == "small"
+        await api.wait_for_run((await api.send(await api.create_session(), "hello"))["run_id"])
+        assert second.requests and second.requests[0]["model"] == "small"
         tried = await api.post("/api/models/test", {"provider": "groq", "model": "small"})
         assert tried["ok"], tried
         # A key goes to no other provider, even at the same address.
         tried = await api.post("/api/models/test", {"provider": "deepseek", "model": "small"})
         assert not tried["ok"] and "key" in tried["detail"]
-        gone = await api.ask("DELETE", "/api/models/providers/groq")
+        gone = await api.request("DELETE", "/api/models/providers/groq")
         assert gone["models"][0]["name"] == "openai:small", "what is found answers again"
         assert not providers(gone)["groq"]["ready"] and providers(gone)["mistral"]["ready"]
         assert KEY not in file.read_text()
-        assert (await api.ask("PUT", "/api/models/providers/nobody", {"key": KEY}))["code"] == (
+        assert (await api.request("PUT", "/api/models/providers/nobody", {"key": KEY}))["code"] == (
             "no_such_model_provider"
         )
-        assert (await api.ask("PUT", "/api/models/providers/groq", {"base_url": "nowhere"}))[
+        assert (await api.request("PUT", "/api/models/providers/groq", {"base_url": "nowhere"}))[
             "code"
         ] == "no_model"
 
 
 async def test_a_connection_saved_by_an_earlier_version_still_counts(
-    found: Holdfast, second: Listing, tmp_path: Path
+    found: CliHarness, second: Listing, tmp_path: Path
 ) -> None:
     folder = Path(found.environ["XDG_DATA_HOME"]) / "holdfast"
     folder.mkdir(parents=True, mode=0o700)
     (folder / "connection.toml").write_text(f'base_url = "{second.url}"\nkey = "{KEY}"\n')
     (folder / "holdfast.toml").write_text('model = "openai:plain"\n')
     server = found.serve("--port", "0")
-    async with talking(server.address) as api:
-        await api.done((await api.say(await api.begin(), "hello"))["run_id"])
-        assert second.asked[0]["model"] == "plain"
-        await api.ask("PUT", "/api/models/providers/groq", {"key": KEY, "base_url": second.url})
+    async with api_client(server.address) as api:
+        await api.wait_for_run((await api.send(await api.create_session(), "hello"))["run_id"])
+        assert second.requests[0]["model"] == "plain"
+        await api.request("PUT", "/api/models/providers/groq", {"key": KEY, "base_url": second.url})
     assert f'key = "{KEY}"' in (server.folder / "connection.toml").read_text().split("[")[0]
 
 
-async def test_no_address_that_can_be_sent_makes_the_connections_unreadable(found: Holdfast) -> None:
+async def test_no_accepted_base_url_corrupts_the_saved_connections(found: CliHarness) -> None:
     server = found.serve("--port", "0")
-    async with talking(server.address) as api:
-        await api.ask("PUT", "/api/models/providers/groq", {"key": KEY})
+    async with api_client(server.address) as api:
+        await api.request("PUT", "/api/models/providers/groq", {"key": KEY})
         for url in ("http://\N{GRINNING FACE}/", "http://127.0.0.1:1/\r\nX: y", "http://127.0.0.1:1/a b"):
-            refused = await api.ask("PUT", "/api/models/providers/mistral", {"base_url": url})
+            refused = await api.request("PUT", "/api/models/providers/mistral", {"base_url": url})
             assert (api.status, refused["code"]) == (400, "no_model"), url
         host = "http://b\N{LATIN SMALL LETTER U WITH DIAERESIS}cher.invalid/\N{GRINNING FACE}"
-        await api.ask("PUT", "/api/models/providers/mistral", {"base_url": host})
+        await api.request("PUT", "/api/models/providers/mistral", {"base_url": host})
         assert api.status == 200
         known = providers(await api.get("/api/models"))
         assert known["groq"]["has_key"] and known["mistral"]["source"] == "settings"
 
 
-async def test_a_server_starts_though_its_connections_cannot_be_read_and_says_so(
-    found: Holdfast, first: Listing
+async def test_a_server_starts_with_unreadable_connections_and_reports_them(
+    found: CliHarness, first: Listing
 ) -> None:
     folder = Path(found.environ["XDG_DATA_HOME"]) / "holdfast"
     folder.mkdir(parents=True, mode=0o700)
@@ -150,42 +156,42 @@ async def test_a_server_starts_though_its_connections_cannot_be_read_and_says_so
     (folder / "telegram.toml").write_text("token = " + "1" * 5_000)
     (folder / "holdfast.toml").write_text('model = "groq:large"\n')
     server = found.serve("--port", "0")
-    assert any("connection.toml: " in line for line in server.screen)
-    async with talking(server.address) as api:
+    assert any("connection.toml: " in line for line in server.output_lines)
+    async with api_client(server.address) as api:
         problem, unasked = (await api.get("/health/ready"))["problems"]
         assert unasked == "groq:large cannot be asked: api.groq.com wants a key, and GROQ_API_KEY is not set."
         assert problem.startswith("connection.toml: ") and "remove the file" in problem and KEY not in problem
         assert "groq:large cannot be asked" in (await api.get("/api/models"))["models"][0]["why"]
-        await api.done((await api.say(await api.begin(), "hello"))["run_id"])
-        assert first.asked[0]["model"] == "small", "the one that is found without it"
+        await api.wait_for_run((await api.send(await api.create_session(), "hello"))["run_id"])
+        assert first.requests[0]["model"] == "small", "the one that is found without it"
         refused = await api.post("/api/sessions", {"model": "groq:large"})
         assert (api.status, refused["code"]) == (400, "no_model_key")
-        refused = await api.ask("PUT", "/api/models/providers/groq", {"key": KEY})
+        refused = await api.request("PUT", "/api/models/providers/groq", {"key": KEY})
         assert (api.status, refused["code"]) == (409, "cannot_edit_settings")
         assert (folder / "connection.toml").read_text() == broken, "what may be saved by hand stays"
         channels = {each["name"]: each for each in (await api.get("/api/channels"))["channels"]}
         assert "telegram.toml" in channels["telegram"]["last_error"]
         (folder / "connection.toml").unlink()
-        await api.ask("PUT", "/api/models/providers/groq", {"key": KEY})
+        await api.request("PUT", "/api/models/providers/groq", {"key": KEY})
         assert api.status == 200 and "problems" not in await api.get("/health/ready")
 
 
-async def test_a_server_starts_though_the_model_that_was_chosen_cannot_be_asked_any_more(
-    found: Holdfast, first: Listing
+async def test_a_server_starts_although_the_chosen_model_is_unavailable(
+    found: CliHarness, first: Listing
 ) -> None:
     folder = Path(found.environ["XDG_DATA_HOME"]) / "holdfast"
     folder.mkdir(parents=True, mode=0o700)
     for name, why in (("anthropic:claude", "ANTHROPIC_API_KEY is not set"), ("local", "is not installed")):
         (folder / "holdfast.toml").write_text(f'model = "{name}"\n')
         server = found.serve("--port", "0")
-        assert "Not usable" in " ".join(server.screen)
-        async with talking(server.address) as api:
+        assert "Not usable" in " ".join(server.output_lines)
+        async with api_client(server.address) as api:
             told = (await api.get("/api/models"))["models"][0]
             assert why in told["why"] and f"{name} cannot be asked" in told["why"]
             (problem,) = (await api.get("/health/ready"))["problems"]
             assert problem.startswith(f"{name} cannot be asked: ") and why in problem
-            await api.done((await api.say(await api.begin(), "hello"))["run_id"])
-            assert first.asked[-1]["model"] == "small", "the one that is found"
+            await api.wait_for_run((await api.send(await api.create_session(), "hello"))["run_id"])
+            assert first.requests[-1]["model"] == "small", "the one that is found"
             await api.post("/api/models/disconnect")
             assert "problems" not in await api.get("/health/ready"), "and the page can mend it"
         server.process.terminate()
@@ -196,34 +202,34 @@ async def test_a_server_starts_though_the_model_that_was_chosen_cannot_be_asked_
 
 
 @pytest.fixture
-def falling(first: Listing, second: Listing, tmp_path: Path) -> Iterator[Holdfast]:
+def falling(first: Listing, second: Listing, tmp_path: Path) -> Iterator[CliHarness]:
     """A server whose first model is refused, and whose second answers."""
     first.refuses = 401
     environ = {
         "HOLDFAST_MODEL": "openai:small", "OPENAI_BASE_URL": first.url,
         "HOLDFAST_FALLBACK_MODELS": "groq:plain", "GROQ_BASE_URL": second.url, "GROQ_API_KEY": KEY,
     }  # fmt: skip
-    with living_in(tmp_path, **environ, **NOBODY) as command:
+    with cli_in(tmp_path, **environ, **NOBODY) as command:
         yield command
 
 
-async def written_by(api: Api, session: str) -> list[tuple[str, str]]:
+async def written_by(api: ApiClient, session: str) -> list[tuple[str, str]]:
     return [
-        (each["model"], words_of(each)) for each in await api.entries(session) if each["role"] == "assistant"
+        (each["model"], text_of(each)) for each in await api.entries(session) if each["role"] == "assistant"
     ]
 
 
-async def test_another_model_answers_where_the_first_cannot_and_is_named(
-    falling: Holdfast, first: Listing, second: Listing
+async def test_a_fallback_model_answers_and_is_named(
+    falling: CliHarness, first: Listing, second: Listing
 ) -> None:
     server = falling.serve("--port", "0")
-    assert "groq:plain" in "".join(server.screen)
-    async with talking(server.address) as api:
-        session = await api.begin()
-        await api.done((await api.say(session, "hello there"))["run_id"])
+    assert "groq:plain" in "".join(server.output_lines)
+    async with api_client(server.address) as api:
+        session = await api.create_session()
+        await api.wait_for_run((await api.send(session, "hello there"))["run_id"])
         assert await written_by(api, session) == [("groq:plain", "hello there ")]
-        assert first.asked and second.asked[0]["model"] == "plain"
-        events = await api.follow(session, 0, "run_completed")
+        assert first.requests and second.requests[0]["model"] == "plain"
+        events = await api.events_through(session, 0, "run_completed")
         told = [
             (each.event, each.data.get("model")) for each in events if each.event.startswith("model_step")
         ]
@@ -234,52 +240,52 @@ async def test_another_model_answers_where_the_first_cannot_and_is_named(
         (settled,) = [each.data for each in events if each.event == "message_settled"]
         assert settled["model"] == "groq:plain"
         first.refuses = 0
-        await api.done((await api.say(session, "once more"))["run_id"])
+        await api.wait_for_run((await api.send(session, "once more"))["run_id"])
         assert (await written_by(api, session))[-1][0] == "openai:small", "the first is asked first again"
 
 
-async def test_who_wrote_half_an_answer_is_known_after_a_kill(falling: Holdfast) -> None:
+async def test_the_model_of_a_partial_answer_is_known_after_a_kill(falling: CliHarness) -> None:
     falling.environ["HOLDFAST_RESUME"] = "never"
     server = falling.serve("--port", "0")
-    async with talking(server.address) as api:
-        session = await api.begin()
-        await api.say(session, "hold on")
-        await api.says(session, "Well")
+    async with api_client(server.address) as api:
+        session = await api.create_session()
+        await api.send(session, "hold on")
+        await api.wait_for_streaming_text(session, "Well")
     server.process.kill()
     server.process.wait(20)
     assert falling.run("doctor").returncode == 0
     again = falling.serve("--port", "0")
-    async with talking(again.address) as api:
+    async with api_client(again.address) as api:
         assert await written_by(api, session) == [("groq:plain", "Well")]
 
 
-async def test_a_fallback_that_cannot_be_asked_is_told_of_at_the_start(
-    first: Listing, tmp_path: Path
-) -> None:
+async def test_an_unusable_fallback_is_reported_at_startup(first: Listing, tmp_path: Path) -> None:
     environ = {"HOLDFAST_MODEL": "openai:small", "OPENAI_BASE_URL": first.url}
-    with living_in(tmp_path, HOLDFAST_FALLBACK_MODELS="deepseek:any", **environ, **NOBODY) as command:
-        server: Running = command.serve("--port", "0")
-        said = " ".join("".join(server.screen).replace("│", " ").split())
+    with cli_in(tmp_path, HOLDFAST_FALLBACK_MODELS="deepseek:any", **environ, **NOBODY) as command:
+        server: RunningServer = command.serve("--port", "0")
+        said = " ".join("".join(server.output_lines).replace("│", " ").split())
         assert "deepseek:any cannot be asked instead" in said
         assert "DEEPSEEK_API_KEY" in said
 
 
-async def test_who_is_asked_instead_is_changed_while_the_server_runs(
-    found: Holdfast, first: Listing, second: Listing
+async def test_fallbacks_change_while_the_server_runs(
+    found: CliHarness, first: Listing, second: Listing
 ) -> None:
     server = found.serve("--port", "0")
-    async with talking(server.address) as api:
-        wrong = await api.ask("PUT", "/api/models/fallbacks", {"models": ["groq:plain"]})
+    async with api_client(server.address) as api:
+        wrong = await api.request("PUT", "/api/models/fallbacks", {"models": ["groq:plain"]})
         assert (api.status, wrong["code"]) == (400, "no_model"), "there is no key for it"
-        assert (await api.ask("PUT", "/api/models/fallbacks", {"models": ["plain"]}))["code"] == "bad_setting"
-        await api.ask("PUT", "/api/models/providers/groq", {"base_url": second.url, "key": KEY})
-        used = await api.ask("PUT", "/api/models/fallbacks", {"models": ["groq:plain"]})
+        assert (await api.request("PUT", "/api/models/fallbacks", {"models": ["plain"]}))[
+            "code"
+        ] == "bad_setting"
+        await api.request("PUT", "/api/models/providers/groq", {"base_url": second.url, "key": KEY})
+        used = await api.request("PUT", "/api/models/fallbacks", {"models": ["groq:plain"]})
         assert used["models"][0]["name"] == "openai:small" and "groq:plain" in used["models"][0]["why"]
         first.refuses = 401
-        session = await api.begin()
-        await api.done((await api.say(session, "hello"))["run_id"])
+        session = await api.create_session()
+        await api.wait_for_run((await api.send(session, "hello"))["run_id"])
         assert [name for name, _ in await written_by(api, session)] == ["groq:plain"]
         assert 'fallback_models = ["groq:plain"]' in (server.folder / "holdfast.toml").read_text()
-        gone = await api.ask("PUT", "/api/models/fallbacks", {"models": []})
+        gone = await api.request("PUT", "/api/models/fallbacks", {"models": []})
         assert "groq:plain" not in gone["models"][0]["why"]
         assert "fallback_models" not in (server.folder / "holdfast.toml").read_text()

@@ -4,8 +4,8 @@ import re
 from typing import Any
 
 from holdfast.http.app import PATHS
-from tests.acceptance.conftest import Running
-from tests.support.api_client import talking
+from tests.acceptance.conftest import RunningServer
+from tests.support.api_client import api_client
 
 UNDESCRIBED = {"/", "/page/{name}", "/metrics", "/openapi.json"}
 METHODS = {"get", "post", "patch", "delete"}
@@ -20,8 +20,8 @@ MEANT = {
 sign out, and by a server whose model is given in its environment."""
 
 
-async def read(server: Running) -> dict[str, Any]:
-    async with talking(server.address) as api:
+async def read(server: RunningServer) -> dict[str, Any]:
+    async with api_client(server.address) as api:
         found: dict[str, Any] = await api.get("/openapi.json")
         assert api.status == 200
         return found
@@ -36,13 +36,13 @@ def operations(description: dict[str, Any]) -> list[tuple[str, str, dict[str, An
     ]
 
 
-async def test_every_path_is_described_and_no_other(server: Running) -> None:
+async def test_every_path_is_described_and_no_other(server: RunningServer) -> None:
     description = await read(server)
     assert description["openapi"].startswith("3.1")
     assert set(description["paths"]) == set(PATHS) - UNDESCRIBED
 
 
-async def test_every_operation_says_what_it_does_and_what_may_go_wrong(server: Running) -> None:
+async def test_every_operation_has_a_summary_and_its_problems(server: RunningServer) -> None:
     for path, method, operation in operations(await read(server)):
         answers = operation["responses"]
         assert operation.get("description") or operation["summary"], path
@@ -60,7 +60,7 @@ async def test_every_operation_says_what_it_does_and_what_may_go_wrong(server: R
                     assert example["value"]["status"] == int(status)
 
 
-async def test_a_cookie_is_described_as_enough_for_files_alone(server: Running) -> None:
+async def test_a_cookie_is_described_as_enough_for_files_alone(server: RunningServer) -> None:
     description = await read(server)
     schemes = description["components"]["securitySchemes"]
     assert schemes["page"]["in"] == "header" and schemes["page"]["name"] == "X-Holdfast-Page"
@@ -74,7 +74,7 @@ async def test_a_cookie_is_described_as_enough_for_files_alone(server: Running) 
     assert by_cookie_alone == {("get", "/api/files/{file_id}")}
 
 
-async def test_every_body_and_every_answer_has_an_example_that_fits(server: Running) -> None:
+async def test_every_body_and_every_answer_has_an_example_that_fits(server: RunningServer) -> None:
     description = await read(server)
     for path, method, operation in operations(description):
         shapes = [answer["content"] for answer in operation["responses"].values() if answer.get("content")]
@@ -86,8 +86,8 @@ async def test_every_body_and_every_answer_has_an_example_that_fits(server: Runn
                     assert fits(description, shape["schema"], example["value"]) == [], (path, method)
 
 
-async def test_every_example_of_a_body_is_accepted_by_the_server(server: Running) -> None:
-    async with talking(server.address) as api:
+async def test_every_example_of_a_body_is_accepted_by_the_server(server: RunningServer) -> None:
+    async with api_client(server.address) as api:
         description = await api.get("/openapi.json")
         for path, method, operation in operations(description):
             # A file goes as itself.
@@ -99,7 +99,7 @@ async def test_every_example_of_a_body_is_accepted_by_the_server(server: Running
             assert examples, (path, method)
             for example in examples:
                 body = example.get("value", example) if isinstance(example, dict) else example
-                await api.ask(method.upper(), re.sub(r"\{\w+\}", "s_0000000000000000", path), body)
+                await api.request(method.upper(), re.sub(r"\{\w+\}", "s_0000000000000000", path), body)
                 assert api.status in (201, MEANT.get(path, 404)), (path, body, api.status)
 
 

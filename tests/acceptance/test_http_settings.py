@@ -7,43 +7,49 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
-from tests.support.api_client import Api, Speaker, speaking, talking, until
+from tests.acceptance.conftest import CliHarness, RunningServer, cli_in, environ_for
+from tests.support.api_client import (
+    ApiClient,
+    ScriptedModelServer,
+    api_client,
+    scripted_model_server,
+    wait_until,
+)
 
 KEY = "sk-office-0123456789abcdef"
 
 
 @pytest.fixture
-def found(tmp_path: Path, speaker: Speaker) -> Iterator[Holdfast]:
+def found(tmp_path: Path, speaker: ScriptedModelServer) -> Iterator[CliHarness]:
     """A server that finds its model by itself, so that another can be connected."""
-    with living_in(tmp_path, OPENAI_BASE_URL=speaker.url, HOLDFAST_MODEL="") as command:
+    with cli_in(tmp_path, OPENAI_BASE_URL=speaker.url, HOLDFAST_MODEL="") as command:
         yield command
 
 
 @pytest.fixture
-def other() -> Iterator[Speaker]:
+def other() -> Iterator[ScriptedModelServer]:
     """A second model server."""
-    with speaking() as speaker:
+    with scripted_model_server() as speaker:
         yield speaker
 
 
-async def settings(api: Api) -> dict[str, dict[str, Any]]:
+async def settings(api: ApiClient) -> dict[str, dict[str, Any]]:
     return {each["name"]: each for each in (await api.get("/api/settings"))["settings"]}
 
 
-async def change(api: Api, **wanted: object) -> Any:
-    return await api.ask("PATCH", "/api/settings", wanted)
+async def change(api: ApiClient, **wanted: object) -> Any:
+    return await api.request("PATCH", "/api/settings", wanted)
 
 
 # Settings.
 
 
-async def test_every_setting_says_where_it_comes_from(holdfast: Holdfast) -> None:
+async def test_every_setting_reports_its_source(holdfast: CliHarness) -> None:
     folder = Path(holdfast.environ["XDG_DATA_HOME"]) / "holdfast"
     folder.mkdir(parents=True, mode=0o700)
     (folder / "holdfast.toml").write_text('resume = "ask"\n')
     server = holdfast.serve("--port", "0")
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         told = await settings(api)
         found = {
             name: (told[name]["value"], told[name]["source"]) for name in ("port", "model", "resume", "auth")
@@ -62,24 +68,24 @@ async def test_every_setting_says_where_it_comes_from(holdfast: Holdfast) -> Non
         assert told["approvals"]["allowed"] == "ask or allow"
 
 
-async def test_a_setting_is_in_force_at_once_and_after_a_restart(
-    holdfast: Holdfast, speaker: Speaker
+async def test_a_setting_takes_effect_at_once_and_after_a_restart(
+    holdfast: CliHarness, speaker: ScriptedModelServer
 ) -> None:
-    holdfast.environ |= environ_of(speaker)
+    holdfast.environ |= environ_for(speaker)
     server = holdfast.serve("--port", "0")
     file = server.folder / "holdfast.toml"
     file.write_text("# Mine\nopen_browser = 'never'\n")
-    async with talking(server.address) as api:
-        session = await api.begin()
-        waiting = await api.say(session, "run echo first")
-        await api.done(waiting["run_id"], "waiting")
+    async with api_client(server.address) as api:
+        session = await api.create_session()
+        waiting = await api.send(session, "run echo first")
+        await api.wait_for_run(waiting["run_id"], "waiting")
         told = await change(api, approvals="allow", run_steps_max=7, never_run=["echo never *"])
         assert api.status == 200, told
         assert (await settings(api))["approvals"]["source"] == "file"
-        second = await api.begin()
-        await api.done((await api.say(second, "run echo second"))["run_id"])
-        assert "It said: second" in (await api.read(second))[-1][2]
-        await api.done((await api.say(second, "run echo never more"))["run_id"])
+        second = await api.create_session()
+        await api.wait_for_run((await api.send(second, "run echo second"))["run_id"])
+        assert "It said: second" in (await api.message_texts(second))[-1][2]
+        await api.wait_for_run((await api.send(second, "run echo never more"))["run_id"])
         assert "never" in (await api.entries(second))[-2]["parts"][0]["text"]
     assert file.read_text() == (
         "# Mine\nopen_browser = 'never'\n"
@@ -88,7 +94,7 @@ async def test_a_setting_is_in_force_at_once_and_after_a_restart(
     server.process.kill()
     server.process.wait()
     again = holdfast.serve("--port", "0")
-    async with talking(again.address) as api:
+    async with api_client(again.address) as api:
         told = await settings(api)
         assert (told["approvals"]["value"], told["run_steps_max"]["value"]) == ("allow", 7)
         await change(api, approvals=None)
@@ -97,22 +103,24 @@ async def test_a_setting_is_in_force_at_once_and_after_a_restart(
     assert "approvals" not in file.read_text()
 
 
-async def test_fewer_runs_at_once_is_in_force_at_once(holdfast: Holdfast, speaker: Speaker) -> None:
-    holdfast.environ |= environ_of(speaker)
+async def test_a_lower_run_limit_takes_effect_at_once(
+    holdfast: CliHarness, speaker: ScriptedModelServer
+) -> None:
+    holdfast.environ |= environ_for(speaker)
     server = holdfast.serve("--port", "0")
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         await change(api, runs_at_once=1)
-        first, second = await api.begin(), await api.begin()
-        held = await api.say(first, "hold")
-        await api.says(first, "Well")
-        waits = await api.say(second, "hello")
+        first, second = await api.create_session(), await api.create_session()
+        held = await api.send(first, "hold")
+        await api.wait_for_streaming_text(first, "Well")
+        waits = await api.send(second, "hello")
 
         async def is_in_line() -> bool:
             return b"holdfast_runs_in_line 1" in await api.get("/metrics")
 
-        await until(is_in_line)
+        await wait_until(is_in_line)
         await change(api, runs_at_once=2)
-        await api.done(waits["run_id"])
+        await api.wait_for_run(waits["run_id"])
         assert (await api.get(f"/api/runs/{held['run_id']}"))["status"] == "running"
 
 
@@ -132,26 +140,26 @@ async def test_fewer_runs_at_once_is_in_force_at_once(holdfast: Holdfast, speake
     ],
 )
 async def test_what_cannot_be_changed_is_refused_and_changes_nothing(
-    office: Running, wanted: dict[str, object], status: int, code: str
+    admin_server: RunningServer, wanted: dict[str, object], status: int, code: str
 ) -> None:
-    async with talking(office.address) as api:
+    async with api_client(admin_server.address) as api:
         before = await settings(api)
-        refused = await api.ask("PATCH", "/api/settings", wanted)
+        refused = await api.request("PATCH", "/api/settings", wanted)
         assert (api.status, refused["code"]) == (status, code)
         assert await settings(api) == before
-        assert not (office.folder / "holdfast.toml").exists()
+        assert not (admin_server.folder / "holdfast.toml").exists()
 
 
 @pytest.fixture(scope="module")
-def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with living_in(tmp_path_factory.mktemp("office"), HOLDFAST_RUNS_AT_ONCE="9") as command:
+def admin_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    with cli_in(tmp_path_factory.mktemp("office"), HOLDFAST_RUNS_AT_ONCE="9") as command:
         yield command.serve("--port", "0")
 
 
-async def test_only_an_administrator_may_change_things(office: Running) -> None:
-    async with talking(office.address) as api:
+async def test_changing_settings_needs_the_admin_right(admin_server: RunningServer) -> None:
+    async with api_client(admin_server.address) as api:
         made = await api.post("/api/tokens", {"name": "x", "rights": ["read", "write", "approve"]})
-    async with talking(office.address, made["secret"]) as api:
+    async with api_client(admin_server.address, made["secret"]) as api:
         assert len(await settings(api)) > 10
         assert (await change(api, approvals="allow"))["code"] == "not_allowed"
         for path in ("test", "connect", "disconnect"):
@@ -161,8 +169,8 @@ async def test_only_an_administrator_may_change_things(office: Running) -> None:
 # The model.
 
 
-async def test_a_model_given_in_the_environment_cannot_be_changed_here(office: Running) -> None:
-    async with talking(office.address) as api:
+async def test_a_model_given_in_the_environment_cannot_be_changed_here(admin_server: RunningServer) -> None:
+    async with api_client(admin_server.address) as api:
         refused = await api.post(
             "/api/models/connect", {"model": "small", "base_url": "http://127.0.0.1:1/v1"}
         )
@@ -172,25 +180,25 @@ async def test_a_model_given_in_the_environment_cannot_be_changed_here(office: R
 
 
 async def test_a_connected_model_answers_from_the_next_run_on_and_after_a_restart(
-    found: Holdfast, speaker: Speaker, other: Speaker
+    found: CliHarness, speaker: ScriptedModelServer, other: ScriptedModelServer
 ) -> None:
     server = found.serve("--port", "0")
     connection = {"base_url": other.url, "key": KEY, "model": "small"}
-    async with talking(server.address) as api:
-        one, two = await api.begin(), await api.begin()
-        held = await api.say(one, "count 60")
-        await api.until(f"/api/runs/{held['run_id']}", "status", "running")
+    async with api_client(server.address) as api:
+        one, two = await api.create_session(), await api.create_session()
+        held = await api.send(one, "count 60")
+        await api.wait_for_field(f"/api/runs/{held['run_id']}", "status", "running")
         tried = await api.post("/api/models/test", connection)
         assert (tried["ok"], tried["models"]) == (True, ["small"])
-        asked = len(other.asked)
+        asked = len(other.requests)
         told = await api.post("/api/models/connect", connection)
         assert api.status == 200, told
         assert KEY not in str(told)
         assert other.url.split("/")[2] in told["models"][0]["why"]
-        await api.done((await api.say(two, "hello there"))["run_id"])
-        assert len(other.asked) > asked
-        await api.done(held["run_id"])
-        assert len((await api.read(one))[-1][2].split()) == 60, "what is under way keeps its model"
+        await api.wait_for_run((await api.send(two, "hello there"))["run_id"])
+        assert len(other.requests) > asked
+        await api.wait_for_run(held["run_id"])
+        assert len((await api.message_texts(one))[-1][2].split()) == 60, "what is under way keeps its model"
         saved = server.folder / "connection.toml"
         assert stat.S_IMODE(saved.stat().st_mode) == 0o600
         assert KEY not in (server.folder / "holdfast.toml").read_text()
@@ -198,20 +206,20 @@ async def test_a_connected_model_answers_from_the_next_run_on_and_after_a_restar
         assert (await api.post("/api/models/connect", {"model": "tiny"}))["models"][0][
             "name"
         ] == "openai:tiny"
-        await api.done((await api.say(two, f"my key is {KEY}"))["run_id"])
+        await api.wait_for_run((await api.send(two, f"my key is {KEY}"))["run_id"])
         assert KEY not in str(await api.entries(two))
         assert KEY not in str(await settings(api))
     server.process.terminate()
     output, errors = server.process.communicate(timeout=60)
-    assert KEY not in output + errors + "".join(server.screen)
+    assert KEY not in output + errors + "".join(server.output_lines)
     assert KEY.encode() not in (server.folder / "holdfast.db").read_bytes()
-    asked = len(other.asked)
+    asked = len(other.requests)
     again = found.serve("--port", "0")
-    async with talking(again.address) as api:
+    async with api_client(again.address) as api:
         assert (await api.get("/api/models"))["models"][0]["name"] == "openai:tiny"
-        await api.done((await api.say(two, "hello again"))["run_id"])
-        assert len(other.asked) > asked
-        assert other.asked[asked]["model"] == "tiny"
+        await api.wait_for_run((await api.send(two, "hello again"))["run_id"])
+        assert len(other.requests) > asked
+        assert other.requests[asked]["model"] == "tiny"
         back = await api.post("/api/models/disconnect")
         assert back["models"][0]["name"] == "openai:small"
         assert "OPENAI_BASE_URL" in back["models"][0]["why"]
@@ -220,21 +228,21 @@ async def test_a_connected_model_answers_from_the_next_run_on_and_after_a_restar
 
 
 async def test_a_key_goes_to_no_other_server_than_the_one_it_was_given_for(
-    found: Holdfast, other: Speaker
+    found: CliHarness, other: ScriptedModelServer
 ) -> None:
     server = found.serve("--port", "0")
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         await api.post("/api/models/connect", {"base_url": other.url, "key": KEY, "model": "small"})
         elsewhere = other.url.replace("/v1", "/elsewhere/v1")
         await api.post("/api/models/connect", {"base_url": elsewhere, "model": "small"})
     assert KEY not in (server.folder / "connection.toml").read_text()
 
 
-async def test_what_is_wrong_with_a_connection_is_said_and_changes_nothing(
-    found: Holdfast, other: Speaker
+async def test_a_failed_connection_test_is_explained_and_changes_nothing(
+    found: CliHarness, other: ScriptedModelServer
 ) -> None:
     server = found.serve("--port", "0")
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         before = await api.get("/api/models")
         tried = await api.post("/api/models/test", {"base_url": "not an address", "model": "x"})
         assert (api.status, tried["ok"]) == (200, False)

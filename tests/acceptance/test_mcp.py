@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
-from tests.support.api_client import Api, Speaker, talking, until, words_of
+from tests.acceptance.conftest import CliHarness, RunningServer, cli_in, environ_for
+from tests.support.api_client import ApiClient, ScriptedModelServer, api_client, text_of, wait_until
 from tests.support.free_ports import own_port
-from tests.support.mcp_fixture import PLAIN, SDK, done, effects_of, listening
+from tests.support.mcp_fixture import PLAIN, SDK, http_mcp_server, read_effects, wait_for_effects
 from tests.support.tool_fixture import is_alive
 
 SECRET = "wiki-0123456789-secret"
@@ -38,48 +38,48 @@ def time_table() -> str:
     return table("time", command=sys.executable, args=["-m", "mcp_server_time"])
 
 
-def written(command: Holdfast, *tables: str) -> Path:
+def written(command: CliHarness, *tables: str) -> Path:
     folder = Path(command.environ["XDG_DATA_HOME"]) / "holdfast"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "holdfast.toml").write_text("\n".join(tables))
     return folder
 
 
-async def told(api: Api, name: str) -> dict[str, Any]:
+async def mcp_server_info(api: ApiClient, name: str) -> dict[str, Any]:
     servers: list[dict[str, Any]] = (await api.get("/api/mcp"))["servers"]
     return next(each for each in servers if each["name"] == name)
 
 
-async def reached(api: Api, name: str, **wanted: object) -> dict[str, Any]:
+async def reached(api: ApiClient, name: str, **wanted: object) -> dict[str, Any]:
     """How a server fares once it is as wanted: ready, if nothing is said."""
 
     async def is_so() -> bool:
-        found = await told(api, name)
+        found = await mcp_server_info(api, name)
         return all(found[key] == value for key, value in (wanted or {"state": "ready"}).items())
 
-    await until(is_so, timeout_s=30)
-    return await told(api, name)
+    await wait_until(is_so, timeout_s=30)
+    return await mcp_server_info(api, name)
 
 
-async def used(api: Api, tool: str, **arguments: object) -> dict[str, Any]:
+async def used(api: ApiClient, tool: str, **arguments: object) -> dict[str, Any]:
     """The entry of a call that nobody is asked about, once it has ended."""
-    session = await api.begin()
-    await api.done((await api.say(session, f"use {tool} {json.dumps(arguments)}"))["run_id"])
+    session = await api.create_session()
+    await api.wait_for_run((await api.send(session, f"use {tool} {json.dumps(arguments)}"))["run_id"])
     return next(each for each in await api.entries(session) if each["role"] == "tool")
 
 
 @asynccontextmanager
-async def at(running: Running) -> AsyncIterator[Api]:
-    async with talking(running.address) as api:
+async def at(running: RunningServer) -> AsyncIterator[ApiClient]:
+    async with api_client(running.address) as api:
         yield api
 
 
 async def test_a_package_from_a_registry_is_used_over_stdio_and_over_http(
-    tmp_path: Path, speaker: Speaker
+    tmp_path: Path, speaker: ScriptedModelServer
 ) -> None:
     """Over HTTP its own tools are served by the SDK: by itself it only talks over a pipe."""
     port = own_port()
-    with living_in(tmp_path, **environ_of(speaker)) as command, listening("--time", port=port):
+    with cli_in(tmp_path, **environ_for(speaker)) as command, http_mcp_server("--time", port=port):
         written(command, time_table(), table("clock", url=f"http://127.0.0.1:{port}/mcp"))
         async with at(command.serve("--port", "0")) as api:
             for name in ("time", "clock"):
@@ -87,8 +87,8 @@ async def test_a_package_from_a_registry_is_used_over_stdio_and_over_http(
                 assert found["tools"] == [f"{name}__get_current_time", f"{name}__convert_time"]
                 entry = await used(api, f"{name}__get_current_time", timezone="Asia/Tokyo")
                 assert (entry["outcome"], entry.get("approval", "")) == ("done", ""), "it only looks"
-                assert '"timezone": "Asia/Tokyo"' in words_of(entry)
-            last = [request for request in speaker.asked if request.get("tools")][-1]
+                assert '"timezone": "Asia/Tokyo"' in text_of(entry)
+            last = [request for request in speaker.requests if request.get("tools")][-1]
             offered = {each["function"]["name"] for each in last["tools"]}
             assert {"time__convert_time", "clock__convert_time", "shell"} <= offered
             assert (await api.get("/health/ready"))["status"] == "ready"
@@ -97,109 +97,111 @@ async def test_a_package_from_a_registry_is_used_over_stdio_and_over_http(
             assert 'holdfast_mcp_calls_total{server="clock",outcome="done"} 1' in metrics
 
 
-async def asked(api: Api, session: str, **arguments: object) -> tuple[str, str]:
+async def asked(api: ApiClient, session: str, **arguments: object) -> tuple[str, str]:
     """A call of ours that waits to be allowed: its run and the address to answer at."""
-    run = (await api.say(session, f"use own__act {json.dumps(arguments)}"))["run_id"]
-    await api.done(run, "waiting")
+    run = (await api.send(session, f"use own__act {json.dumps(arguments)}"))["run_id"]
+    await api.wait_for_run(run, "waiting")
     tool = (await api.entries(session))[-1]
     assert tool["approval"] == "requested"
     assert tool["reason"] == "It is carried out by the MCP server own."
     return run, f"/api/runs/{run}/tools/{tool['id']}"
 
 
-async def in_doubt(api: Api, session: str) -> dict[str, Any]:
+async def in_doubt(api: ApiClient, session: str) -> dict[str, Any]:
     """The call whose end is not known."""
 
     async def is_so() -> bool:
         return any(each.get("state") == "in_doubt" for each in await api.entries(session))
 
-    await until(is_so, timeout_s=30)
+    await wait_until(is_so, timeout_s=30)
     return next(each for each in await api.entries(session) if each.get("state") == "in_doubt")
 
 
-async def test_killed_in_the_middle_of_a_call_it_is_put_to_a_person_and_not_done_twice(
-    tmp_path: Path, speaker: Speaker
+async def test_an_mcp_server_killed_during_a_call_leaves_it_in_doubt_and_not_repeated(
+    tmp_path: Path, speaker: ScriptedModelServer
 ) -> None:
     effects, go = tmp_path / "effects", tmp_path / "go"
-    with living_in(tmp_path, **environ_of(speaker)) as command:
+    with cli_in(tmp_path, **environ_for(speaker)) as command:
         written(command, table("own", command=sys.executable, args=[SDK]))
         async with at(command.serve("--port", "0")) as api:
             await reached(api, "own")
-            pid, session = int(words_of(await used(api, "own__pid"))), await api.begin()
+            pid, session = int(text_of(await used(api, "own__pid"))), await api.create_session()
             run, path = await asked(api, session, effects=str(effects), line="one", until=str(go))
             await api.post(path, {"decision": "approve"})
-            await done(effects)
+            await wait_for_effects(effects)
             os.kill(pid, signal.SIGKILL)
             entry = await in_doubt(api, session)
-            assert "was killed by signal 9" in words_of(entry)
-            assert (await api.done(run, "waiting"))["status"] == "waiting"
+            assert "was killed by signal 9" in text_of(entry)
+            assert (await api.wait_for_run(run, "waiting"))["status"] == "waiting"
             await reached(api, "own", state="ready", connections=2)
-            assert effects_of(effects) == ["one"], "it is back, and nobody has asked it again"
+            assert read_effects(effects) == ["one"], "it is back, and nobody has asked it again"
             await api.post(path, {"decision": "skip"})
-            await api.done(run)
+            await api.wait_for_run(run)
             go.touch()
             run, path = await asked(api, session, effects=str(effects), line="two")
             await api.post(path, {"decision": "approve"})
-            await api.done(run)
-            assert effects_of(effects) == ["one", "two"]
-            assert "did two" in (await api.read(session))[-1][2]
+            await api.wait_for_run(run)
+            assert read_effects(effects) == ["one", "two"]
+            assert "did two" in (await api.message_texts(session))[-1][2]
 
 
-async def test_our_server_killed_in_the_middle_of_a_call_asks_a_person_after_the_restart(
-    tmp_path: Path, speaker: Speaker
+async def test_our_server_killed_during_an_mcp_call_asks_a_person_after_the_restart(
+    tmp_path: Path, speaker: ScriptedModelServer
 ) -> None:
     effects = tmp_path / "effects"
-    with living_in(tmp_path, **environ_of(speaker)) as command:
+    with cli_in(tmp_path, **environ_for(speaker)) as command:
         written(command, table("own", command=sys.executable, args=["-S", PLAIN]))
         running = command.serve("--port", "0")
         async with at(running) as api:
             await reached(api, "own")
-            pid = int(words_of(await used(api, "own__spawn", path=str(tmp_path / "child"))).split()[0])
-            session = await api.begin()
+            pid = int(text_of(await used(api, "own__spawn", path=str(tmp_path / "child"))).split()[0])
+            session = await api.create_session()
             run, path = await asked(api, session, path=str(effects))
             await api.post(path, {"decision": "approve"})
-            await done(effects)
+            await wait_for_effects(effects)
         running.process.kill()
         running.process.wait()
 
         async def is_gone() -> bool:
             return not is_alive(pid) and not is_alive(int((tmp_path / "child").read_text()))
 
-        await until(is_gone)
+        await wait_until(is_gone)
         (tmp_path / "effects.go").touch()
         async with at(command.serve("--port", "0")) as api:
             await in_doubt(api, session)
             await reached(api, "own")
-            assert effects_of(effects) == ["done"]
+            assert read_effects(effects) == ["done"]
             await api.post(path, {"decision": "rerun"})
             assert api.status == 200
-            await api.done(run)
-            assert effects_of(effects) == ["done", "done"], "a person said so"
+            await api.wait_for_run(run)
+            assert read_effects(effects) == ["done", "done"], "a person said so"
 
 
 async def test_a_call_that_was_allowed_waits_for_its_server_after_a_restart(
-    tmp_path: Path, speaker: Speaker
+    tmp_path: Path, speaker: ScriptedModelServer
 ) -> None:
     effects = tmp_path / "effects"
     (tmp_path / "effects.go").touch()
-    with living_in(tmp_path, **environ_of(speaker)) as command:
+    with cli_in(tmp_path, **environ_for(speaker)) as command:
         written(command, table("own", command=sys.executable, args=["-S", PLAIN, "slow"]))
         running = command.serve("--port", "0")
         async with at(running) as api:
             await reached(api, "own")
-            run, path = await asked(api, await api.begin(), path=str(effects))
+            run, path = await asked(api, await api.create_session(), path=str(effects))
         running.process.kill()
         running.process.wait()
         async with at(command.serve("--port", "0")) as api:
-            assert "own__act" in (await told(api, "own"))["tools"], "known from before"
+            assert "own__act" in (await mcp_server_info(api, "own"))["tools"], "known from before"
             await api.post(path, {"decision": "approve"})
-            await api.done(run)
-            assert effects_of(effects) == ["done"]
+            await api.wait_for_run(run)
+            assert read_effects(effects) == ["done"]
 
 
-async def test_secrets_and_the_data_folder_stay_where_they_are(tmp_path: Path, speaker: Speaker) -> None:
-    given = environ_of(speaker) | {"WIKI_TOKEN": SECRET}
-    with living_in(tmp_path, **given) as command:
+async def test_an_mcp_server_sees_neither_secrets_nor_the_data_folder(
+    tmp_path: Path, speaker: ScriptedModelServer
+) -> None:
+    given = environ_for(speaker) | {"WIKI_TOKEN": SECRET}
+    with cli_in(tmp_path, **given) as command:
         own = table("own", command=sys.executable, args=["-S", PLAIN], env={"WIKI": "${WIKI_TOKEN}"})
         away = table("away", url="http://127.0.0.1:9/mcp", headers={"Authorization": "Bearer ${WIKI_TOKEN}"})
         folder = written(command, own, away)
@@ -208,19 +210,19 @@ async def test_secrets_and_the_data_folder_stay_where_they_are(tmp_path: Path, s
         async with at(running) as api:
             await reached(api, "own")
             entry = await used(api, "own__environment")
-            assert "WIKI=[secret]" in words_of(entry)
-            assert "WIKI_TOKEN" not in words_of(entry)
+            assert "WIKI=[secret]" in text_of(entry)
+            assert "WIKI_TOKEN" not in text_of(entry)
             if (await api.get("/health/ready"))["confinement"] not in ("", "none"):
                 entry = await used(api, "own__read", path=str(folder / "kept-out"))
                 assert entry["outcome"] == "failed"
-                assert KEPT_OUT not in words_of(entry)
+                assert KEPT_OUT not in text_of(entry)
                 entry = await used(api, "own__connect", path=str(running.port))
                 assert entry["outcome"] == "failed"
 
             async def is_told() -> bool:
-                return bool((await told(api, "away"))["last_error"])
+                return bool((await mcp_server_info(api, "away"))["last_error"])
 
-            await until(is_told)
+            await wait_until(is_told)
             seen = [await api.get(path) for path in ("/api/mcp", "/health/ready", "/api/settings")]
             assert SECRET not in json.dumps(seen)
             problems = (await api.get("/health/ready"))["problems"]
@@ -231,11 +233,11 @@ async def test_secrets_and_the_data_folder_stay_where_they_are(tmp_path: Path, s
         assert running.process.returncode == 0
 
 
-async def test_a_server_is_connected_anew_when_somebody_asks_for_it(tmp_path: Path, speaker: Speaker) -> None:
-    with living_in(tmp_path, **environ_of(speaker)) as command:
+async def test_an_mcp_server_reconnects_on_request(tmp_path: Path, speaker: ScriptedModelServer) -> None:
+    with cli_in(tmp_path, **environ_for(speaker)) as command:
         written(command, table("own", command=sys.executable, args=["-S", PLAIN, "slow"]))
         async with at(command.serve("--port", "0")) as api:
-            assert (await told(api, "own"))["state"] == "connecting", "nobody waits for it"
+            assert (await mcp_server_info(api, "own"))["state"] == "connecting", "nobody waits for it"
             await reached(api, "own")
             await api.post("/api/mcp/own/reconnect")
             assert api.status == 202
@@ -255,8 +257,8 @@ async def test_a_server_is_connected_anew_when_somebody_asks_for_it(tmp_path: Pa
         ),
     ],
 )
-async def test_what_is_wrong_with_a_table_is_said_at_the_start(
-    holdfast: Holdfast, wrong: str, said: str
+async def test_an_invalid_mcp_config_is_reported_at_startup(
+    holdfast: CliHarness, wrong: str, said: str
 ) -> None:
     folder = written(holdfast, wrong)
     ended = await asyncio.to_thread(holdfast.run, "serve", "--port", "0")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
-from tests.support.api_client import Api, speaking, talking, until, words_of
-from tests.support.memory_model_server import Rememberer
+from tests.acceptance.conftest import CliHarness, RunningServer, cli_in, environ_for
+from tests.support.api_client import ApiClient, api_client, scripted_model_server, text_of, wait_until
+from tests.support.memory_model_server import MemoryModelServer
 
 REX, ASKED = "My dog is called Rex.", "What is my dog called?"
 KNOWN, NOTED = "You told me that your dog is called Rex.", "The user's dog is called Rex."
@@ -19,61 +19,61 @@ QUIET = {"HOLDFAST_MEMORY_IDLE_S": "86400"}
 
 
 @pytest.fixture
-def model() -> Iterator[Rememberer]:
-    with speaking(Rememberer()) as model:
-        assert isinstance(model, Rememberer)
+def model() -> Iterator[MemoryModelServer]:
+    with scripted_model_server(MemoryModelServer()) as model:
+        assert isinstance(model, MemoryModelServer)
         yield model
 
 
 @pytest.fixture
-def command(model: Rememberer, tmp_path: Path) -> Iterator[Holdfast]:
-    with living_in(tmp_path, **environ_of(model), **QUIET) as command:
+def command(model: MemoryModelServer, tmp_path: Path) -> Iterator[CliHarness]:
+    with cli_in(tmp_path, **environ_for(model), **QUIET) as command:
         yield command
 
 
-async def tell(api: Api, text: str = REX) -> str:
-    session = await api.begin(title="About me")
-    await api.done((await api.say(session, text))["run_id"])
+async def tell(api: ApiClient, text: str = REX) -> str:
+    session = await api.create_session(title="About me")
+    await api.wait_for_run((await api.send(session, text))["run_id"])
     return session
 
 
-async def answer(api: Api, session: str, text: str = ASKED) -> str:
-    await api.done((await api.say(session, text))["run_id"])
-    return words_of((await api.entries(session))[-1])
+async def answer(api: ApiClient, session: str, text: str = ASKED) -> str:
+    await api.wait_for_run((await api.send(session, text))["run_id"])
+    return text_of((await api.entries(session))[-1])
 
 
-async def texts(api: Api) -> list[str]:
+async def texts(api: ApiClient) -> list[str]:
     return [each["text"] for each in (await api.get("/api/memory"))["memories"]]
 
 
-async def until_known(api: Api, *wanted: str) -> None:
+async def until_known(api: ApiClient, *wanted: str) -> None:
     async def is_so() -> bool:
         return sorted(await texts(api)) == sorted(wanted)
 
-    await until(is_so, 60)
+    await wait_until(is_so, 60)
 
 
-def chats(model: Rememberer) -> list[dict[str, Any]]:
+def chats(model: MemoryModelServer) -> list[dict[str, Any]]:
     """What the model was asked by conversations."""
-    return [body for body in model.asked if body.get("tools")]
+    return [body for body in model.requests if body.get("tools")]
 
 
-def last_chat(model: Rememberer) -> str:
+def last_chat(model: MemoryModelServer) -> str:
     return "\n".join(str(message["content"]) for message in chats(model)[-1]["messages"])
 
 
-def kill(server: Running) -> None:
+def kill(server: RunningServer) -> None:
     server.process.send_signal(signal.SIGKILL)
     server.process.wait(20)
 
 
-async def test_what_was_told_in_one_conversation_is_known_in_the_next(
-    command: Holdfast, model: Rememberer
+async def test_a_fact_from_one_conversation_is_recalled_in_the_next(
+    command: CliHarness, model: MemoryModelServer
 ) -> None:
     server = command.serve("--port", "0")
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         first = await tell(api)
-        second = await api.begin(previous_session_id=first)
+        second = await api.create_session(previous_session_id=first)
         await until_known(api, NOTED)
         assert await answer(api, second) == KNOWN
         assert NOTED in last_chat(model)
@@ -82,41 +82,43 @@ async def test_what_was_told_in_one_conversation_is_known_in_the_next(
         # What the conversation has been given is not given again.
         assert await answer(api, second) == KNOWN
         assert last_chat(model).count(NOTED) == 1
-        await api.ask("DELETE", f"/api/memory/{memory['id']}")
+        await api.request("DELETE", f"/api/memory/{memory['id']}")
         assert api.status == 204
-        third = await api.begin()
+        third = await api.create_session()
         assert await answer(api, third) == "I do not know your dog."
 
 
-async def test_a_kill_between_telling_and_asking_loses_nothing(command: Holdfast, model: Rememberer) -> None:
+async def test_a_kill_between_commit_and_recall_loses_nothing(
+    command: CliHarness, model: MemoryModelServer
+) -> None:
     server = command.serve("--port", "0")
     model.extraction.hangs = True
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         first = await tell(api)
-        await api.begin(previous_session_id=first)
+        await api.create_session(previous_session_id=first)
 
         async def is_asked() -> bool:
             return bool(model.extractions)
 
-        await until(is_asked, 60)
+        await wait_until(is_asked, 60)
     kill(server)
     model.extraction.hangs = False
     server = command.serve("--port", "0")
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         await until_known(api, NOTED)
-        await api.until("/api/memory", "waiting", 0)
-        assert await answer(api, await api.begin()) == KNOWN
+        await api.wait_for_field("/api/memory", "waiting", 0)
+        assert await answer(api, await api.create_session()) == KNOWN
         assert NOTED in last_chat(model)
 
 
-async def test_a_session_that_is_not_to_be_remembered_is_neither_told_nor_given_anything(
-    command: Holdfast, model: Rememberer
+async def test_a_session_without_remember_is_neither_committed_nor_given_memories(
+    command: CliHarness, model: MemoryModelServer
 ) -> None:
     server = command.serve("--port", "0")
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         await api.post("/api/memory", {"text": NOTED})
         assert api.status == 201
-        secret = await api.begin(remember=False)
+        secret = await api.create_session(remember=False)
         assert await answer(api, secret) == "I do not know your dog."
         assert NOTED not in last_chat(model)
         await answer(api, secret, "I live in Oslo.")
@@ -125,27 +127,25 @@ async def test_a_session_that_is_not_to_be_remembered_is_neither_told_nor_given_
         assert model.extractions == []
 
 
-async def test_the_tools_remember_and_look_up_without_asking_anyone(
-    command: Holdfast, model: Rememberer
-) -> None:
+async def test_the_memory_tools_need_no_approval(command: CliHarness, model: MemoryModelServer) -> None:
     server = command.serve("--port", "0")
-    async with talking(server.address) as api:
-        session = await api.begin(title="Of tea")
+    async with api_client(server.address) as api:
+        session = await api.create_session(title="Of tea")
         said = await answer(api, session, "Remember that I like tea.")
         assert said == "It said: Remembered: I like tea."
         assert await texts(api) == ["I like tea."]
-        found = await answer(api, await api.begin(), "Look in memory for tea")
+        found = await answer(api, await api.create_session(), "Look in memory for tea")
         assert "I like tea." in found and "from the conversation “Of tea”" in found
-        events = await api.follow(session, 0, "run_completed")
+        events = await api.events_through(session, 0, "run_completed")
         assert "approval_requested" not in {frame.event for frame in events}
 
 
-async def test_an_earlier_model_tells_what_was_said_to_it_while_it_is_still_connected(
-    command: Holdfast, model: Rememberer
+async def test_a_previous_model_commits_its_turns_while_still_connected(
+    command: CliHarness, model: MemoryModelServer
 ) -> None:
     del command.environ["HOLDFAST_MODEL"]
     server = command.serve("--port", "0")
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         first = await tell(api)
         await api.post("/api/models/connect", {"base_url": model.url, "model": "larger"})
         assert api.status in (200, 201, 204)
@@ -157,22 +157,22 @@ async def test_an_earlier_model_tells_what_was_said_to_it_while_it_is_still_conn
         assert earlier != later == "larger"
 
 
-async def test_what_an_earlier_model_was_told_says_why_it_waits_until_someone_else_tells_it(
-    command: Holdfast, model: Rememberer
+async def test_a_commit_without_an_owner_explains_why_it_waits(
+    command: CliHarness, model: MemoryModelServer
 ) -> None:
     del command.environ["HOLDFAST_MODEL"]
     command.environ["OPENAI_API_KEY"] = "sk-the-first-one-of-all"
     server = command.serve("--port", "0")
-    with speaking(Rememberer()) as other:
-        assert isinstance(other, Rememberer)
-        async with talking(server.address) as api:
+    with scripted_model_server(MemoryModelServer()) as other:
+        assert isinstance(other, MemoryModelServer)
+        async with api_client(server.address) as api:
             first = await tell(api)
         kill(server)
         # The first server is not known any more, and its key is for no other.
         command.environ["OPENAI_BASE_URL"] = other.url
         server = command.serve("--port", "0")
-        async with talking(server.address) as api:
-            await answer(api, await api.begin(previous_session_id=first), "I live in Oslo.")
+        async with api_client(server.address) as api:
+            await answer(api, await api.create_session(previous_session_id=first), "I live in Oslo.")
             assert "is not connected any more" in await until_explained(api, first)
             assert model.extractions == other.extractions == []
             # A person who asks for it has the present agent tell it.
@@ -182,7 +182,7 @@ async def test_what_an_earlier_model_was_told_says_why_it_waits_until_someone_el
             assert len(other.extractions) == 1 and model.extractions == []
 
 
-async def until_explained(api: Api, session: str) -> str:
+async def until_explained(api: ApiClient, session: str) -> str:
     """Why memory has not been told of a conversation, once somebody has tried."""
     why = ""
 
@@ -192,18 +192,21 @@ async def until_explained(api: Api, session: str) -> str:
         why = next(each["detail"] for each in waiting if each["session_id"] == session)
         return bool(why)
 
-    await until(is_so, 60)
+    await wait_until(is_so, 60)
     return why
 
 
-async def test_a_server_whose_memory_is_off_owes_nothing_and_offers_no_tools(
-    command: Holdfast, model: Rememberer
+async def test_with_memory_off_nothing_is_queued_and_no_tools_are_offered(
+    command: CliHarness, model: MemoryModelServer
 ) -> None:
     command.environ["HOLDFAST_MEMORY"] = "off"
     server = command.serve("--port", "0")
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         first = await tell(api)
-        assert await answer(api, await api.begin(previous_session_id=first)) == "I do not know your dog."
+        assert (
+            await answer(api, await api.create_session(previous_session_id=first))
+            == "I do not know your dog."
+        )
         told = await api.get("/api/memory")
         assert (told["provider"], told["waiting"], told["memories"]) == ("off", 0, [])
         offered = {each["function"]["name"] for each in chats(model)[-1]["tools"]}
@@ -211,36 +214,40 @@ async def test_a_server_whose_memory_is_off_owes_nothing_and_offers_no_tools(
         assert model.extractions == []
 
 
-async def test_what_is_owed_is_told_when_the_server_is_stopped(command: Holdfast, model: Rememberer) -> None:
+async def test_pending_commits_are_flushed_when_the_server_stops(
+    command: CliHarness, model: MemoryModelServer
+) -> None:
     command.environ["HOLDFAST_STOP_GRACE_S"] = "60"
     server = command.serve("--port", "0")
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         await tell(api)
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(60) == 0
     assert len(model.extractions) == 1
     server = command.serve("--port", "0")
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         assert await texts(api) == [NOTED]
         assert len(model.extractions) == 1
 
 
-async def test_a_turn_that_is_undone_is_forgotten_again(command: Holdfast, model: Rememberer) -> None:
+async def test_an_undone_turn_is_retracted_from_memory(command: CliHarness, model: MemoryModelServer) -> None:
     server = command.serve("--port", "0")
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         session = await tell(api)
         assert (await api.post("/api/memory/commit", {"session_id": session}))["outcome"] == "paid"
         assert await texts(api) == [NOTED]
         await api.post(f"/api/sessions/{session}/undo")
         assert api.status in (200, 204)
         await until_known(api)
-        assert await answer(api, await api.begin()) == "I do not know your dog."
+        assert await answer(api, await api.create_session()) == "I do not know your dog."
 
 
-async def test_a_second_signal_does_not_wait_for_memory(command: Holdfast, model: Rememberer) -> None:
+async def test_a_second_signal_does_not_wait_for_memory(
+    command: CliHarness, model: MemoryModelServer
+) -> None:
     command.environ["HOLDFAST_STOP_GRACE_S"] = "600"
     server = command.serve("--port", "0")
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         await tell(api)
     model.extraction.hangs = True
     server.process.send_signal(signal.SIGINT)
@@ -254,5 +261,5 @@ async def test_a_second_signal_does_not_wait_for_memory(command: Holdfast, model
     assert await asyncio.to_thread(server.process.wait, 60) == 0
     model.extraction.hangs = False
     server = command.serve("--port", "0")
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         await until_known(api, NOTED)

@@ -12,8 +12,8 @@ import pytest
 from aiohttp import web
 
 from tests.support.free_ports import own_port
-from tests.support.memory_server_harness import Household, household
-from tests.support.recording_clients import Memory
+from tests.support.memory_server_harness import MemoryServerHarness, memory_server_harness
+from tests.support.recording_clients import SessionRecorder
 
 DOG, TEA, ASKED = "My dog is called Rex.", "I like tea.", "What is my dog called?"
 GRACE_S = "2"
@@ -21,117 +21,123 @@ ENDS_S_MAX = 30
 """Far more than the grace and far less than a provider may take: a machine may be busy."""
 
 
-async def _talk_undisturbed(home: Household) -> Memory:
+async def _talk_undisturbed(harness: MemoryServerHarness) -> SessionRecorder:
     """A conversation that must go as if memory were well."""
-    talk = await home.begin()
+    session = await harness.create_session()
     for text in (DOG, TEA, ASKED):
-        await home.say(talk, text)
-    ends = [seen.kind for seen in talk.of_kind("run_completed", "run_failed", "run_cancelled")]
+        await harness.send(session, text)
+    ends = [seen.kind for seen in session.of_kind("run_completed", "run_failed", "run_cancelled")]
     assert ends == ["run_completed"] * 3
-    _, page = await home.insist("GET", f"/api/sessions/{talk.session_id}/messages?limit=50")
+    _, page = await harness.request_until_answered(
+        "GET", f"/api/sessions/{session.session_id}/messages?limit=50"
+    )
     answers = [each["parts"][0]["text"] for each in page["messages"] if each["role"] == "assistant"]
     assert answers == ["I see. Noted.", "I see. Noted.", "You told me that your dog is called Rex."]
     told_of = {"memory_commit_started", "memory_commit_failed", "memory_committed"}
-    others = [seen.body for seen in talk.events.values() if seen.kind not in told_of]
+    others = [seen.body for seen in session.events.values() if seen.kind not in told_of]
     assert not any(body.get("failure") for body in others), others
-    return talk
+    return session
 
 
 @pytest.mark.parametrize("fault", ["fail", "break", "rubbish", "late 2"])
-async def test_no_turn_notices_what_memory_does_and_it_is_told_once_it_is_well(fault: str) -> None:
-    async with household(memory_idle_s="1") as home:
+async def test_memory_faults_affect_no_turn_and_commits_follow_on_recovery(fault: str) -> None:
+    async with memory_server_harness(memory_idle_s="1") as harness:
         for verb in ("commit", "recall"):
-            home.witness.order(verb, "before" if fault != "rubbish" else "after", fault)
-        talk = await _talk_undisturbed(home)
-        assert home.witness.calls("recall"), "it was asked, at the start of the first turn at least"
-        assert not any("no memory" in str(body) for body in home.model.asked)
-        home.witness.lift_all()
-        await home.witness.until(lambda: bool(home.witness.calls("commit", "asked")), "a telling")
-        await _asked_until_told(home)
-        await home.remembered(talk, 1, 2, 3)
+            harness.witness.set_order(verb, "before" if fault != "rubbish" else "after", fault)
+        talk = await _talk_undisturbed(harness)
+        assert harness.witness.calls("recall"), "it was asked, at the start of the first turn at least"
+        assert not any("no memory" in str(body) for body in harness.model.requests)
+        harness.witness.clear_orders()
+        await harness.witness.wait_until(lambda: bool(harness.witness.calls("commit", "asked")), "a telling")
+        await _asked_until_told(harness)
+        await harness.wait_until_remembered(talk, 1, 2, 3)
 
 
 @pytest.mark.parametrize("fault", ["hang", "deaf"])
-async def test_a_memory_that_hangs_holds_up_nobody_and_is_told_after_the_restart(fault: str) -> None:
-    async with household(memory_idle_s="1", stop_grace_s=GRACE_S) as home:
+async def test_a_hanging_memory_blocks_nobody_and_gets_its_commits_after_the_restart(fault: str) -> None:
+    async with memory_server_harness(memory_idle_s="1", stop_grace_s=GRACE_S) as harness:
         for verb in ("commit", "recall"):
-            home.witness.order(verb, "before", fault)
-        talk = await _talk_undisturbed(home)
-        await home.witness.until(home.witness.waits_at("commit", "before"), "a telling that hangs")
-        await home.say(talk, "I live in Lisbon.")
-        await _end_in_time(home)
-        home.witness.lift_all()
-        await home.server.start()
-        await home.remembered(talk, 1, 2, 3, 4)
+            harness.witness.set_order(verb, "before", fault)
+        talk = await _talk_undisturbed(harness)
+        await harness.witness.wait_until(
+            harness.witness.is_waiting_at("commit", "before"), "a telling that hangs"
+        )
+        await harness.send(talk, "I live in Lisbon.")
+        await _end_in_time(harness)
+        harness.witness.clear_orders()
+        await harness.server.start()
+        await harness.wait_until_remembered(talk, 1, 2, 3, 4)
 
 
 @pytest.mark.parametrize("fault", ["hang", "deaf", "block 100", "late 100", "fail", "break", "rubbish"])
-async def test_a_server_ends_in_time_whatever_memory_does_and_still_owes_it(fault: str) -> None:
-    async with household(stop_grace_s=GRACE_S) as home:
-        talk = await home.begin()
-        await home.say(talk, DOG)
-        home.witness.order("commit", "after" if fault == "rubbish" else "before", fault)
-        await _end_in_time(home)
-        assert home.witness.calls("commit", "asked"), "the end is a reason to tell it"
-        assert not talk.of_kind("memory_committed")
-        home.witness.lift_all()
-        await home.server.start()
-        await _asked_until_told(home)
-        await home.remembered(talk, 1)
+async def test_a_server_stops_in_time_during_memory_faults_and_keeps_its_queue(fault: str) -> None:
+    async with memory_server_harness(stop_grace_s=GRACE_S) as harness:
+        session = await harness.create_session()
+        await harness.send(session, DOG)
+        harness.witness.set_order("commit", "after" if fault == "rubbish" else "before", fault)
+        await _end_in_time(harness)
+        assert harness.witness.calls("commit", "asked"), "the end is a reason to tell it"
+        assert not session.of_kind("memory_committed")
+        harness.witness.clear_orders()
+        await harness.server.start()
+        await _asked_until_told(harness)
+        await harness.wait_until_remembered(session, 1)
 
 
-async def test_a_server_ends_in_time_while_somebody_has_memory_told_that_hangs() -> None:
-    async with household(stop_grace_s=GRACE_S) as home:
-        talk = await home.begin()
-        await home.say(talk, DOG)
-        home.witness.order("commit", "before", "hang")
-        home.ask_to_remember(talk)
-        await home.witness.until(home.witness.waits_at("commit", "before"), "a telling that hangs")
-        await _end_in_time(home)
-        home.witness.lift_all()
-        await home.server.start()
-        await _asked_until_told(home)
-        await home.remembered(talk, 1)
+async def test_a_server_stops_in_time_during_a_hanging_manual_commit() -> None:
+    async with memory_server_harness(stop_grace_s=GRACE_S) as harness:
+        session = await harness.create_session()
+        await harness.send(session, DOG)
+        harness.witness.set_order("commit", "before", "hang")
+        harness.request_commit(session)
+        await harness.witness.wait_until(
+            harness.witness.is_waiting_at("commit", "before"), "a telling that hangs"
+        )
+        await _end_in_time(harness)
+        harness.witness.clear_orders()
+        await harness.server.start()
+        await _asked_until_told(harness)
+        await harness.wait_until_remembered(session, 1)
 
 
-async def test_a_memory_that_is_down_for_long_is_told_of_everything_when_it_is_back() -> None:
-    async with household() as home:
-        home.witness.order("commit", "before", "fail")
-        first, second = await home.begin(), await home.begin()
+async def test_a_long_memory_outage_ends_with_every_commit_delivered() -> None:
+    async with memory_server_harness() as harness:
+        harness.witness.set_order("commit", "before", "fail")
+        first, second = await harness.create_session(), await harness.create_session()
         for talk, text in ((first, DOG), (second, TEA), (first, TEA)):
-            await home.say(talk, text)
-            status, answer = await home.ask("POST", "/api/memory/commit", {})
+            await harness.send(talk, text)
+            status, answer = await harness.request("POST", "/api/memory/commit", {})
             assert status == 200 and answer["outcome"] == "failed" and "told to fail" in answer["detail"]
         for _ in range(2):
-            await home.server.end()
-            await home.server.start()
-        rows = await home.waiting()
+            await harness.server.shut_down()
+            await harness.server.start()
+        rows = await harness.pending_commits()
         assert {row["session_id"] for row in rows} == {first.session_id, second.session_id}
         assert all("told to fail" in row["detail"] and row["retry_at"] for row in rows if row["attempts"])
-        assert not home.witness.held()
-        home.witness.lift("commit", "before")
-        assert (await home.ask("POST", "/api/memory/commit", {}))[1]["outcome"] == "paid"
-        await home.remembered(first, 1, 2)
-        await home.remembered(second, 1)
+        assert not harness.witness.stored_commits()
+        harness.witness.clear_order("commit", "before")
+        assert (await harness.request("POST", "/api/memory/commit", {}))[1]["outcome"] == "paid"
+        await harness.wait_until_remembered(first, 1, 2)
+        await harness.wait_until_remembered(second, 1)
 
 
-async def test_what_is_owed_to_a_memory_that_is_turned_off_waits_until_it_is_turned_on() -> None:
-    async with household(stop_grace_s=GRACE_S) as home:
-        talk = await home.begin()
-        await home.say(talk, DOG)
-        home.witness.order("commit", "before", "fail")
-        await home.server.end()
-        home.witness.lift_all()
-        home.server.change(memory="off")
-        await home.server.start()
-        await home.say(talk, TEA)
-        assert [row["session_id"] for row in await home.waiting()] == [talk.session_id]
-        await home.server.end()
-        assert not home.witness.held(), "whoever turned memory off is not to be remembered"
-        home.server.change(memory="witness")
-        await home.server.start()
-        await _asked_until_told(home)
-        await home.remembered(talk, 1)
+async def test_pending_commits_wait_while_memory_is_off() -> None:
+    async with memory_server_harness(stop_grace_s=GRACE_S) as harness:
+        session = await harness.create_session()
+        await harness.send(session, DOG)
+        harness.witness.set_order("commit", "before", "fail")
+        await harness.server.shut_down()
+        harness.witness.clear_orders()
+        harness.server.change_settings(memory="off")
+        await harness.server.start()
+        await harness.send(session, TEA)
+        assert [row["session_id"] for row in await harness.pending_commits()] == [session.session_id]
+        await harness.server.shut_down()
+        assert not harness.witness.stored_commits(), "whoever turned memory off is not to be remembered"
+        harness.server.change_settings(memory="witness")
+        await harness.server.start()
+        await _asked_until_told(harness)
+        await harness.wait_until_remembered(session, 1)
 
 
 # The same through the webhook, against a server that misbehaves.
@@ -191,21 +197,23 @@ FAULTS = ["refuses", "hangs", "is slow", "is no JSON", "has another shape", "sen
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_no_turn_notices_what_a_webhook_does_and_it_is_told_once_it_is_well(fault: str) -> None:
+async def test_memory_webhook_faults_affect_no_turn_and_commits_follow_on_recovery(fault: str) -> None:
     async with (
         _receiving() as receiver,
-        household(memory="webhook", memory_webhook_url=receiver.url, stop_grace_s=GRACE_S) as home,
+        memory_server_harness(
+            memory="webhook", memory_webhook_url=receiver.url, stop_grace_s=GRACE_S
+        ) as harness,
     ):
         receiver.fault = fault
-        talk = await _talk_undisturbed(home)
-        asking = home.ask_to_remember(talk)
-        await home.witness.until(lambda: bool(receiver.commits()), "a telling")
+        talk = await _talk_undisturbed(harness)
+        asking = harness.request_commit(talk)
+        await harness.witness.wait_until(lambda: bool(receiver.commits()), "a telling")
         if fault != "hangs":
             assert (await asking)[1]["outcome"] == ("paid" if fault == "is slow" else "failed")
-        await _end_in_time(home)
+        await _end_in_time(harness)
         receiver.fault = ""
-        await home.server.start()
-        await _asked_until_told(home)
+        await harness.server.start()
+        await _asked_until_told(harness)
         (kept,) = receiver.kept.values()
         texts = [said["text"] for said in kept["messages"] if said["role"] == "user"]
         assert kept["session_id"] == talk.session_id and texts == [DOG, TEA, ASKED]
@@ -213,34 +221,36 @@ async def test_no_turn_notices_what_a_webhook_does_and_it_is_told_once_it_is_wel
         assert len(told) == 1, "every try says the same"
 
 
-async def test_a_webhook_that_nobody_answers_is_told_when_somebody_does() -> None:
+async def test_an_unreachable_memory_webhook_gets_its_commits_once_reachable() -> None:
     port = own_port()
     url = f"http://127.0.0.1:{port}/memory"
-    async with household(memory="webhook", memory_webhook_url=url, stop_grace_s=GRACE_S) as home:
-        talk = await _talk_undisturbed(home)
-        assert (await home.ask("POST", "/api/memory/commit", {}))[1]["outcome"] == "failed"
-        await _end_in_time(home)
-        await home.server.start()
-        (row,) = await home.waiting()
+    async with memory_server_harness(
+        memory="webhook", memory_webhook_url=url, stop_grace_s=GRACE_S
+    ) as harness:
+        talk = await _talk_undisturbed(harness)
+        assert (await harness.request("POST", "/api/memory/commit", {}))[1]["outcome"] == "failed"
+        await _end_in_time(harness)
+        await harness.server.start()
+        (row,) = await harness.pending_commits()
         assert row["state"] == "failed" and row["detail"]
         async with _receiving(port) as receiver:
-            await _asked_until_told(home)
+            await _asked_until_told(harness)
             assert [kept["session_id"] for kept in receiver.kept.values()] == [talk.session_id]
 
 
-async def _end_in_time(home: Household) -> None:
+async def _end_in_time(harness: MemoryServerHarness) -> None:
     began = time.monotonic()
-    await home.server.end()  # And with status 0.
+    await harness.server.shut_down()  # And with status 0.
     assert time.monotonic() - began < ENDS_S_MAX, "memory kept the server from ending"
 
 
-async def _asked_until_told(home: Household) -> None:
+async def _asked_until_told(harness: MemoryServerHarness) -> None:
     """A person asks, and again where something was under way already that failed for its own reasons."""
     answer: Any = None
     for _ in range(1_000):
-        status, answer = await home.ask("POST", "/api/memory/commit", {})
+        status, answer = await harness.request("POST", "/api/memory/commit", {})
         assert status == 200, answer
-        if not await home.waiting():
+        if not await harness.pending_commits():
             return
         await asyncio.sleep(0.05)
     raise AssertionError(f"memory is not told: {answer}")

@@ -11,51 +11,53 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.conftest import Running, environ_of, living_in
-from tests.support.api_client import Api, Speaker, talking
+from tests.acceptance.conftest import RunningServer, cli_in, environ_for
+from tests.support.api_client import ApiClient, ScriptedModelServer, api_client
 from tests.support.sandbox_escape_attempts import ANNOUNCED_BY, AS_ROOT, HARMLESS, INTRUDER
-from tests.support.tool_fixture import read_pids, wait_for_end
+from tests.support.tool_fixture import read_pids, wait_for_exit
 
 SECRET = "sk-planted-secret-of-the-server"
 
 
 @pytest.fixture(scope="module")
-def guarded(speaker: Speaker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def guarded(
+    speaker: ScriptedModelServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     """A server that runs every command at once, with a key in the environment that it was started with."""
     home = tmp_path_factory.mktemp("home")
     more = {"HOLDFAST_APPROVALS": "allow", "OPENAI_API_KEY": SECRET}
-    with living_in(home, **environ_of(speaker), **more) as command:
+    with cli_in(home, **environ_for(speaker), **more) as command:
         yield command.serve("--port", "0")
 
 
 @asynccontextmanager
-async def at_work(guarded: Running) -> AsyncIterator[tuple[Api, str]]:
-    async with talking(guarded.address) as api:
-        yield api, await api.begin()
+async def at_work(guarded: RunningServer) -> AsyncIterator[tuple[ApiClient, str]]:
+    async with api_client(guarded.address) as api:
+        yield api, await api.create_session()
 
 
-async def run(api: Api, session: str, command: str) -> str:
+async def run(api: ApiClient, session: str, command: str) -> str:
     """What a command in the agent's shell says."""
-    receipt = await api.say(session, f"run {command}")
-    await api.done(receipt["run_id"])
-    told = [words for role, _, words in await api.read(session) if role == "assistant"][-1]
+    receipt = await api.send(session, f"run {command}")
+    await api.wait_for_run(receipt["run_id"])
+    told = [words for role, _, words in await api.message_texts(session) if role == "assistant"][-1]
     return told.removeprefix("It said: ")
 
 
-async def begun(guarded: Running) -> str:
-    async with talking(guarded.address) as api:
-        return await api.begin()
+async def begun(guarded: RunningServer) -> str:
+    async with api_client(guarded.address) as api:
+        return await api.create_session()
 
 
-async def unprotected(api: Api) -> list[str]:
+async def unprotected(api: ApiClient) -> list[str]:
     found: list[str] = (await api.get("/health/ready"))["unprotected"]
     return found
 
 
 @pytest.mark.parametrize("attempt", ANNOUNCED_BY)
-async def test_an_attempt_from_the_shell_fails_or_is_announced(guarded: Running, attempt: str) -> None:
+async def test_an_attempt_from_the_shell_fails_or_is_announced(guarded: RunningServer, attempt: str) -> None:
     async with at_work(guarded) as (api, session):
-        other = await api.begin()
+        other = await api.create_session()
         notes = guarded.folder / "workspaces" / other / "notes.txt"
         notes.parent.mkdir(parents=True)
         notes.write_text("somebody's")
@@ -70,7 +72,7 @@ async def test_an_attempt_from_the_shell_fails_or_is_announced(guarded: Running,
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there are no walls")
-def test_without_walls_the_attempts_succeed(guarded: Running, runner: asyncio.Runner) -> None:
+def test_without_the_sandbox_the_attempts_succeed(guarded: RunningServer, runner: asyncio.Runner) -> None:
     """So that a refusal means something. The server itself refuses to be looked into by all but root."""
     session = runner.run(begun(guarded))
     workspace = guarded.folder / "workspaces" / session
@@ -95,25 +97,25 @@ def test_without_walls_the_attempts_succeed(guarded: Running, runner: asyncio.Ru
     assert got == dict.fromkeys(HARMLESS, True) | dict.fromkeys(AS_ROOT, is_root)
 
 
-async def test_nothing_outlives_a_cancel(guarded: Running) -> None:
+async def test_nothing_outlives_a_cancel(guarded: RunningServer) -> None:
     stubborn = 'trap "" TERM HUP INT; echo $$ >$0.pid; while true; do sleep 100; done'
     family = (
         f"setsid -f sh -c '{stubborn}' session; (nohup setsid sh -c '{stubborn}' daemon >/dev/null 2>&1 &);"
         f"sh -c '{stubborn}' child"
     )
     async with at_work(guarded) as (api, session):
-        receipt = await api.say(session, f"run {family}")
+        receipt = await api.send(session, f"run {family}")
         pids = read_pids(guarded.folder / "workspaces" / session, 3)
         await api.post(f"/api/runs/{receipt['run_id']}/cancel")
-        await api.done(receipt["run_id"], "cancelled")
-        wait_for_end(pids, within_s=30)
+        await api.wait_for_run(receipt["run_id"], "cancelled")
+        wait_for_exit(pids, within_s=30)
 
 
-async def test_what_is_not_protected_is_told_at_the_start_and_by_health(guarded: Running) -> None:
-    async with talking(guarded.address) as api:
+async def test_sandbox_gaps_are_reported_at_startup_and_by_health(guarded: RunningServer) -> None:
+    async with api_client(guarded.address) as api:
         ready = await api.get("/health/ready")
     assert ready["status"] == "ready"
-    screen = " ".join(line.strip("│ ") for line in guarded.screen)
+    screen = " ".join(line.strip("│ ") for line in guarded.output_lines)
     squeezed = "".join(screen.split())
     assert ("sandboxed" if ready["confinement"] != "none" else "not sandboxed") in screen
     for gap in ready["unprotected"]:
@@ -123,21 +125,21 @@ async def test_what_is_not_protected_is_told_at_the_start_and_by_health(guarded:
     print(ready)
 
 
-async def test_whoever_is_asked_about_a_command_reads_what_is_not_protected(
-    speaker: Speaker, tmp_path: Path
+async def test_an_approval_request_names_the_sandbox_gaps(
+    speaker: ScriptedModelServer, tmp_path: Path
 ) -> None:
-    with living_in(tmp_path, **environ_of(speaker)) as command:
+    with cli_in(tmp_path, **environ_for(speaker)) as command:
         asking = await asyncio.to_thread(command.serve, "--port", "0")
-        async with talking(asking.address) as api:
-            session = await api.begin()
-            await api.say(session, "run true")
-            frames = await api.follow(session, 0, "approval_requested")
+        async with api_client(asking.address) as api:
+            session = await api.create_session()
+            await api.send(session, "run true")
+            frames = await api.events_through(session, 0, "approval_requested")
             gaps = await unprotected(api)
     assert all(gap in frames[-1].data["reason"] for gap in gaps)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-def test_the_environment_of_the_server_shows_no_key(guarded: Running) -> None:
+def test_the_environment_of_the_server_shows_no_key(guarded: RunningServer) -> None:
     """Also not to someone who may read it: the value is gone from where the system looks."""
     shown = Path(f"/proc/{guarded.process.pid}/environ").read_bytes()
     assert SECRET.encode() not in shown
@@ -162,14 +164,16 @@ def test_the_environment_of_the_server_shows_no_key(guarded: Running) -> None:
         ("head -c 200000 /dev/zero | tr '\\0' x | wc -c; ls /tmp >/dev/null; exit 3", "200000\nexit code 3"),
     ],
 )  # fmt: skip
-async def test_ordinary_work_goes_on_behind_the_walls(guarded: Running, command: str, told: str) -> None:
+async def test_ordinary_commands_work_in_the_sandbox(guarded: RunningServer, command: str, told: str) -> None:
     (guarded.folder.parent.parent / "existing").mkdir(exist_ok=True)
     async with at_work(guarded) as (api, session):
         said = await run(api, session, command)
         assert said.removesuffix("exit code 0").strip() == told
 
 
-async def test_other_ports_can_be_connected_to_and_listened_on(guarded: Running, speaker: Speaker) -> None:
+async def test_other_ports_can_be_connected_to_and_listened_on(
+    guarded: RunningServer, speaker: ScriptedModelServer
+) -> None:
     port = int(speaker.url.rpartition(":")[2].partition("/")[0])
     listen = (
         "import socket as s; a = s.create_server(('', 0)); s.create_connection(a.getsockname()); print(1)"
@@ -179,7 +183,7 @@ async def test_other_ports_can_be_connected_to_and_listened_on(guarded: Running,
         assert (await run(api, session, command)).startswith("in\n1")
 
 
-async def test_a_workspace_in_the_data_folder_is_refused(guarded: Running) -> None:
+async def test_a_workspace_in_the_data_folder_is_refused(guarded: RunningServer) -> None:
     async with at_work(guarded) as (api, session):
         await run(api, session, "true")
         for inside in (
@@ -189,13 +193,13 @@ async def test_a_workspace_in_the_data_folder_is_refused(guarded: Running) -> No
         ):
             problem = await api.post("/api/sessions", {"workspace": str(inside)})
             assert (api.status, problem["code"]) == (400, "bad_request")
-            await api.ask("PATCH", f"/api/sessions/{session}", {"workspace": str(inside)})
+            await api.request("PATCH", f"/api/sessions/{session}", {"workspace": str(inside)})
             assert api.status == 400
 
 
-async def test_a_workspace_around_the_data_folder_does_not_open_it(guarded: Running) -> None:
-    async with talking(guarded.address) as api:
-        session = await api.begin(workspace=str(guarded.folder.parent.parent))
+async def test_a_workspace_around_the_data_folder_does_not_open_it(guarded: RunningServer) -> None:
+    async with api_client(guarded.address) as api:
+        session = await api.create_session(workspace=str(guarded.folder.parent.parent))
         told = await run(
             api, session, "pwd; cat share/holdfast/token share/holdfast/holdfast.db; ls share/holdfast"
         )

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.acceptance.conftest import Running, environ_of, living_in
-from tests.support.api_client import Api, Speaker, talking
+from tests.acceptance.conftest import RunningServer, cli_in, environ_for
+from tests.support.api_client import ApiClient, ScriptedModelServer, api_client
 
 EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "8"))
 STREAMS = r"(/events|^/api/stream)$"
@@ -112,13 +112,13 @@ below: after a few of them the answer is that there were too many, and schemathe
 
 
 @pytest.fixture
-def server(speaker: Speaker, tmp_path: Path) -> Iterator[Running]:
+def server(speaker: ScriptedModelServer, tmp_path: Path) -> Iterator[RunningServer]:
     """Each test leaves a different one behind."""
-    with living_in(tmp_path, **environ_of(speaker)) as command:
+    with cli_in(tmp_path, **environ_for(speaker)) as command:
         yield command.serve("--port", "0")
 
 
-async def _settled(api: Api) -> dict[str, list[str]]:
+async def _settled(api: ApiClient) -> dict[str, list[str]]:
     """Conversations in which nothing moves by itself: the ids of all that requests may be about."""
     ids: dict[str, list[str]] = {"sessions": [], "runs": [], "calls": []}
     for text, state in (("hello", "completed"), ("run true", "waiting"), ("run false", "waiting")):
@@ -127,9 +127,9 @@ async def _settled(api: Api) -> dict[str, list[str]]:
         ids["runs"].append(run)
         ids["calls"] += calls
     _, asking, asked = await _begun(api, "run id", "waiting")
-    long = await api.begin()
+    long = await api.create_session()
     for _ in range(LONG):
-        await api.done((await api.say(long, "hello"))["run_id"])
+        await api.wait_for_run((await api.send(long, "hello"))["run_id"])
     owing = [(await _begun(api, "hello", "completed"))[0] for _ in range(OWING)]
     undone = [(await _begun(api, "hello", "completed"))[0] for _ in range(UNDONE)]
     for session in undone:
@@ -137,30 +137,30 @@ async def _settled(api: Api) -> dict[str, list[str]]:
     memories = [(await api.post("/api/memory", {"text": f"Fact {n}."}))["id"] for n in range(MEMORIES)]
     agents = [f"agent{n}" for n in range(AGENTS)]
     for name in agents:
-        await api.ask("PUT", f"/api/agents/{name}", {"text": ""})
+        await api.request("PUT", f"/api/agents/{name}", {"text": ""})
     return ids | {
         "asking": [asking], "asked": asked, "owing": owing, "memories": memories, "agents": agents,
         "long": [long], "undone": undone,
     }  # fmt: skip
 
 
-async def _begun(api: Api, text: str, state: str) -> tuple[str, str, list[str]]:
+async def _begun(api: ApiClient, text: str, state: str) -> tuple[str, str, list[str]]:
     """A conversation whose run has come to `state`: its id, the run's and the calls'."""
-    session = await api.begin()
-    receipt = await api.say(session, text)
-    await api.done(receipt["run_id"], state)
+    session = await api.create_session()
+    receipt = await api.send(session, text)
+    await api.wait_for_run(receipt["run_id"], state)
     calls = [each["id"] for each in await api.entries(session) if each["role"] == "tool"]
     return session, receipt["run_id"], calls
 
 
-def _fuzz(server: Running, folder: Path, ids: dict[str, list[str]], token: str) -> dict[str, set[int]]:
+def _fuzz(server: RunningServer, folder: Path, ids: dict[str, list[str]], token: str) -> dict[str, set[int]]:
     """Send what schemathesis makes of the description: the statuses by operation. Fails for a fault.
 
     Whoever is in answers questions first, moves conversations on late and deletes them last: what else is
     sent closes questions, and would find nothing where a conversation was.
     """
     described = folder / "openapi.json"
-    description = server.ask("/openapi.json").body
+    description = server.request("/openapi.json").body
     described.write_text(description)
     paths = json.loads(description)["paths"]
     config, answers = folder / "schemathesis.toml", folder / "answers.har"
@@ -203,7 +203,7 @@ def _template(paths: Collection[str], path: str) -> str:
     return path
 
 
-async def _everything(api: Api) -> list[Any]:
+async def _everything(api: ApiClient) -> list[Any]:
     """What a stranger could have changed: every conversation with its head, and what lets people in."""
     sessions = (await api.get("/api/sessions?limit=100"))["sessions"]
     heads = [await api.get(f"/api/sessions/{each['id']}") for each in sessions]
@@ -214,10 +214,10 @@ async def _everything(api: Api) -> list[Any]:
     return [heads, (await api.get("/api/tokens"))["tokens"], *[await api.get(path) for path in settled]]
 
 
-async def test_whoever_is_signed_in_gets_only_answers_that_are_described(
-    server: Running, tmp_path: Path
+async def test_authenticated_requests_get_only_documented_responses(
+    server: RunningServer, tmp_path: Path
 ) -> None:
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         ids = await _settled(api)
         busy, running, _ = await _begun(api, "count 3000", "running")
         ids["sessions"].append(busy)
@@ -236,10 +236,10 @@ async def test_whoever_is_signed_in_gets_only_answers_that_are_described(
 
 
 @pytest.mark.parametrize("token", ["", "hf_a-token-that-nobody-was-given"], ids=["none", "wrong"])
-async def test_a_stranger_is_refused_everything_and_changes_nothing(
-    token: str, server: Running, tmp_path: Path
+async def test_unauthenticated_requests_are_refused_and_change_nothing(
+    token: str, server: RunningServer, tmp_path: Path
 ) -> None:
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         ids = await _settled(api)
         before = await _everything(api)
         statuses = _fuzz(server, tmp_path, ids, token)
@@ -253,11 +253,11 @@ async def test_a_stranger_is_refused_everything_and_changes_nothing(
         assert await _everything(api) == before
 
 
-async def test_streams_are_refused_to_strangers_and_answer_whatever_cursor_with_what_is_described(
-    server: Running,
+async def test_streams_need_authentication_and_answer_any_cursor_as_documented(
+    server: RunningServer,
 ) -> None:
-    async with talking(server.address) as api, talking(server.address, token="") as stranger:
-        session = await api.begin()
+    async with api_client(server.address) as api, api_client(server.address, token="") as stranger:
+        session = await api.create_session()
         streams = [
             f"/api/sessions/{session}/events",
             "/api/stream?feed=true",

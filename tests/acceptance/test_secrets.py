@@ -20,7 +20,7 @@ import pytest
 
 from holdfast.domain.ids import SessionId
 from holdfast.domain.secrets import MASK
-from tests.acceptance.conftest import Holdfast, Running, living_in
+from tests.acceptance.conftest import CliHarness, RunningServer, cli_in
 from tests.acceptance.leaking_model import (
     CONTROL,
     HEADER,
@@ -33,12 +33,12 @@ from tests.acceptance.leaking_model import (
     WHOLE,
     Parrot,
 )
-from tests.support.api_client import Api, speaking, until
-from tests.support.auth_tokens import bearing
-from tests.support.sample_conversations import Story, in_store, keep
+from tests.support.api_client import ApiClient, scripted_model_server, wait_until
+from tests.support.auth_tokens import bearer_headers
+from tests.support.sample_conversations import SampleConversation, in_store, save_conversations
 
 
-class Listener(Api):
+class Listener(ApiClient):
     """Keeps everything that the server has answered."""
 
     def __init__(self, address: str, session: aiohttp.ClientSession) -> None:
@@ -46,7 +46,7 @@ class Listener(Api):
         self.heard: list[bytes] = []
 
     async def ask(self, method: str, path: str, body: object = None, **more: Any) -> Any:
-        answer = await super().ask(method, path, body, **more)
+        answer = await super().request(method, path, body, **more)
         self.heard.append(answer if isinstance(answer, bytes) else msgspec.json.encode(answer))
         self.heard.append(str(self.headers).encode())
         return answer
@@ -68,7 +68,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Found]:
     (workspace / "key.txt").write_text(PLANTED)
     (workspace / "AGENTS.md").write_text(f"Here one says {WHOLE}.")
     data = home / "share" / "holdfast"
-    with speaking(parrot):
+    with scripted_model_server(parrot):
         written = _write_down(data, parrot.url)
         secrets = {
             "OPENAI_API_KEY": KEY,
@@ -77,12 +77,12 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Found]:
             "OPENAI_BASE_URL": parrot.url.replace("://", f"://somebody:{PASSWORD}@"),
         }
         settings = {"HOLDFAST_MODEL": f"openai:{CONTROL}", "HOLDFAST_APPROVALS": "ask"}
-        with living_in(home, **secrets, **settings) as holdfast:
+        with cli_in(home, **secrets, **settings) as holdfast:
             server = holdfast.serve("--port", "0")
             asyncio.run(_talk(server, str(workspace), found))
             server.process.terminate()
             told, logged = server.process.communicate(timeout=60)
-            found.places["screen"] = "\n".join(server.screen).encode() + told.encode()
+            found.places["screen"] = "\n".join(server.output_lines).encode() + told.encode()
             found.places["log"] = logged.encode()
             for shape in ("json", "markdown"):
                 done = holdfast.run("sessions", "export", "--all", "--format", shape)
@@ -91,7 +91,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Found]:
             found.places["listing"] = holdfast.run("sessions", "list", "--json").stdout.encode()
             refused = holdfast.run("serve", "--port", PLANTED)
             found.places["refusal on the command line"] = refused.stderr.encode()
-        found.places["model's requests"] = msgspec.json.encode(parrot.asked)
+        found.places["model's requests"] = msgspec.json.encode(parrot.requests)
         # What people have written stays as they wrote it; all else is ours.
         for path in sorted(path for path in data.rglob("*") if path.is_file() and path not in written):
             found.places[f"file {path.relative_to(data)}"] = path.read_bytes()
@@ -116,38 +116,38 @@ def _write_down(data: Path, url: str) -> frozenset[Path]:
     return frozenset(data / name for name in texts)
 
 
-async def _talk(server: Running, workspace: str, found: Found) -> None:
-    async with aiohttp.ClientSession(headers=bearing(server.token)) as http:
+async def _talk(server: RunningServer, workspace: str, found: Found) -> None:
+    async with aiohttp.ClientSession(headers=bearer_headers(server.token)) as http:
         api = Listener(server.address, http)
-        session = await api.begin(title=f"Title {PLANTED}", workspace=workspace)
+        session = await api.create_session(title=f"Title {PLANTED}", workspace=workspace)
         await api.ask("PATCH", f"/api/sessions/{session}", {"title": f"Better {PLANTED}"})
-        untitled = await api.begin()
-        runs = [(await api.say(untitled, f"say {PLANTED}"))["run_id"]]
+        untitled = await api.create_session()
+        runs = [(await api.send(untitled, f"say {PLANTED}"))["run_id"]]
         for text in (
             f"say {PLANTED}",
             "run cat key.txt; cat key.txt >&2",
             'run while IFS= read -r -n1 c; do printf %s "$c"; sleep 0.002; done < key.txt',
             "read key.txt",
         ):
-            runs.append((await api.say(session, text))["run_id"])
+            runs.append((await api.send(session, text))["run_id"])
             if text.startswith("run"):
                 await _decide(api, runs[-1], decision="approve")
-            await api.done(runs[-1])
+            await api.wait_for_run(runs[-1])
         for decision in (
             {"decision": "deny", "reason": f"not with {PLANTED}"},
             {"decision": "approve", "arguments": {"command": f"echo {PLANTED}"}},
         ):
-            runs.append((await api.say(session, "run true"))["run_id"])
+            runs.append((await api.send(session, "run true"))["run_id"])
             await _decide(api, runs[-1], **decision)
-            await api.done(runs[-1])
+            await api.wait_for_run(runs[-1])
         # Each in a conversation of its own: what was not answered is put to the model again.
-        failing = [await api.begin(), await api.begin()]
+        failing = [await api.create_session(), await api.create_session()]
         for failed, text in zip(failing, ("refuse me", "fail me"), strict=True):
-            runs.append((await api.say(failed, text))["run_id"])
-            await api.done(runs[-1], "failed")
-        await api.done(runs[0])
+            runs.append((await api.send(failed, text))["run_id"])
+            await api.wait_for_run(runs[-1], "failed")
+        await api.wait_for_run(runs[0])
         edited = await api.post(f"/api/sessions/{untitled}/edit", {"text": f"say it again {PLANTED}"})
-        await api.done(edited["run_id"])
+        await api.wait_for_run(edited["run_id"])
         await _named(api, untitled)
         await _look_at_children(api, session, server.process.pid, found)
         await _name_things(api, untitled)
@@ -159,7 +159,7 @@ async def _talk(server: Running, workspace: str, found: Found) -> None:
 
 async def _work_as_told(api: Listener, workspace: str, runs: list[str]) -> list[str]:
     """What files of people, other servers, questions, changes of files and summaries bring along."""
-    session = await api.begin(agent="leaky", workspace=workspace)
+    session = await api.create_session(agent="leaky", workspace=workspace)
     asks = {"question": f"Which of {WHOLE}?"}
     edit = {"path": "key.txt", "old_text": CONTROL, "new_text": f"{CONTROL}!"}
     for text, decision in (
@@ -174,10 +174,10 @@ async def _work_as_told(api: Listener, workspace: str, runs: list[str]) -> list[
         (f"use write_file {json.dumps({'path': 'new.txt', 'content': WHOLE})}", {"decision": "approve"}),
         (f"use edit_file {json.dumps(edit)}", {"decision": "approve"}),
     ):
-        runs.append((await api.say(session, text))["run_id"])
+        runs.append((await api.send(session, text))["run_id"])
         if decision:
             await _decide(api, runs[-1], **decision)
-        await api.done(runs[-1])
+        await api.wait_for_run(runs[-1])
         await api.get(f"/api/runs/{runs[-1]}/changes")
         assert api.status == 200
     for path in ("/api/agents", "/api/agents/leaky", "/api/agents/broken", "/api/prompts", "/api/mcp"):
@@ -195,33 +195,33 @@ async def _work_as_told(api: Listener, workspace: str, runs: list[str]) -> list[
     return [session, moved["id"]]
 
 
-async def _decide(api: Api, run_id: str, **decision: Any) -> None:
+async def _decide(api: ApiClient, run_id: str, **decision: Any) -> None:
     """Answer what the run asks."""
-    await api.done(run_id, "waiting")
+    await api.wait_for_run(run_id, "waiting")
     asked = [each for each in (await api.get("/api/questions"))["questions"] if each["run_id"] == run_id]
     await api.post(f"/api/runs/{run_id}/tools/{asked[0]['call_id']}", decision)
     assert api.status < 300
 
 
-async def _named(api: Api, session: str) -> None:
+async def _named(api: ApiClient, session: str) -> None:
     async def is_so() -> bool:
         return str((await api.get(f"/api/sessions/{session}"))["title"]).startswith("Title ")
 
-    await until(is_so)
+    await wait_until(is_so)
 
 
-async def _look_at_children(api: Api, session: str, pid: int, found: Found) -> None:
+async def _look_at_children(api: ApiClient, session: str, pid: int, found: Found) -> None:
     """The environment of what a command runs in, seen from outside while it runs."""
-    run_id = (await api.say(session, "run sleep 30"))["run_id"]
+    run_id = (await api.send(session, "run sleep 30"))["run_id"]
     await _decide(api, run_id, decision="approve")
 
     async def is_so() -> bool:
         found.children = list(_environments(pid))
         return any(b"TERM=dumb" in each for each in found.children)
 
-    await until(is_so)
+    await wait_until(is_so)
     await api.post(f"/api/runs/{run_id}/cancel")
-    await api.done(run_id, "cancelled")
+    await api.wait_for_run(run_id, "cancelled")
 
 
 def _environments(pid: int) -> Iterator[bytes]:
@@ -240,16 +240,16 @@ def _parent(process: Path) -> int:
     return int((process / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
 
 
-async def _name_things(api: Api, session: str) -> None:
+async def _name_things(api: ApiClient, session: str) -> None:
     """Whatever else people and programs give a name to."""
     body = {"text": "say nothing", "key": f"key {PLANTED}"}
     first = await api.post(f"/api/sessions/{session}/turns", body)
-    await api.done(first["run_id"])
+    await api.wait_for_run(first["run_id"])
     assert await api.post(f"/api/sessions/{session}/turns", body) == first, "known again"
     await api.post("/api/tokens", {"name": PLANTED})
     assert api.status == 201
     await api.get("/api/tokens")
-    await api.ask("PATCH", "/api/settings", {"never_run": ["halt *", f"echo {PLANTED}"]})
+    await api.request("PATCH", "/api/settings", {"never_run": ["halt *", f"echo {PLANTED}"]})
     assert api.status == 200
     await api.get("/api/settings")
     named, kind = quote(f"{PLANTED}.txt", safe=""), {"content-type": "text/plain"}
@@ -259,7 +259,7 @@ async def _name_things(api: Api, session: str) -> None:
     assert quote(MASK, safe="") in api.headers["content-disposition"]
 
 
-async def _ask_badly(api: Api) -> None:
+async def _ask_badly(api: ApiClient) -> None:
     """Every way in which an answer repeats what was asked."""
     named = quote(PLANTED, safe="")
     for path in (
@@ -308,7 +308,7 @@ def test_no_planted_secret_is_found_anywhere(found: Found, secret: str) -> None:
         "model's requests", "refusal on the command line",
     ],
 )  # fmt: skip
-def test_what_nobody_knows_to_be_secret_is_found_by_the_same_search(found: Found, place: str) -> None:
+def test_the_search_finds_an_unregistered_control_secret(found: Found, place: str) -> None:
     assert CONTROL.encode() in found.places[place]
     # And where it stands, the others stood too.
     if place != "screen":
@@ -325,7 +325,7 @@ def test_what_nobody_knows_to_be_secret_is_found_by_the_same_search(found: Found
         ("session_compacted", 1),
     ],
 )  # fmt: skip
-def test_every_way_of_giving_a_secret_away_was_tried(found: Found, kind: str, wanted: int) -> None:
+def test_every_leak_path_was_exercised(found: Found, kind: str, wanted: int) -> None:
     lines = found.places["json export"].splitlines()
     events = [each for line in lines if line.startswith(b"{") for each in json.loads(line)["events"]]
     bodies = [json.dumps(each["body"]) for each in events if each["kind"] == kind]
@@ -344,36 +344,40 @@ def test_every_way_of_giving_a_secret_away_was_tried(found: Found, kind: str, wa
         ("file mcp/told.json", MASKED),
     ],
 )
-def test_what_people_and_other_servers_wrote_was_told_without_its_secrets(
-    found: Found, place: str, words: str
-) -> None:
+def test_user_and_tool_text_was_passed_on_masked(found: Found, place: str, words: str) -> None:
     assert words.encode() in found.places[place]
 
 
-def test_a_command_is_given_no_secret_in_its_environment(found: Found) -> None:
+def test_command_environments_hold_no_secret(found: Found) -> None:
     assert found.children
     for environ in found.children:
         assert not any(secret.encode() in environ for secret in SECRETS)
 
 
-def test_the_log_names_no_secret_and_was_kept(found: Found) -> None:
+def test_the_log_is_written_and_holds_no_secret(found: Found) -> None:
     assert not any(secret.encode() in found.places["log"] for secret in SECRETS)
 
 
 @pytest.fixture
-def stored(holdfast: Holdfast, tmp_path: Path) -> Story:
+def stored(holdfast: CliHarness, tmp_path: Path) -> SampleConversation:
     """A conversation from before anyone knew that what it holds is secret."""
-    story = Story(f"About {PASSWORD}").ask(f"Use {KEY}").answer(f"I use {KEY} and {TOKEN}.", f"Hm: {TOKEN}")
-    story.ask("Print").call("shell", f'{{"command":"echo {TOKEN}"}}', f"{KEY}\n{CONTROL}\n").answer("Done.")
-    story.ask("And?").break_off(f"Half {PASSWORD} an ans").give_up()
-    keep(tmp_path / "share" / "holdfast", story)
+    story = (
+        SampleConversation(f"About {PASSWORD}")
+        .user_message(f"Use {KEY}")
+        .assistant_message(f"I use {KEY} and {TOKEN}.", f"Hm: {TOKEN}")
+    )
+    story.user_message("Print").tool_call(
+        "shell", f'{{"command":"echo {TOKEN}"}}', f"{KEY}\n{CONTROL}\n"
+    ).assistant_message("Done.")
+    story.user_message("And?").interrupt(f"Half {PASSWORD} an ans").fail_run()
+    save_conversations(tmp_path / "share" / "holdfast", story)
     holdfast.environ |= {"OPENAI_API_KEY": KEY, "A_SECRET": PASSWORD, "MY_SERVICE_TOKEN": TOKEN}
     return story
 
 
 @pytest.mark.parametrize("shape", ["json", "markdown"])
-def test_an_export_masks_what_was_stored_before_it_was_secret(
-    holdfast: Holdfast, stored: Story, shape: str
+def test_an_export_masks_secrets_stored_before_they_were_registered(
+    holdfast: CliHarness, stored: SampleConversation, shape: str
 ) -> None:
     done = holdfast.run("sessions", "export", stored.id, "--format", shape)
     assert done.returncode == 0
@@ -385,8 +389,8 @@ def test_an_export_masks_what_was_stored_before_it_was_secret(
     assert all(secret in bare.stdout for secret in SECRETS), "the same search finds them"
 
 
-def test_a_masked_export_is_imported_and_found_to_be_whole(
-    holdfast: Holdfast, stored: Story, tmp_path: Path
+def test_a_masked_export_imports_cleanly(
+    holdfast: CliHarness, stored: SampleConversation, tmp_path: Path
 ) -> None:
     file, elsewhere = tmp_path / "masked.json", tmp_path / "elsewhere"
     done = holdfast.run("sessions", "export", stored.id, "-o", str(file))
@@ -401,8 +405,8 @@ def test_a_masked_export_is_imported_and_found_to_be_whole(
     assert f"I use {MASK} and {MASK}.".encode() in bodies and CONTROL.encode() in bodies
 
 
-def test_an_import_masks_what_is_known_to_be_secret_here(
-    holdfast: Holdfast, stored: Story, tmp_path: Path
+def test_an_import_masks_known_secrets(
+    holdfast: CliHarness, stored: SampleConversation, tmp_path: Path
 ) -> None:
     file, elsewhere = tmp_path / "raw.json", tmp_path / "elsewhere"
     known = {name: holdfast.environ.pop(name) for name in ("OPENAI_API_KEY", "A_SECRET", "MY_SERVICE_TOKEN")}
@@ -424,7 +428,7 @@ def test_an_import_masks_what_is_known_to_be_secret_here(
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_what_is_set_wrongly_is_told_without_its_secret(holdfast: Holdfast) -> None:
+def test_a_setting_error_is_reported_without_its_secret(holdfast: CliHarness) -> None:
     holdfast.environ |= {"OPENAI_API_KEY": KEY, "HOLDFAST_MODEL": f"bad:{KEY}-{CONTROL}"}
     refused = holdfast.run("serve", "--port", "0")
     assert refused.returncode == 1

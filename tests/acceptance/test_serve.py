@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import __version__
-from tests.acceptance.conftest import Holdfast
+from tests.acceptance.conftest import CliHarness
 from tests.acceptance.page_files import named_in
 from tests.support.free_ports import own_port
 
@@ -26,57 +26,53 @@ def taken_port(port: int = 0) -> socket.socket:
     return listener
 
 
-def test_the_screen_says_what_is_there_and_the_sign_in_link_is_the_last_line(
-    holdfast: Holdfast, tmp_path: Path
-) -> None:
+def test_the_start_screen_ends_with_the_sign_in_link(holdfast: CliHarness, tmp_path: Path) -> None:
     server = holdfast.serve("--port", "0")
-    screen = "\n".join(server.screen)
+    screen = "\n".join(server.output_lines)
     assert __version__ in screen
     # A long path goes on in the next line of its column.
-    unbroken = "".join(line.strip("│ ") for line in server.screen)
+    unbroken = "".join(line.strip("│ ") for line in server.output_lines)
     assert str(tmp_path / "share" / "holdfast") in unbroken
     assert "Conversations  none yet" in screen
     assert "The scripted demo answers, as HOLDFAST_MODEL asks." in screen
     assert "Memory         on, but the demo remembers nothing" in screen
-    warnings = json.loads(server.ask("/health/ready").body)["unprotected"]
+    warnings = json.loads(server.request("/health/ready").body)["unprotected"]
     folded = str(tmp_path / "share" / "holdfast") not in screen
-    assert len(server.screen) <= 15 + 2 * len(warnings) + folded, "well within a plain terminal"
-    assert server.screen[-1] == f"http://127.0.0.1:{server.port}/#code={server.code}"
+    assert len(server.output_lines) <= 15 + 2 * len(warnings) + folded, "well within a plain terminal"
+    assert server.output_lines[-1] == f"http://127.0.0.1:{server.port}/#code={server.code}"
     assert server.code.startswith("hf_") and len(server.code) > 40
 
 
-def test_the_screen_names_a_webhook_and_its_key_is_there_from_the_start(
-    holdfast: Holdfast, tmp_path: Path
-) -> None:
+def test_the_start_screen_names_a_webhook_and_its_key_exists(holdfast: CliHarness, tmp_path: Path) -> None:
     holdfast.environ |= {"HOLDFAST_MEMORY": "webhook", "HOLDFAST_MEMORY_WEBHOOK_URL": "http://127.0.0.1:1/x"}
     server = holdfast.serve("--port", "0")
-    assert "Memory         webhook at 127.0.0.1:1" in "\n".join(server.screen)
+    assert "Memory         webhook at 127.0.0.1:1" in "\n".join(server.output_lines)
     assert (tmp_path / "share" / "holdfast" / "memory-webhook.key").exists()
 
 
-def test_the_page_is_there_and_runs_nothing_but_its_own(holdfast: Holdfast) -> None:
+def test_the_page_loads_only_its_own_scripts(holdfast: CliHarness) -> None:
     server = holdfast.serve("--port", "0")
-    reply = server.ask("/")
+    reply = server.request("/")
     assert (reply.status, reply.content_type) == (200, "text/html; charset=utf-8")
     scripts = [address for address in named_in(reply.body) if address.endswith(".js")]
     assert scripts
     for script in scripts:
         assert script.startswith("./page/"), "nobody else's"
-        assert server.ask(script.removeprefix(".")).content_type == "text/javascript; charset=utf-8"
+        assert server.request(script.removeprefix(".")).content_type == "text/javascript; charset=utf-8"
     assert reply.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self';")
-    assert server.ask("/", method="HEAD").body == ""
+    assert server.request("/", method="HEAD").body == ""
 
 
 @pytest.mark.parametrize(("path", "status"), [("/health/live", "live"), ("/health/ready", "ready")])
-def test_health_is_told_as_json(path: str, status: str, holdfast: Holdfast) -> None:
-    reply = holdfast.serve("--port", "0").ask(path)
+def test_health_is_reported_as_json(path: str, status: str, holdfast: CliHarness) -> None:
+    reply = holdfast.serve("--port", "0").request(path)
     assert (reply.status, reply.content_type) == (200, "application/json")
     assert json.loads(reply.body)["status"] == status
 
 
-def test_what_is_refused_is_a_problem_document(holdfast: Holdfast) -> None:
+def test_a_rejected_request_gets_a_problem_document(holdfast: CliHarness) -> None:
     server = holdfast.serve("--port", "0")
-    missing = server.ask("/no/such/page")
+    missing = server.request("/no/such/page")
     assert (missing.status, missing.content_type) == (404, "application/problem+json")
     assert json.loads(missing.body) == {
         "title": "Not Found",
@@ -84,7 +80,7 @@ def test_what_is_refused_is_a_problem_document(holdfast: Holdfast) -> None:
         "detail": "There is nothing at /no/such/page.",
         "code": "no_such_page",
     }
-    sent = server.ask("/", method="POST", **{"Content-Type": "application/json"})
+    sent = server.request("/", method="POST", **{"Content-Type": "application/json"})
     assert (sent.status, json.loads(sent.body)["code"]) == (405, "method_not_allowed")
     assert sent.headers["allow"] == "GET, HEAD, OPTIONS"
 
@@ -92,27 +88,27 @@ def test_what_is_refused_is_a_problem_document(holdfast: Holdfast) -> None:
 @pytest.mark.parametrize(
     "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "10.0.0.1"]
 )
-def test_a_name_that_is_not_this_machine_is_refused(host: str, holdfast: Holdfast) -> None:
-    reply = holdfast.serve("--port", "0").ask("/", Host=host)
+def test_a_foreign_host_name_is_rejected(host: str, holdfast: CliHarness) -> None:
+    reply = holdfast.serve("--port", "0").request("/", Host=host)
     assert (reply.status, json.loads(reply.body)["code"]) == (421, "wrong_host")
 
 
-def test_the_names_of_this_machine_are_answered(holdfast: Holdfast) -> None:
+def test_local_host_names_are_accepted(holdfast: CliHarness) -> None:
     server = holdfast.serve("--port", "0")
     for host in ("localhost", f"LOCALHOST:{server.port}", "127.0.0.1", "127.1.2.3:80", "[::1]:8787"):
-        assert server.ask("/health/live", Host=host).status == 200, host
+        assert server.request("/health/live", Host=host).status == 200, host
 
 
-def test_when_the_default_port_is_taken_the_next_free_one_is_used(holdfast: Holdfast) -> None:
+def test_when_the_default_port_is_taken_the_next_free_one_is_used(holdfast: CliHarness) -> None:
     with closing(taken_port(8787)):
         server = holdfast.serve()
         assert server.port > 8787
-        assert server.ask("/health/live").status == 200
+        assert server.request("/health/live").status == 200
 
 
 @pytest.mark.parametrize("place", ["option", "environment", "file"])
-def test_a_port_that_was_given_and_is_taken_is_an_error_with_a_remedy(
-    place: str, holdfast: Holdfast, tmp_path: Path
+def test_a_taken_explicit_port_is_an_error_with_a_remedy(
+    place: str, holdfast: CliHarness, tmp_path: Path
 ) -> None:
     with closing(taken_port()) as listener:
         port = str(listener.getsockname()[1])
@@ -138,8 +134,8 @@ def test_a_port_that_was_given_and_is_taken_is_an_error_with_a_remedy(
         (["--durability", "some"], "--durability: durability is 'some', but must be full or normal."),
     ],
 )
-def test_a_bad_setting_is_one_line_and_nothing_is_made(
-    words: list[str], told: str, holdfast: Holdfast, tmp_path: Path
+def test_a_bad_setting_prints_one_line_and_creates_nothing(
+    words: list[str], told: str, holdfast: CliHarness, tmp_path: Path
 ) -> None:
     ended = holdfast.run("serve", *words)
     assert (ended.returncode, ended.stderr) == (1, f"holdfast: {told}\n")
@@ -147,7 +143,7 @@ def test_a_bad_setting_is_one_line_and_nothing_is_made(
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_it_cleanly_even_while_a_browser_holds_on(signum: int, holdfast: Holdfast) -> None:
+def test_a_signal_stops_the_server_despite_an_open_connection(signum: int, holdfast: CliHarness) -> None:
     server = holdfast.serve("--port", "0")
     with closing(socket.create_connection(("127.0.0.1", server.port))) as browser:
         browser.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -157,19 +153,17 @@ def test_a_signal_stops_it_cleanly_even_while_a_browser_holds_on(signum: int, ho
     assert (server.process.returncode, told) == (0, "")
 
 
-def test_a_stopped_server_leaves_no_sign_of_life_and_starts_again(holdfast: Holdfast, tmp_path: Path) -> None:
+def test_a_stopped_server_leaves_no_process_file_and_restarts(holdfast: CliHarness, tmp_path: Path) -> None:
     first = holdfast.serve("--port", str(own_port()))
     folder = tmp_path / "share" / "holdfast"
     assert len(list((folder / "processes").iterdir())) == 1
     first.process.terminate()
     first.process.communicate(timeout=60)
     assert list((folder / "processes").iterdir()) == []
-    assert holdfast.serve("--port", str(first.port)).ask("/health/ready").status == 200
+    assert holdfast.serve("--port", str(first.port)).request("/health/ready").status == 200
 
 
-def test_the_data_folder_is_the_one_that_was_given_and_only_its_owner_may_read_it(
-    holdfast: Holdfast, tmp_path: Path
-) -> None:
+def test_the_given_data_folder_is_used_and_private(holdfast: CliHarness, tmp_path: Path) -> None:
     folder = tmp_path / "a place of its own"
     holdfast.serve("--port", "0", "--data", str(folder))
     assert (folder / "holdfast.db").exists()
@@ -177,7 +171,7 @@ def test_the_data_folder_is_the_one_that_was_given_and_only_its_owner_may_read_i
     assert not (tmp_path / "share").exists()
 
 
-def test_a_folder_that_cannot_be_a_store_is_told_with_what_to_do(holdfast: Holdfast, tmp_path: Path) -> None:
+def test_an_unusable_data_folder_is_reported_with_a_remedy(holdfast: CliHarness, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     ended = holdfast.run("serve", "--port", "0", "--data", str(tmp_path / "file"))
     assert ended.returncode == 1
@@ -185,16 +179,16 @@ def test_a_folder_that_cannot_be_a_store_is_told_with_what_to_do(holdfast: Holdf
     assert "Traceback" not in ended.stderr
 
 
-def test_two_servers_share_one_folder(holdfast: Holdfast) -> None:
+def test_two_servers_share_one_folder(holdfast: CliHarness) -> None:
     servers = [holdfast.serve("--port", "0"), holdfast.serve("--port", "0")]
-    assert [server.ask("/health/ready").status for server in servers] == [200, 200]
+    assert [server.request("/health/ready").status for server in servers] == [200, 200]
 
 
-def test_the_version_is_told(holdfast: Holdfast) -> None:
+def test_version_is_printed(holdfast: CliHarness) -> None:
     assert holdfast.run("--version").stdout == f"holdfast {__version__}\n"
 
 
-def test_a_command_that_is_not_there_exits_with_two(holdfast: Holdfast) -> None:
+def test_an_unknown_command_exits_with_2(holdfast: CliHarness) -> None:
     ended = holdfast.run("sreve")
     assert ended.returncode == 2
     assert "sreve" in ended.stderr and "Usage: holdfast " in ended.stderr

@@ -14,25 +14,25 @@ import aiohttp
 import pytest
 
 from holdfast.domain.clock import FakeClock, SystemClock
-from holdfast.domain.credentials import Entrance
+from holdfast.domain.credentials import AuthConfig
 from holdfast.http import authenticator
 from holdfast.http.app import PATHS
-from holdfast.http.route_rights import right_needed
-from tests.acceptance.conftest import Holdfast, Reply, Running
-from tests.support.api_client import Api, talking, until
+from holdfast.http.route_rights import required_right
+from tests.acceptance.conftest import CliHarness, HttpReply, RunningServer
+from tests.support.api_client import ApiClient, api_client, wait_until
 from tests.support.free_ports import own_port
-from tests.support.in_process_app import house
-from tests.support.in_process_server import KEY_MS, door, keyring_of, signed_in
+from tests.support.in_process_app import running_app
+from tests.support.in_process_server import CREDENTIAL_MS, browser_headers, http_server, make_keyring
 
 JSON = {"Content-Type": "application/json"}
 PASSWORD = "correct horse battery"
 
 
-def sign_in(server: Running, **body: str) -> Reply:
-    return server.ask("/api/sign-in", "POST", json.dumps(body), token="", **JSON)
+def sign_in(server: RunningServer, **body: str) -> HttpReply:
+    return server.request("/api/sign-in", "POST", json.dumps(body), token="", **JSON)
 
 
-def entered(reply: Reply) -> dict[str, str]:
+def entered(reply: HttpReply) -> dict[str, str]:
     """What the page sends from then on: the browser adds the cookie, the page its own key."""
     assert reply.status == 200, reply.body
     cookie = reply.headers["set-cookie"].partition(";")[0]
@@ -40,13 +40,13 @@ def entered(reply: Reply) -> dict[str, str]:
 
 
 def by_browser(
-    server: Running, shown: Mapping[str, str], path: str = "/api/me", method: str = "GET"
-) -> Reply:
+    server: RunningServer, shown: Mapping[str, str], path: str = "/api/me", method: str = "GET"
+) -> HttpReply:
     own = {"Origin": server.address.rstrip("/"), **shown, **JSON}
-    return server.ask(path, method, "{}" if method == "POST" else None, token="", **own)
+    return server.request(path, method, "{}" if method == "POST" else None, token="", **own)
 
 
-def test_the_link_signs_one_browser_in_once(server: Running) -> None:
+def test_the_link_signs_one_browser_in_once(server: RunningServer) -> None:
     first = sign_in(server, code=server.code)
     assert json.loads(by_browser(server, entered(first)).body) == {
         "signed_in": True,
@@ -60,7 +60,7 @@ def test_the_link_signs_one_browser_in_once(server: Running) -> None:
     assert "set-cookie" not in again.headers
 
 
-def test_a_cookie_is_kept_from_scripts_other_sites_and_other_servers(holdfast: Holdfast) -> None:
+def test_the_cookie_is_http_only_same_site_and_named_by_port(holdfast: CliHarness) -> None:
     server = holdfast.serve("--port", "0")
     reply = sign_in(server, code=server.code)
     name, morsel = next(iter(SimpleCookie(reply.headers["set-cookie"]).items()))
@@ -71,21 +71,21 @@ def test_a_cookie_is_kept_from_scripts_other_sites_and_other_servers(holdfast: H
     assert json.loads(reply.body)["page_key"] not in reply.headers["set-cookie"]
 
 
-def test_a_link_that_many_open_at_once_lets_one_in(holdfast: Holdfast) -> None:
+def test_a_link_opened_concurrently_signs_one_browser_in(holdfast: CliHarness) -> None:
     server = holdfast.serve("--port", "0")
 
     async def all_at_once() -> list[int]:
-        async def one(api: Api) -> int:
+        async def one(api: ApiClient) -> int:
             await api.post("/api/sign-in", {"code": server.code})
             return api.status
 
         async with aiohttp.ClientSession() as session:
-            return list(await asyncio.gather(*(one(Api(server.address, session)) for _ in range(8))))
+            return list(await asyncio.gather(*(one(ApiClient(server.address, session)) for _ in range(8))))
 
     assert sorted(asyncio.run(all_at_once())) == [200, *[401] * 7]
 
 
-def test_whoever_signs_out_is_out_everywhere_at_once(holdfast: Holdfast) -> None:
+def test_signing_out_takes_effect_on_every_server_at_once(holdfast: CliHarness) -> None:
     server = holdfast.serve("--port", "0")
     shown = entered(sign_in(server, code=server.code))
     left = by_browser(server, shown, "/api/sign-out", "POST")
@@ -94,7 +94,7 @@ def test_whoever_signs_out_is_out_everywhere_at_once(holdfast: Holdfast) -> None
     assert by_browser(server, shown).status == 401
 
 
-def test_a_sign_in_outlives_the_server(holdfast: Holdfast) -> None:
+def test_a_sign_in_survives_a_restart(holdfast: CliHarness) -> None:
     first = holdfast.serve("--port", str(own_port()))
     shown = entered(sign_in(first, code=first.code))
     first.process.kill()
@@ -104,7 +104,7 @@ def test_a_sign_in_outlives_the_server(holdfast: Holdfast) -> None:
     assert again.token == first.token
 
 
-def test_a_fresh_link_comes_from_the_command_beside_the_server(holdfast: Holdfast) -> None:
+def test_a_fresh_link_comes_from_the_command_beside_the_server(holdfast: CliHarness) -> None:
     servers = [holdfast.serve("--port", "0"), holdfast.serve("--port", "0")]
     links = holdfast.run("link").stdout.splitlines()
     assert [link.partition("#")[0] for link in links] == [server.address for server in servers]
@@ -121,7 +121,7 @@ def test_a_fresh_link_comes_from_the_command_beside_the_server(holdfast: Holdfas
     assert "No server is running" in told.stderr
 
 
-def test_a_password_signs_in_once_there_is_one(holdfast: Holdfast) -> None:
+def test_a_password_signs_in_once_there_is_one(holdfast: CliHarness) -> None:
     server = holdfast.serve("--port", "0")
     assert sign_in(server, password=PASSWORD).status == 401
     assert set_password(holdfast, PASSWORD).stdout == "The password is set.\n"
@@ -135,8 +135,8 @@ def test_a_password_signs_in_once_there_is_one(holdfast: Holdfast) -> None:
     assert sign_in(server, password="another horse battery").status == 401
 
 
-async def test_a_stranger_is_told_whether_there_is_a_password_and_nothing_else(tmp_path: Path) -> None:
-    async with house(tmp_path) as here, door(here) as api:
+async def test_an_unauthenticated_client_learns_only_whether_a_password_is_set(tmp_path: Path) -> None:
+    async with running_app(tmp_path) as app, http_server(app) as api:
         own = dict(api.session.headers)
         told: list[object] = []
         for password in ("", PASSWORD):
@@ -155,24 +155,24 @@ async def test_a_stranger_is_told_whether_there_is_a_password_and_nothing_else(t
         assert told == [False] * 3 + [True] * 3
 
 
-def comes_to(server: Running, shown: Mapping[str, str], status: int) -> bool:
+def comes_to(server: RunningServer, shown: Mapping[str, str], status: int) -> bool:
     """Whether it does within the second that a server may be behind, and some more."""
 
     async def is_so() -> bool:
         return by_browser(server, shown).status == status
 
-    asyncio.run(until(is_so, 5))
+    asyncio.run(wait_until(is_so, 5))
     return True
 
 
-def set_password(holdfast: Holdfast, password: str) -> "subprocess.CompletedProcess[str]":
+def set_password(holdfast: CliHarness, password: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-P", "-m", "holdfast", "password", "--stdin"],
         env=holdfast.environ, input=password + "\n", capture_output=True, text=True, timeout=60,
     )  # fmt: skip
 
 
-def test_a_password_that_is_too_short_is_refused_with_the_limit(holdfast: Holdfast) -> None:
+def test_a_password_that_is_too_short_is_refused_with_the_limit(holdfast: CliHarness) -> None:
     ended = set_password(holdfast, "short")
     assert (ended.returncode, ended.stderr) == (1, "holdfast: A password has 10 to 1000 characters.\n")
 
@@ -180,24 +180,24 @@ def test_a_password_that_is_too_short_is_refused_with_the_limit(holdfast: Holdfa
 @pytest.mark.parametrize(
     "body", [{}, {"code": "a", "password": "b"}, {"code": ""}, {"user": "me"}, {"code": 5}]
 )
-def test_what_is_no_way_to_sign_in_is_said_so(body: dict[str, str], server: Running) -> None:
+def test_an_invalid_sign_in_request_is_explained(body: dict[str, str], server: RunningServer) -> None:
     reply = sign_in(server, **body)
     assert (reply.status, json.loads(reply.body)["code"]) == (400, "bad_request")
 
 
-async def test_codes_and_sign_ins_run_out(tmp_path: Path) -> None:
-    async with house(tmp_path) as here:
+async def test_codes_and_sign_ins_expire(tmp_path: Path) -> None:
+    async with running_app(tmp_path) as app:
         clock = FakeClock(SystemClock().now_ms())
-        keyring = keyring_of(here, clock)
-        async with door(here, keyring=keyring) as api, talking(api.address, "") as browser:
-            code = await keyring.new_code()
-            clock.advance(KEY_MS)
+        keyring = make_keyring(app, clock)
+        async with http_server(app, keyring=keyring) as api, api_client(api.address, "") as browser:
+            code = await keyring.create_code()
+            clock.advance(CREDENTIAL_MS)
             assert (await browser.post("/api/sign-in", {"code": code}))["code"] == "sign_in_failed"
-            own = await signed_in(keyring, api.address)
-            session = await api.begin()
+            own = await browser_headers(keyring, api.address)
+            session = await api.create_session()
             async with browser.stream(f"/api/sessions/{session}/events", **own) as frames:
                 await anext(frames)
-                clock.advance(KEY_MS)
+                clock.advance(CREDENTIAL_MS)
                 with pytest.raises((aiohttp.ClientError, StopAsyncIteration)):
                     async with asyncio.timeout(30):
                         while True:
@@ -210,12 +210,12 @@ async def test_a_browser_that_signs_out_stops_following_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nobody looks for changes by and by: it ends because of what is said here.
-    monkeypatch.setattr(authenticator, "KEYS_STALE_MS", 3_600_000)
-    async with house(tmp_path) as here:
-        keyring = keyring_of(here)
-        async with door(here, keyring=keyring) as api, talking(api.address, "") as browser:
-            own = await signed_in(keyring, api.address)
-            session = await api.begin()
+    monkeypatch.setattr(authenticator, "CREDENTIALS_STALE_MS", 3_600_000)
+    async with running_app(tmp_path) as app:
+        keyring = make_keyring(app)
+        async with http_server(app, keyring=keyring) as api, api_client(api.address, "") as browser:
+            own = await browser_headers(keyring, api.address)
+            session = await api.create_session()
             async with browser.stream(f"/api/sessions/{session}/events", **own) as frames:
                 await anext(frames)
                 await browser.post("/api/sign-out", headers={**own, "Origin": api.address})
@@ -226,11 +226,11 @@ async def test_a_browser_that_signs_out_stops_following_at_once(
                             await anext(frames)
 
 
-async def test_what_changes_something_must_say_that_our_own_page_asks(tmp_path: Path) -> None:
-    async with house(tmp_path) as here:
-        keyring = keyring_of(here)
-        async with door(here, keyring=keyring) as api, talking(api.address, "") as browser:
-            own = await signed_in(keyring, api.address)
+async def test_a_cookie_request_that_changes_something_must_be_same_origin(tmp_path: Path) -> None:
+    async with running_app(tmp_path) as app:
+        keyring = make_keyring(app)
+        async with http_server(app, keyring=keyring) as api, api_client(api.address, "") as browser:
+            own = await browser_headers(keyring, api.address)
             told = await browser.post("/api/sessions", {}, headers=own)
             assert (browser.status, told["code"]) == (403, "cross_site")
             for said in ({"Origin": api.address}, {"Sec-Fetch-Site": "same-origin"}):
@@ -240,19 +240,22 @@ async def test_what_changes_something_must_say_that_our_own_page_asks(tmp_path: 
             assert browser.status == 200
 
 
-async def test_a_cookie_without_the_key_of_its_page_lets_nobody_in(tmp_path: Path) -> None:
+async def test_a_cookie_without_its_page_key_is_refused(tmp_path: Path) -> None:
     """Whoever serves another port of this machine may have been sent it."""
-    async with house(tmp_path) as here:
-        keyring = keyring_of(here)
-        async with door(here, keyring=keyring) as api, talking(api.address, "") as thief:
-            own, other = await signed_in(keyring, api.address), await signed_in(keyring, api.address)
+    async with running_app(tmp_path) as app:
+        keyring = make_keyring(app)
+        async with http_server(app, keyring=keyring) as api, api_client(api.address, "") as thief:
+            own, other = (
+                await browser_headers(keyring, api.address),
+                await browser_headers(keyring, api.address),
+            )
             stolen = {"Cookie": own["Cookie"], "Origin": api.address, "Sec-Fetch-Site": "same-origin"}
             asked = 0
             for method, path in itertools.product(("GET", "POST", "PATCH", "DELETE"), PATHS):
                 named = re.sub(r"\{\w+\}", "x_0000000000000000", path)
                 is_file = (method, path) == ("GET", "/api/files/{file_id}")
-                if right_needed(method, named) is not None and not is_file:
-                    told = await thief.ask(method, named, headers=stolen | JSON)
+                if required_right(method, named) is not None and not is_file:
+                    told = await thief.request(method, named, headers=stolen | JSON)
                     assert (thief.status, told["code"]) == (401, "not_signed_in"), (method, path)
                     asked += 1
             assert asked > 60
@@ -264,27 +267,27 @@ async def test_a_cookie_without_the_key_of_its_page_lets_nobody_in(tmp_path: Pat
                 assert (await thief.get("/api/me", headers=shown))["browser"] is True
 
 
-async def test_the_key_of_a_page_is_nothing_without_its_cookie(tmp_path: Path) -> None:
-    async with house(tmp_path) as here:
-        keyring = keyring_of(here)
-        async with door(here, keyring=keyring) as api, talking(api.address, "") as thief:
-            key = (await signed_in(keyring, api.address))["X-Holdfast-Page"]
+async def test_a_page_key_without_its_cookie_is_refused(tmp_path: Path) -> None:
+    async with running_app(tmp_path) as app:
+        keyring = make_keyring(app)
+        async with http_server(app, keyring=keyring) as api, api_client(api.address, "") as thief:
+            key = (await browser_headers(keyring, api.address))["X-Holdfast-Page"]
             cookie = {"Cookie": f"holdfast_{api.address.rpartition(':')[2]}={key}"}
             for shown in ({}, cookie, {"Authorization": f"Bearer {key}"}):
                 await thief.get("/api/me", headers=shown | {"X-Holdfast-Page": key})
                 assert thief.status == 401, shown
 
 
-def test_a_file_is_fetched_by_the_cookie_alone_and_nothing_else_is(holdfast: Holdfast) -> None:
+def test_only_files_are_fetched_by_the_cookie_alone(holdfast: CliHarness) -> None:
     """The browser itself asks for a picture in the page, and shows no key of the page."""
     server = holdfast.serve("--port", "0")
     cookie = {"Cookie": entered(sign_in(server, code=server.code))["Cookie"]}
-    kept = server.ask("/api/files?name=a.txt", "POST", "a note", **{"Content-Type": "text/plain"})
+    kept = server.request("/api/files?name=a.txt", "POST", "a note", **{"Content-Type": "text/plain"})
     path = f"/api/files/{json.loads(kept.body)['id']}"
-    fetched = server.ask(path, token="", **cookie)
+    fetched = server.request(path, token="", **cookie)
     assert (fetched.status, fetched.body) == (200, "a note")
-    assert server.ask(path, "HEAD", token="", **cookie).status == 200
-    assert server.ask(path, token="").status == 401
+    assert server.request(path, "HEAD", token="", **cookie).status == 200
+    assert server.request(path, token="").status == 401
     for method, other in (
         ("DELETE", path), ("OPTIONS", path), ("POST", "/api/files"), ("GET", "/api/files"),
         ("GET", "/api/filesystem"), ("GET", "/api/sessions"), ("GET", "/api/stream?feed=true"),
@@ -295,31 +298,31 @@ def test_a_file_is_fetched_by_the_cookie_alone_and_nothing_else_is(holdfast: Hol
         assert refused.status in (401, 404, 405), roundabout
 
 
-async def test_with_auth_off_everyone_is_in(tmp_path: Path) -> None:
-    async with house(tmp_path) as here, door(here, entrance=Entrance(auth=False)) as anybody:
+async def test_with_auth_off_every_request_is_allowed(tmp_path: Path) -> None:
+    async with running_app(tmp_path) as app, http_server(app, auth_config=AuthConfig(auth=False)) as anybody:
         del anybody.session.headers["Authorization"]
         assert (await anybody.get("/api/me"))["signed_in"] is True
-        assert await anybody.begin()
+        assert await anybody.create_session()
         await anybody.post("/api/sign-in", {"password": "whatever it is"})
         assert (anybody.status, "set-cookie" in anybody.headers) == (200, False)
         await anybody.get("/api/me", headers={"Host": "evil.example"})
         assert anybody.status == 421
 
 
-def test_with_auth_off_the_last_line_is_the_plain_address(holdfast: Holdfast) -> None:
+def test_with_auth_off_the_last_line_is_the_plain_address(holdfast: CliHarness) -> None:
     holdfast.environ["HOLDFAST_AUTH"] = "off"
     server = holdfast.serve("--port", "0")
     assert server.link == f"http://127.0.0.1:{server.port}/"
     assert not (server.folder / "token").exists()
-    assert server.ask("/api/sessions", token="").status == 200
+    assert server.request("/api/sessions", token="").status == 200
     assert holdfast.run("link").stdout == server.link + "\n"
 
 
-def test_the_token_of_local_commands_is_made_once_and_only_its_owner_can_read_it(holdfast: Holdfast) -> None:
+def test_the_local_token_is_created_once_and_private(holdfast: CliHarness) -> None:
     server = holdfast.serve("--port", "0")
     path = server.folder / "token"
     assert path.stat().st_mode & 0o777 == 0o600
-    assert server.ask("/api/tokens").status == 200
+    assert server.request("/api/tokens").status == 200
     path.chmod(0o644)
     other = holdfast.serve("--port", "0")
     assert other.token == server.token
@@ -330,7 +333,7 @@ def test_the_token_of_local_commands_is_made_once_and_only_its_owner_can_read_it
 
 
 @pytest.mark.parametrize("content", ["", "short\n", "two words " * 10, "é" * 50])
-def test_a_token_file_that_cannot_be_one_is_refused(content: str, holdfast: Holdfast, tmp_path: Path) -> None:
+def test_an_unusable_token_file_is_rejected(content: str, holdfast: CliHarness, tmp_path: Path) -> None:
     folder = tmp_path / "share" / "holdfast"
     folder.mkdir(parents=True, mode=0o700)
     (folder / "token").write_text(content)
@@ -338,7 +341,7 @@ def test_a_token_file_that_cannot_be_one_is_refused(content: str, holdfast: Hold
     assert (ended.returncode, "is not a token of yours" in ended.stderr) == (1, True)
 
 
-def test_a_link_in_place_of_the_token_file_is_not_followed(holdfast: Holdfast, tmp_path: Path) -> None:
+def test_a_symlinked_token_file_is_not_followed(holdfast: CliHarness, tmp_path: Path) -> None:
     folder = tmp_path / "share" / "holdfast"
     folder.mkdir(parents=True, mode=0o700)
     (tmp_path / "elsewhere").write_text("x" * 50)

@@ -13,10 +13,10 @@ import aiohttp
 import pytest
 
 from holdfast.http.app import PATHS
-from holdfast.http.route_rights import right_needed
-from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
+from holdfast.http.route_rights import required_right
+from tests.acceptance.conftest import CliHarness, RunningServer, cli_in, environ_for
 from tests.acceptance.test_sign_in import PASSWORD, by_browser, entered, set_password, sign_in
-from tests.support.api_client import Speaker, talking
+from tests.support.api_client import ScriptedModelServer, api_client
 
 NOBODY = 65_534
 VISITOR = """
@@ -44,14 +44,14 @@ print(json.dumps(found))
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
-def test_another_user_of_this_machine_reads_nothing_and_drives_nothing(holdfast: Holdfast) -> None:
+def test_another_user_of_this_machine_can_neither_read_nor_control(holdfast: CliHarness) -> None:
     server = holdfast.serve("--port", "0")
     # The folders above are the test's own and closed to others: what is tested is the data folder itself.
     for above in server.folder.parents:
         if str(above).startswith("/tmp/"):
             above.chmod(0o755)
     asked = [(m, p) for p in PATHS for m in ("GET", "POST", "PATCH", "DELETE")]
-    paths = [(m, p.replace("{name}", "x")) for m, p in asked if right_needed(m, p.replace("{name}", "x"))]
+    paths = [(m, p.replace("{name}", "x")) for m, p in asked if required_right(m, p.replace("{name}", "x"))]
     words = [str(NOBODY), server.address.rstrip("/"), str(server.folder), json.dumps(paths)]
     ended = subprocess.run(
         [sys.executable, "-c", VISITOR, *words], capture_output=True, text=True, timeout=60
@@ -61,11 +61,11 @@ def test_another_user_of_this_machine_reads_nothing_and_drives_nothing(holdfast:
     assert found["readable"] == []
     assert len(found["answers"]) == len(paths) > 50
     assert set(found["answers"].values()) == {401}
-    assert json.loads(server.ask("/api/sessions").body)["sessions"] == []
+    assert json.loads(server.request("/api/sessions").body)["sessions"] == []
 
 
 async def test_a_data_folder_that_others_may_enter_holds_nothing_that_they_can_read(
-    speaker: Speaker, tmp_path: Path
+    speaker: ScriptedModelServer, tmp_path: Path
 ) -> None:
     """Made by somebody before, and files in it by a version that left them open."""
     umask, data = os.umask(0o022), tmp_path / "share" / "holdfast"
@@ -73,11 +73,11 @@ async def test_a_data_folder_that_others_may_enter_holds_nothing_that_they_can_r
     def open_to_others() -> dict[str, str]:
         return {path.name: oct(mode) for path in data.iterdir() if (mode := path.stat().st_mode) & 0o077}
 
-    async def use(command: Holdfast) -> dict[str, str]:
+    async def use(command: CliHarness) -> dict[str, str]:
         server = await asyncio.to_thread(command.serve, "--port", "0")
-        async with talking(server.address) as api:
-            receipt = await api.say(await api.begin(), "run echo made here >file")
-            await api.done(receipt["run_id"])
+        async with api_client(server.address) as api:
+            receipt = await api.send(await api.create_session(), "run echo made here >file")
+            await api.wait_for_run(receipt["run_id"])
             await api.post("/api/backup", {})
             assert (data / "holdfast.db-shm").exists() and (data / "workspaces").exists()
             found = open_to_others()
@@ -87,7 +87,7 @@ async def test_a_data_folder_that_others_may_enter_holds_nothing_that_they_can_r
 
     try:
         data.mkdir(parents=True)
-        with living_in(tmp_path, **environ_of(speaker), HOLDFAST_APPROVALS="allow") as command:
+        with cli_in(tmp_path, **environ_for(speaker), HOLDFAST_APPROVALS="allow") as command:
             assert await use(command) == {}
             for name in ("holdfast.db", "format", "workspaces"):
                 (data / name).chmod((data / name).stat().st_mode | 0o055)
@@ -96,20 +96,20 @@ async def test_a_data_folder_that_others_may_enter_holds_nothing_that_they_can_r
         os.umask(umask)
 
 
-def test_a_log_that_somebody_finds_lets_nobody_in(holdfast: Holdfast) -> None:
+def test_a_leaked_log_grants_no_access(holdfast: CliHarness) -> None:
     """Everything that lets people in is used, well and badly; then all that was printed is tried."""
     set_password(holdfast, PASSWORD)
     secret = holdfast.run("tokens", "add", "a script").stdout.strip()
     server = holdfast.serve("--port", "0")
     browsers = [entered(sign_in(server, code=server.code)), entered(sign_in(server, password=PASSWORD))]
     assert sign_in(server, password="wrong " + PASSWORD).status == 401
-    assert server.ask("/api/me?code=" + server.code, token=secret).status == 200
-    assert server.ask("/api/me", token=secret + "x").status == 401
-    assert server.ask("/%00" + secret, token=secret).status == 404
+    assert server.request("/api/me?code=" + server.code, token=secret).status == 200
+    assert server.request("/api/me", token=secret + "x").status == 401
+    assert server.request("/%00" + secret, token=secret).status == 404
     assert [by_browser(server, shown).status for shown in browsers] == [200, 200]
     server.process.terminate()
     out, errors = server.process.communicate(timeout=60)
-    log = "\n".join((*server.screen, out, errors))
+    log = "\n".join((*server.output_lines, out, errors))
     shown = [value.rpartition("=")[2] for browser in browsers for value in browser.values()]
     secrets = [secret, server.token, PASSWORD, *shown]
     assert len(set(secrets)) == 7
@@ -119,12 +119,12 @@ def test_a_log_that_somebody_finds_lets_nobody_in(holdfast: Holdfast) -> None:
     assert server.code in words, "the link itself was printed, and is used up"
     for word in words:
         if word.isascii():
-            assert again.ask("/api/me", token=word).status in (401, 429)
+            assert again.request("/api/me", token=word).status in (401, 429)
             assert sign_in(again, code=word[:200]).status in (401, 429)
 
 
-async def test_a_thousand_failed_logins_cost_little_and_lock_out_nobody_who_is_known(
-    holdfast: Holdfast, capsys: pytest.CaptureFixture[str]
+async def test_a_thousand_failed_logins_are_cheap_and_lock_out_no_signed_in_user(
+    holdfast: CliHarness, capsys: pytest.CaptureFixture[str]
 ) -> None:
     set_password(holdfast, PASSWORD)
     secret = holdfast.run("tokens", "add", "a script").stdout.strip()
@@ -132,7 +132,7 @@ async def test_a_thousand_failed_logins_cost_little_and_lock_out_nobody_who_is_k
     shown = entered(sign_in(server, password=PASSWORD))
     before_kb, before_s, began = rss_kb(server), cpu_s(server), time.monotonic()
     waits: list[float] = []
-    async with talking(server.address, secret) as known, aiohttp.ClientSession() as stranger:
+    async with api_client(server.address, secret) as known, aiohttp.ClientSession() as stranger:
         flood = asyncio.ensure_future(_thousand(stranger, server.address))
         most_kb = before_kb
         while not flood.done():
@@ -157,7 +157,7 @@ async def test_a_thousand_failed_logins_cost_little_and_lock_out_nobody_who_is_k
     locked_out = sign_in(server, password=PASSWORD)
     assert (locked_out.status, 0 < int(locked_out.headers["retry-after"]) <= 60) == (429, True)
     assert by_browser(server, shown).status == 200
-    assert server.ask("/api/me", token=secret).status == 200
+    assert server.request("/api/me", token=secret).status == 200
     link = holdfast.run("link").stdout.strip()
     assert sign_in(server, code=link.partition("#code=")[2]).status == 200
 
@@ -177,22 +177,24 @@ async def _thousand(stranger: aiohttp.ClientSession, address: str) -> tuple[Coun
     return statuses, problems
 
 
-def test_wrong_tokens_and_codes_are_limited_and_right_ones_are_not(holdfast: Holdfast) -> None:
+def test_wrong_tokens_and_codes_are_limited_and_right_ones_are_not(holdfast: CliHarness) -> None:
     secret = holdfast.run("tokens", "add", "a script").stdout.strip()
     server = holdfast.serve("--port", "0")
-    wrong = Counter(server.ask("/api/me", token=f"hf_wrong{n}").status for n in range(30))
+    wrong = Counter(server.request("/api/me", token=f"hf_wrong{n}").status for n in range(30))
     wrong += Counter(sign_in(server, code=f"hf_wrong{n}").status for n in range(30))
     assert wrong == {401: 10, 429: 50}
     fresh = holdfast.run("tokens", "add", "made just now").stdout.strip()
-    assert [server.ask("/api/me", token=each).status for each in (secret, fresh, server.token)] == [200] * 3
+    assert [server.request("/api/me", token=each).status for each in (secret, fresh, server.token)] == [
+        200
+    ] * 3
     assert sign_in(server, code=server.code).status == 200
 
 
-def rss_kb(server: Running) -> int:
+def rss_kb(server: RunningServer) -> int:
     status = Path(f"/proc/{server.process.pid}/status").read_text()
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")))
 
 
-def cpu_s(server: Running) -> float:
+def cpu_s(server: RunningServer) -> float:
     fields = Path(f"/proc/{server.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

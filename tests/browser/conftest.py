@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser
 
-from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
-from tests.support.api_client import Speaker, speaking
-from tests.support.browser_driver import Chat, Inn, Visitor, chromium, sign_in
+from tests.acceptance.conftest import CliHarness, RunningServer, cli_in, environ_for
+from tests.support.api_client import ScriptedModelServer, scripted_model_server
+from tests.support.browser_driver import BrowserUser, ChatPage, SharedServer, chromium, sign_in
 
-Welcome = Callable[[], Awaitable[Visitor]]
-Guest = Callable[..., Awaitable[Chat]]
-Hosting = Callable[..., AbstractContextManager[Inn]]
+NewUser = Callable[[], Awaitable[BrowserUser]]
+NewChat = Callable[..., Awaitable[ChatPage]]
+HostServer = Callable[..., AbstractContextManager[SharedServer]]
 FAILED = pytest.StashKey[bool]()
 
 
@@ -43,74 +43,74 @@ def browser(runner: asyncio.Runner) -> Iterator[Browser]:
 
 
 @contextmanager
-def _visiting(request: pytest.FixtureRequest, runner: asyncio.Runner) -> Iterator[list[Visitor]]:
+def _user_sessions(request: pytest.FixtureRequest, runner: asyncio.Runner) -> Iterator[list[BrowserUser]]:
     """Those who came; they leave afterwards, and in none of their pages may anything have gone wrong."""
-    visitors: list[Visitor] = []
+    visitors: list[BrowserUser] = []
 
     async def leave() -> None:
         for number, visitor in enumerate(visitors):
             if request.node.stash.get(FAILED, False):
                 name = re.sub(r"\W+", "-", request.node.name)
-                await visitor.shoot(f"{name}-{number}")
+                await visitor.take_screenshots(f"{name}-{number}")
             await visitor.context.close()
 
     yield visitors
     runner.run(leave())
-    assert [visitor.wrongs for visitor in visitors] == [[] for _ in visitors]
+    assert [visitor.unexpected_errors for visitor in visitors] == [[] for _ in visitors]
 
 
 @pytest.fixture
 def welcome(
-    request: pytest.FixtureRequest, runner: asyncio.Runner, browser: Browser, home: Holdfast
-) -> Iterator[Welcome]:
+    request: pytest.FixtureRequest, runner: asyncio.Runner, browser: Browser, home: CliHarness
+) -> Iterator[NewUser]:
     """Makes new visitors, who leave before the server does: a page that loses its server says so."""
-    with _visiting(request, runner) as visitors:
+    with _user_sessions(request, runner) as visitors:
 
-        async def come() -> Visitor:
-            visitors.append(Visitor(await browser.new_context()))
+        async def come() -> BrowserUser:
+            visitors.append(BrowserUser(await browser.new_context()))
             return visitors[-1]
 
         yield come
 
 
 @pytest.fixture
-def visitor(runner: asyncio.Runner, welcome: Welcome) -> Visitor:
+def visitor(runner: asyncio.Runner, welcome: NewUser) -> BrowserUser:
     return runner.run(welcome())  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="session")
-def speaker() -> Iterator[Speaker]:
-    with speaking() as speaker:
+def speaker() -> Iterator[ScriptedModelServer]:
+    with scripted_model_server() as speaker:
         yield speaker
 
 
 @pytest.fixture
-def home(speaker: Speaker, tmp_path: Path) -> Iterator[Holdfast]:
+def home(speaker: ScriptedModelServer, tmp_path: Path) -> Iterator[CliHarness]:
     """The command, in a home of this test's own."""
-    with living_in(tmp_path, **environ_of(speaker)) as command:
+    with cli_in(tmp_path, **environ_for(speaker)) as command:
         yield command
 
 
 @pytest.fixture
-def server(home: Holdfast) -> Running:
+def server(home: CliHarness) -> RunningServer:
     return home.serve("--port", "0")
 
 
 @pytest.fixture(scope="session")
-def hosting(runner: asyncio.Runner, browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Hosting:
+def hosting(runner: asyncio.Runner, browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> HostServer:
     """Opens a server that several tests share; a module that has an `inn` of its own has its guests there."""
 
     @contextmanager
-    def host(name: str, speaker: Speaker, **environ: str) -> Iterator[Inn]:
-        with living_in(tmp_path_factory.mktemp(name), **(environ_of(speaker) | environ)) as command:
+    def host(name: str, speaker: ScriptedModelServer, **environ: str) -> Iterator[SharedServer]:
+        with cli_in(tmp_path_factory.mktemp(name), **(environ_for(speaker) | environ)) as command:
             server = command.serve("--port", "0")
 
-            async def enter() -> Inn:
-                visitor = Visitor(await browser.new_context())
+            async def enter() -> SharedServer:
+                visitor = BrowserUser(await browser.new_context())
                 await sign_in(visitor, server.link)
                 keys = await visitor.context.storage_state()
                 await visitor.context.close()
-                return Inn(server, keys)
+                return SharedServer(server, keys)
 
             yield runner.run(enter())
 
@@ -118,7 +118,7 @@ def hosting(runner: asyncio.Runner, browser: Browser, tmp_path_factory: pytest.T
 
 
 @pytest.fixture(scope="session")
-def inn(hosting: Hosting, speaker: Speaker) -> Iterator[Inn]:
+def inn(hosting: HostServer, speaker: ScriptedModelServer) -> Iterator[SharedServer]:
     """One server for all tests that neither stop it nor look at all that is there."""
     with hosting("inn", speaker) as inn:
         yield inn
@@ -126,19 +126,19 @@ def inn(hosting: Hosting, speaker: Speaker) -> Iterator[Inn]:
 
 @pytest.fixture
 def guest(
-    request: pytest.FixtureRequest, runner: asyncio.Runner, browser: Browser, inn: Inn
-) -> Iterator[Guest]:
+    request: pytest.FixtureRequest, runner: asyncio.Runner, browser: Browser, inn: SharedServer
+) -> Iterator[NewChat]:
     """Makes new browsers that are signed in at the inn, each at an empty page; options are a context's."""
-    with _visiting(request, runner) as visitors:
+    with _user_sessions(request, runner) as visitors:
 
-        async def come(at: str = "", **options: Any) -> Chat:
-            visitor = Visitor(await browser.new_context(storage_state=inn.keys, **options))
+        async def come(at: str = "", **options: Any) -> ChatPage:
+            visitor = BrowserUser(await browser.new_context(storage_state=inn.storage_state, **options))
             visitors.append(visitor)
-            return await inn.open(visitor, at)
+            return await inn.open_chat(visitor, at)
 
         yield come
 
 
 @pytest.fixture
-def chat(runner: asyncio.Runner, guest: Guest) -> Chat:
+def chat(runner: asyncio.Runner, guest: NewChat) -> ChatPage:
     return runner.run(guest())  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp import web
 from playwright.async_api import Page, Route
 
-from tests.support.browser_driver import EVIL_NAME, Visitor
+from tests.support.browser_driver import FOREIGN_HOST, BrowserUser
 
 _PAGE = '<!doctype html><meta charset="utf-8"><title>Cats</title><body><button>More cats</button>'
 _SCRIPT = Path(__file__).with_name("hostile.js")
@@ -54,20 +54,20 @@ class Site:
             return _SCRIPT.read_text(), "text/javascript"
         return f'{_PAGE}<script type="module" src="/hostile.js"></script>', "text/html"
 
-    async def lure(self, visitor: Visitor, origin: str) -> Told:
+    async def lure(self, visitor: BrowserUser, origin: str) -> Told:
         """Have the visitor open the page under one of the site's names and press its button."""
-        page = await visitor.page(f"{origin}/")
+        page = await visitor.open_page(f"{origin}/")
         await page.locator("body[data-ready]").wait_for()
         await page.get_by_role("button", name="More cats").click()
         async with asyncio.timeout(TOLD_S_MAX):
             return await self.told.get()
 
-    async def rebind(self, visitor: Visitor, port: int) -> Told:
+    async def rebind(self, visitor: BrowserUser, port: int) -> Told:
         """The same under a name and port whose address then changes to the server's own.
 
         The page comes from the site; all else that it asks of its own origin goes to the server.
         """
-        origin = f"http://{EVIL_NAME}:{port}"
+        origin = f"http://{FOREIGN_HOST}:{port}"
 
         async def come_from_site(route: Route) -> None:
             path = route.request.url.removeprefix(origin)
@@ -77,7 +77,7 @@ class Site:
             body, kind = self.content(path)
             await route.fulfill(body=body, content_type=kind)
 
-        page: Page = await visitor.page()
+        page: Page = await visitor.open_page()
         for path in ("/cats", "/plan", "/hostile.js", "/told"):
             await page.route(origin + path, come_from_site)
         await page.goto(f"{origin}/cats")

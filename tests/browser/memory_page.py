@@ -2,7 +2,7 @@
 
 from playwright.async_api import Locator, Page, expect
 
-from tests.support.browser_driver import WAIT_MS, Chat
+from tests.support.browser_driver import WAIT_MS, ChatPage
 
 
 class Memory:
@@ -38,15 +38,15 @@ async def begin_anew(page: Page) -> None:
     await expect(page.get_by_role("heading", name="What can I do for you?")).to_be_visible(timeout=WAIT_MS)
 
 
-async def tell(chat: Chat, text: str) -> str:
+async def tell(chat: ChatPage, text: str) -> str:
     """Say it in a conversation of its own, which is returned."""
     await begin_anew(chat.page)
-    await chat.say(text)
-    await chat.answered()
-    return chat.session
+    await chat.send(text)
+    await chat.wait_for_answers()
+    return chat.session_id
 
 
-async def waits_quietly(chat: Chat) -> None:
+async def waits_quietly(chat: ChatPage) -> None:
     """Return once the details say that the conversation waits to be remembered; its header says nothing."""
     details = chat.page.get_by_role("complementary", name="Details")
     if await chat.button("Details").get_attribute("aria-expanded") == "false":

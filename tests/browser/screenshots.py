@@ -11,10 +11,10 @@ from typing import Any
 
 from playwright.async_api import Browser, expect
 
-from tests.acceptance.conftest import environ_of, living_in
-from tests.support.api_client import Api, speaking, talking
-from tests.support.browser_driver import Chat, Inn, Visitor, chromium, sign_in
-from tests.support.memory_model_server import Rememberer
+from tests.acceptance.conftest import cli_in, environ_for
+from tests.support.api_client import ApiClient, api_client, scripted_model_server
+from tests.support.browser_driver import BrowserUser, ChatPage, SharedServer, chromium, sign_in
+from tests.support.memory_model_server import MemoryModelServer
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGES = ROOT / "docs" / "images"
@@ -30,43 +30,43 @@ TOLD = {
     "Move the photos": "My photos are in the folder Pictures, and I live in Lisbon.",
 }
 
-Scene = Callable[[Chat], Awaitable[None]]
+Scene = Callable[[ChatPage], Awaitable[None]]
 
 
-async def _furnish(api: Api) -> str:
+async def _furnish(api: ApiClient) -> str:
     """Conversations to be in the list; the one to be opened has an answer, tools and code."""
     for title in reversed(TITLES[1:]):
-        session = await api.begin(title=title)
-        await api.done((await api.say(session, TOLD.get(title, "thank you")))["run_id"])
+        session = await api.create_session(title=title)
+        await api.wait_for_run((await api.send(session, TOLD.get(title, "thank you")))["run_id"])
     await api.post("/api/memory/commit", {})
-    session = await api.begin(title=TITLES[0])
-    await api.done((await api.say(session, "look 3 times, and write up what is slow"))["run_id"])
+    session = await api.create_session(title=TITLES[0])
+    await api.wait_for_run((await api.send(session, "look 3 times, and write up what is slow"))["run_id"])
     return session
 
 
-async def _answer(chat: Chat) -> None:
+async def _answer(chat: ChatPage) -> None:
     await expect(chat.log.locator(".hljs-keyword").first).to_be_visible()
 
 
-async def _question(chat: Chat) -> None:
-    await chat.say("run python third.py --check")
-    await chat.asks()
+async def _question(chat: ChatPage) -> None:
+    await chat.send("run python third.py --check")
+    await chat.wait_for_approval()
 
 
-async def _details(chat: Chat) -> None:
+async def _details(chat: ChatPage) -> None:
     await chat.page.evaluate("location.hash = ''")
-    await chat.say("look 3 times at what is here")
-    await chat.answered()
+    await chat.send("look 3 times at what is here")
+    await chat.wait_for_answers()
     await chat.button("Details of this answer").click()
     await expect(chat.page.get_by_role("heading", name="Steps")).to_be_visible()
 
 
-async def _settings(chat: Chat) -> None:
+async def _settings(chat: ChatPage) -> None:
     await chat.page.get_by_role("button", name="Settings").click()
     await expect(chat.page.get_by_role("dialog", name="Settings")).to_be_visible()
 
 
-async def _memory(chat: Chat) -> None:
+async def _memory(chat: ChatPage) -> None:
     await chat.page.get_by_role("link", name="Memory", exact=True).click()
     await expect(chat.page.get_by_text("Nina")).to_be_visible()
 
@@ -83,13 +83,13 @@ SCENES: tuple[tuple[str, str, dict[str, Any], Scene], ...] = (
 )
 
 
-async def _shoot(browser: Browser, inn: Inn, session: str) -> None:
+async def _shoot(browser: Browser, inn: SharedServer, session: str) -> None:
     for name, scheme, options, scene in SCENES:
         context = await browser.new_context(
-            storage_state=inn.keys, color_scheme="dark" if scheme == "dark" else "light", **options
+            storage_state=inn.storage_state, color_scheme="dark" if scheme == "dark" else "light", **options
         )
-        visitor = Visitor(context)
-        chat = await inn.open(visitor, session)
+        visitor = BrowserUser(context)
+        chat = await inn.open_chat(visitor, session)
         await scene(chat)
         await chat.page.wait_for_timeout(300)  # Until the scrolling and the colours have come to rest.
         path = IMAGES / f"{name}.png"
@@ -100,7 +100,7 @@ async def _shoot(browser: Browser, inn: Inn, session: str) -> None:
         if scene is _question:
             await chat.deny.click()
             await chat.deny.click()
-            await chat.asks_nothing()
+            await chat.wait_for_no_question()
         await context.close()
 
 
@@ -108,15 +108,15 @@ async def main() -> None:
     """Take every picture anew."""
     IMAGES.mkdir(parents=True, exist_ok=True)
     with (
-        speaking(Rememberer()) as speaker,
+        scripted_model_server(MemoryModelServer()) as speaker,
         tempfile.TemporaryDirectory() as folder,
-        living_in(Path(folder), **environ_of(speaker)) as command,
+        cli_in(Path(folder), **environ_for(speaker)) as command,
     ):
         server = command.serve("--port", "0")
-        async with chromium() as browser, talking(server.address) as api:
-            visitor = Visitor(await browser.new_context())
+        async with chromium() as browser, api_client(server.address) as api:
+            visitor = BrowserUser(await browser.new_context())
             await sign_in(visitor, server.link)
-            inn = Inn(server, await visitor.context.storage_state())
+            inn = SharedServer(server, await visitor.context.storage_state())
             await _shoot(browser, inn, await _furnish(api))
 
 

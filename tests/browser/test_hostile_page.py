@@ -8,11 +8,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.acceptance.conftest import Running
-from tests.browser.conftest import Welcome
+from tests.acceptance.conftest import RunningServer
+from tests.browser.conftest import NewUser
 from tests.browser.hostile import PATIENCE_MS, WINDOW_MS, Told, hostile_site
-from tests.support.api_client import Api, talking
-from tests.support.browser_driver import EVIL_NAME, Chat, Visitor, sign_in
+from tests.support.api_client import ApiClient, api_client
+from tests.support.browser_driver import FOREIGN_HOST, BrowserUser, ChatPage, sign_in
 
 SECRET = "the owner's own words"
 METHODS = ("get", "post", "patch", "delete", "put")
@@ -20,16 +20,16 @@ METHODS = ("get", "post", "patch", "delete", "put")
 REFUSED = (r"",)
 
 
-async def _owned(api: Api, marker: Path) -> dict[str, str]:
+async def _owned(api: ApiClient, marker: Path) -> dict[str, str]:
     """A conversation in which a command waits to be allowed: the ids of all that is in it."""
-    session = await api.begin(title=SECRET)
-    receipt = await api.say(session, f"run echo {SECRET.split()[-1]} > {marker}")
-    await api.done(receipt["run_id"], "waiting")
+    session = await api.create_session(title=SECRET)
+    receipt = await api.send(session, f"run echo {SECRET.split()[-1]} > {marker}")
+    await api.wait_for_run(receipt["run_id"], "waiting")
     (call,) = [each["id"] for each in await api.entries(session) if each["role"] == "tool"]
     return {"session_id": session, "run_id": receipt["run_id"], "call_id": call}
 
 
-async def _everything(api: Api) -> dict[str, Any]:
+async def _everything(api: ApiClient) -> dict[str, Any]:
     """Whatever a request could have changed."""
     sessions = (await api.get("/api/sessions?limit=100"))["sessions"]
     archived = (await api.get("/api/sessions?limit=100&archived=true"))["sessions"]
@@ -44,7 +44,7 @@ async def _everything(api: Api) -> dict[str, Any]:
     return {"sessions": each, "files": kept, "tokens": tokens, "rules": rules}
 
 
-async def _plan(api: Api, ids: dict[str, str], target: str) -> dict[str, Any]:
+async def _plan(api: ApiClient, ids: dict[str, str], target: str) -> dict[str, Any]:
     """Every operation that there is, on what is really there, with a body that would be accepted."""
     described = await api.get("/openapi.json")
     operations = [
@@ -81,19 +81,19 @@ def _names_of_ours(told: Told, ids: dict[str, str]) -> list[tuple[str, int, str]
     return [each for each in told.read if ours.search(each[2])]
 
 
-@pytest.mark.parametrize("name", ["127.0.0.1", EVIL_NAME])
+@pytest.mark.parametrize("name", ["127.0.0.1", FOREIGN_HOST])
 async def test_a_page_of_another_origin_reads_nothing_and_changes_nothing(
-    name: str, welcome: Welcome, server: Running, tmp_path: Path
+    name: str, welcome: NewUser, server: RunningServer, tmp_path: Path
 ) -> None:
     owner, stranger = await welcome(), await welcome()
-    async with talking(server.address) as api, hostile_site() as site:
-        chat = Chat(await sign_in(owner, server.link))
+    async with api_client(server.address) as api, hostile_site() as site:
+        chat = ChatPage(await sign_in(owner, server.link))
         ids = await _owned(api, tmp_path / "marker")
         site.plan = await _plan(api, ids, server.address.rstrip("/"))
         before = await _everything(api)
         seen = {}
         for visitor in (owner, stranger):
-            visitor.excuse(*REFUSED)
+            visitor.expect_errors(*REFUSED)
             seen[visitor] = await site.lure(visitor, f"http://{name}:{site.port}")
             assert seen[visitor].read == []
         assert await _everything(api) == before
@@ -103,20 +103,22 @@ async def test_a_page_of_another_origin_reads_nothing_and_changes_nothing(
         # The owner is still in, is still asked, and can still answer.
         await chat.page.goto(f"{server.address}#{ids['session_id']}")
         await chat.page.reload()
-        await chat.asks()
+        await chat.wait_for_approval()
         await chat.allow.click()
-        await chat.reads("It said:")
+        await chat.wait_for_text("It said:")
         assert (tmp_path / "marker").read_text().strip() == SECRET.split()[-1]
 
 
-async def test_a_rebound_name_reaches_nothing(welcome: Welcome, server: Running, tmp_path: Path) -> None:
+async def test_a_rebound_name_reaches_nothing(
+    welcome: NewUser, server: RunningServer, tmp_path: Path
+) -> None:
     owner = await welcome()
-    owner.excuse(*REFUSED)
-    async with talking(server.address) as api, hostile_site() as site:
+    owner.expect_errors(*REFUSED)
+    async with api_client(server.address) as api, hostile_site() as site:
         await sign_in(owner, server.link)
         ids = await _owned(api, tmp_path / "marker")
         # To the page this is its own origin: nothing but the server stands in its way.
-        site.plan = await _plan(api, ids, f"http://{EVIL_NAME}:{server.port}")
+        site.plan = await _plan(api, ids, f"http://{FOREIGN_HOST}:{server.port}")
         before = await _everything(api)
         told = await site.rebind(owner, server.port)
         assert len(told.read) > len(site.plan["operations"])
@@ -127,12 +129,12 @@ async def test_a_rebound_name_reaches_nothing(welcome: Welcome, server: Running,
 
 
 async def test_a_neighbour_on_another_port_cannot_use_the_cookie_that_it_is_sent(
-    visitor: Visitor, server: Running
+    visitor: BrowserUser, server: RunningServer
 ) -> None:
-    visitor.excuse(*REFUSED)
+    visitor.expect_errors(*REFUSED)
     async with hostile_site() as site, aiohttp.ClientSession() as neighbour:
         await sign_in(visitor, server.link)
-        await visitor.page(f"http://127.0.0.1:{site.port}/")
+        await visitor.open_page(f"http://127.0.0.1:{site.port}/")
         for cookie in site.cookies:
             async with neighbour.get(f"{server.address}api/me", headers={"cookie": cookie}) as answer:
                 assert answer.status == 401

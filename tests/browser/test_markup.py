@@ -4,9 +4,9 @@ from pathlib import Path
 
 from playwright.async_api import expect
 
-from tests.acceptance.conftest import Running
-from tests.support.api_client import talking
-from tests.support.browser_driver import WAIT_MS, Chat, Visitor, sign_in
+from tests.acceptance.conftest import RunningServer
+from tests.support.api_client import api_client
+from tests.support.browser_driver import WAIT_MS, BrowserUser, ChatPage, sign_in
 
 TRICKS = (
     "<script>alert('s1')</script>",
@@ -28,28 +28,30 @@ MARKED = (
 """Whatever text could turn into; the icons are the page's own."""
 
 
-async def test_no_words_of_anybody_become_markup(visitor: Visitor, server: Running, tmp_path: Path) -> None:
+async def test_no_words_of_anybody_become_markup(
+    visitor: BrowserUser, server: RunningServer, tmp_path: Path
+) -> None:
     wicked = "\n".join(TRICKS)
     (tmp_path / "wicked").write_text(wicked)
     named = tmp_path / "<img src=x onerror=alert('f1')>.txt"
     named.write_text(wicked)
-    async with talking(server.address) as api:
-        titled = await api.begin(title=TRICKS[1])
-        chat = Chat(await sign_in(visitor, server.link))
+    async with api_client(server.address) as api:
+        titled = await api.create_session(title=TRICKS[1])
+        chat = ChatPage(await sign_in(visitor, server.link))
         await chat.page.goto(f"{server.address}#{titled}")
         await expect(chat.page.get_by_role("heading", name=TRICKS[1])).to_be_visible(timeout=WAIT_MS)
-        await chat.say(wicked)  # Which the model repeats.
+        await chat.send(wicked)  # Which the model repeats.
         await expect(chat.log.get_by_text("alert('s12')")).to_have_count(2, timeout=WAIT_MS)
         # As a command, as what it prints, as the name of a file, and as what the model makes of it.
-        await chat.say(f"run cat '{tmp_path}/wicked'; ls {tmp_path}; : {TRICKS[1]!r}")
-        await chat.asks()
+        await chat.send(f"run cat '{tmp_path}/wicked'; ls {tmp_path}; : {TRICKS[1]!r}")
+        await chat.wait_for_approval()
         await chat.allow.click()
-        await chat.reads("It said:")
+        await chat.wait_for_text("It said:")
         for _ in ("as it came", "as it is read again"):
-            await chat.reads("It said:")
-            await chat.unfold()
+            await chat.wait_for_text("It said:")
+            await chat.expand_all()
             await expect(chat.log.get_by_text("alert('s12')")).to_have_count(4, timeout=WAIT_MS)
             await expect(chat.log.get_by_text("alert('f1')").first).to_be_visible(timeout=WAIT_MS)
             assert await chat.log.locator(MARKED).count() == 0
             await chat.page.reload()
-        assert [each for each in visitor.asked if "leak" in each] == []
+        assert [each for each in visitor.requested_urls if "leak" in each] == []

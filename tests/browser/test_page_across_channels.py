@@ -17,22 +17,22 @@ import pytest
 from aiohttp import web
 from playwright.async_api import expect
 
-from tests.acceptance.conftest import Holdfast
-from tests.support.api_client import Api, speaking, talking, writing
-from tests.support.browser_driver import Chat, Visitor, sign_in
-from tests.support.memory_model_server import Rememberer, reply
+from tests.acceptance.conftest import CliHarness
+from tests.support.api_client import ApiClient, api_client, scripted_model_server, stream_response
+from tests.support.browser_driver import BrowserUser, ChatPage, sign_in
+from tests.support.memory_model_server import MemoryModelServer, answer_from_facts
 from tests.support.several_servers import (
     ADA,
-    TOLD_S_MAX,
-    Readings,
-    in_terminal,
-    let_in,
-    living_with_a_bot,
+    DELIVERY_S_MAX,
+    CacheChecker,
+    cli_with_bot,
+    pair_chat,
+    run_chat_command,
     serve_without_bot,
-    settled,
-    told_in_telegram,
+    wait_for_telegram_text,
+    wait_until_idle,
 )
-from tests.support.telegram_api import TelegramApi, on_a_thread
+from tests.support.telegram_api import TelegramApi, telegram_server_in_thread
 from tests.support.tmux_terminal import Terminal, terminal
 
 SHOWN_MS_MAX = 60_000
@@ -41,18 +41,18 @@ _LOOK_S, _LOOKS_MAX = 0.02, 15_000
 
 
 @dataclass
-class Hesitant(Rememberer):
+class Hesitant(MemoryModelServer):
     """Says the first words of what it understands, and the rest when it may."""
 
     may_go_on: threading.Event = field(default_factory=threading.Event)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.json() if request.method == "POST" else {}
-        pieces = list(reply(body) or ()) if body.get("tools") else []
+        pieces = list(answer_from_facts(body) or ()) if body.get("tools") else []
         if not pieces:
             return await super().answer(request)
-        self.asked.append(body)
-        return await writing(request, self._hesitating(pieces))
+        self.requests.append(body)
+        return await stream_response(request, self._hesitating(pieces))
 
     async def _hesitating(self, pieces: list[bytes]) -> AsyncIterator[bytes]:
         yield pieces[0]
@@ -69,18 +69,18 @@ class Doors:
     """Three doors to one conversation, the servers behind them in that order, and the model behind all."""
 
     telegram: TelegramApi
-    chat: Chat
+    chat: ChatPage
     screen: Terminal
-    servers: tuple[Api, Api, Api]
+    servers: tuple[ApiClient, ApiClient, ApiClient]
     model: Hesitant
     session: str
-    readings: Readings
+    readings: CacheChecker
 
     async def say_in_telegram(self, said: str) -> None:
-        self.telegram.say(ADA, said)
+        self.telegram.post_message(ADA, said)
 
     async def say_in_page(self, said: str) -> None:
-        await self.chat.say(said)
+        await self.chat.send(said)
 
     async def say_in_terminal(self, said: str) -> None:
         await asyncio.to_thread(self.screen.type, said)
@@ -98,58 +98,60 @@ class Doors:
         finally:
             self.model.may_go_on.set()
         await self._all_show(before, said, answer)
-        await told_in_telegram(self.telegram, answer)
+        await wait_for_telegram_text(self.telegram, answer)
         await telling
         added = self.telegram.texts(ADA)[before:]
         assert [each.strip() for each in added] == ([quoted] if quoted else []) + [answer]
         for server in self.servers:
-            await settled(server, self.session)
+            await wait_until_idle(server, self.session)
         await self.readings.check()
 
     async def _all_show(self, before: int, said: str, words: str) -> None:
-        await self.telegram.until(lambda: words in "".join(self.telegram.texts(ADA)[before:]), TOLD_S_MAX)
+        await self.telegram.wait_until(
+            lambda: words in "".join(self.telegram.texts(ADA)[before:]), DELIVERY_S_MAX
+        )
         last = self.chat.turns.last
         await expect(last).to_contain_text(said, timeout=SHOWN_MS_MAX)
         await expect(last).to_contain_text(words, timeout=SHOWN_MS_MAX)
         await self.terminal_shows(rf"^> {re.escape(said)}\s+  {re.escape(words)}")
 
     async def terminal_shows(self, *wanted: str) -> None:
-        await asyncio.to_thread(self.screen.until, *wanted)
+        await asyncio.to_thread(self.screen.wait_for_text, *wanted)
 
 
 @pytest.fixture
 def telegram() -> Iterator[TelegramApi]:
-    with on_a_thread() as api:
+    with telegram_server_in_thread() as api:
         yield api
 
 
 @pytest.fixture
 def model() -> Iterator[Hesitant]:
     hesitant = Hesitant()
-    with speaking(hesitant):
+    with scripted_model_server(hesitant):
         yield hesitant
 
 
 @pytest.fixture
-def home(model: Hesitant, telegram: TelegramApi, tmp_path: Path) -> Iterator[Holdfast]:
-    with living_with_a_bot(tmp_path, model, telegram) as command:
+def home(model: Hesitant, telegram: TelegramApi, tmp_path: Path) -> Iterator[CliHarness]:
+    with cli_with_bot(tmp_path, model, telegram) as command:
         yield command
 
 
-async def _begun_in_telegram(telegram: TelegramApi, model: Hesitant, api: Api) -> str:
+async def _begun_in_telegram(telegram: TelegramApi, model: Hesitant, api: ApiClient) -> str:
     """The conversation that Ada has begun by telling of her dog."""
-    await let_in(api, telegram)
+    await pair_chat(api, telegram)
     model.may_go_on.set()
-    telegram.say(ADA, "My dog is called Rex.")
-    await told_in_telegram(telegram, NOTED)
+    telegram.post_message(ADA, "My dog is called Rex.")
+    await wait_for_telegram_text(telegram, NOTED)
     (listed,) = (await api.get("/api/sessions"))["sessions"]
-    await settled(api, listed["id"])
+    await wait_until_idle(api, listed["id"])
     return str(listed["id"])
 
 
 @pytest.fixture
 def doors(
-    runner: asyncio.Runner, home: Holdfast, telegram: TelegramApi, model: Hesitant, visitor: Visitor,
+    runner: asyncio.Runner, home: CliHarness, telegram: TelegramApi, model: Hesitant, visitor: BrowserUser,
     tmp_path: Path,
 ) -> Iterator[Doors]:  # fmt: skip
     """All of them open; the conversation has been begun in Telegram."""
@@ -158,23 +160,23 @@ def doors(
     stack = AsyncExitStack()
 
     async def open_all() -> Doors:
-        one, two, three = [await stack.enter_async_context(talking(each)) for each in addresses]
-        session, readings = await _begun_in_telegram(telegram, model, one), Readings(one, two, three)
+        one, two, three = [await stack.enter_async_context(api_client(each)) for each in addresses]
+        session, readings = await _begun_in_telegram(telegram, model, one), CacheChecker(one, two, three)
         await readings.check()
         page = await sign_in(visitor, of_page.link)
         await page.goto(f"{of_page.address}#{session}")
         screen = stack.enter_context(terminal(home.environ, tmp_path, "chat", session))
-        return Doors(telegram, Chat(page, visitor), screen, (one, two, three), model, session, readings)
+        return Doors(telegram, ChatPage(page, visitor), screen, (one, two, three), model, session, readings)
 
     yield runner.run(open_all())
     runner.run(stack.aclose())
 
 
 async def test_each_door_shows_the_others_turns_live_and_only_anothers_change_is_read_back(
-    doors: Doors, home: Holdfast
+    doors: Doors, home: CliHarness
 ) -> None:
     # What was said before they came is there, and looking at it has nothing read back.
-    await doors.chat.reads(NOTED)
+    await doors.chat.wait_for_text(NOTED)
     await doors.terminal_shows(r"^> My dog is called Rex\.", "^  I see", "· ready")
     await doors.turn(doors.say_in_telegram, "I like tea.", NOTED)
 
@@ -197,7 +199,7 @@ async def test_each_door_shows_the_others_turns_live_and_only_anothers_change_is
     printed: list[str] = []
 
     async def run_script(said: str) -> None:
-        printed.append(await in_terminal(home, said, doors.session))
+        printed.append(await run_chat_command(home, said, doors.session))
 
     await doors.turn(run_script, "My cat is called Tom.", NOTED, from_terminal + "My cat is called Tom.")
     assert printed == [NOTED + "\n"]
@@ -212,4 +214,4 @@ async def test_each_door_shows_the_others_turns_live_and_only_anothers_change_is
     await doors.turn(doors.say_in_terminal, asked, lisbon, from_terminal + asked)
     assert not doors.model.extractions, "what is known of Ada was read in the conversation"
     await expect(doors.chat.turns).to_have_count(11)
-    assert set(doors.readings.answered) == {0, 1, 2}
+    assert set(doors.readings.answering_servers) == {0, 1, 2}

@@ -10,9 +10,18 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
-from tests.acceptance.conftest import Holdfast, Running, living_in
-from tests.support.api_client import Speaker, speaking
-from tests.support.browser_driver import PHONE, WAIT_MS, Chat, Visitor, sign_in, tab_to, too_small, violations
+from tests.acceptance.conftest import CliHarness, RunningServer, cli_in
+from tests.support.api_client import ScriptedModelServer, scripted_model_server
+from tests.support.browser_driver import (
+    PHONE,
+    WAIT_MS,
+    BrowserUser,
+    ChatPage,
+    accessibility_violations,
+    focus_with_tab,
+    sign_in,
+    undersized_targets,
+)
 
 REFUSED = r"Failed to load resource: the server responded with a status of 4\d\d"
 LARGE = 'description = "Thinks longer."\nmodel = "vllm:large"\nmemory = "off"\n'
@@ -22,10 +31,13 @@ class Household:
     """A server with two servers of models, and the folder that people write into."""
 
     def __init__(self, stack: ExitStack, folder: Path) -> None:
-        self.first, self.second = stack.enter_context(speaking()), stack.enter_context(speaking())
+        self.first, self.second = (
+            stack.enter_context(scripted_model_server()),
+            stack.enter_context(scripted_model_server()),
+        )
         models = {"HOLDFAST_MODEL": "openai:small", "OPENAI_BASE_URL": self.first.url}
         models["VLLM_BASE_URL"] = self.second.url
-        self.home: Holdfast = stack.enter_context(living_in(folder, **models))
+        self.home: CliHarness = stack.enter_context(cli_in(folder, **models))
         self.data = folder / "share" / "holdfast"
 
     def write(self, name: str, text: str) -> Path:
@@ -45,19 +57,19 @@ def household(tmp_path: Path) -> Iterator[Household]:
 
 
 @pytest.fixture
-def home(household: Household) -> Holdfast:
+def home(household: Household) -> CliHarness:
     return household.home
 
 
 @pytest.fixture
-def server(household: Household) -> Running:
+def server(household: Household) -> RunningServer:
     household.write("agents/large.toml", LARGE)
     return household.home.serve("--port", "0")
 
 
-def asked(speaker: Speaker) -> list[dict[str, Any]]:
+def asked(speaker: ScriptedModelServer) -> list[dict[str, Any]]:
     """What a model was asked to answer; titles are asked for without tools."""
-    return [each for each in speaker.asked if each.get("tools")]
+    return [each for each in speaker.requests if each.get("tools")]
 
 
 async def agents_of(page: Page) -> Locator:
@@ -72,9 +84,9 @@ def text_of(part: Locator) -> Locator:
 
 
 async def test_an_agent_is_written_by_keyboard_used_and_deleted(
-    visitor: Visitor, household: Household, server: Running
+    visitor: BrowserUser, household: Household, server: RunningServer
 ) -> None:
-    visitor.excuse(REFUSED)
+    visitor.expect_errors(REFUSED)
     page = await sign_in(visitor, server.link)
     part = await agents_of(page)
     name = part.get_by_label("New agent")
@@ -132,9 +144,9 @@ async def test_an_agent_is_written_by_keyboard_used_and_deleted(
 
 
 async def test_a_change_made_elsewhere_is_shown_and_never_written_over(
-    visitor: Visitor, household: Household, server: Running
+    visitor: BrowserUser, household: Household, server: RunningServer
 ) -> None:
-    visitor.excuse(REFUSED)
+    visitor.expect_errors(REFUSED)
     page = await sign_in(visitor, server.link)
     part = await agents_of(page)
     await part.get_by_role("link", name=re.compile("large")).click()
@@ -171,7 +183,7 @@ async def test_a_change_made_elsewhere_is_shown_and_never_written_over(
 
 
 async def test_an_agent_whose_file_is_wrong_says_so_and_a_file_that_is_none_too(
-    visitor: Visitor, household: Household, server: Running
+    visitor: BrowserUser, household: Household, server: RunningServer
 ) -> None:
     household.write("agents/broken.toml", 'tools = ["fly"]\n')
     household.write("agents/Not A Name.toml", "")
@@ -193,16 +205,16 @@ async def test_an_agent_whose_file_is_wrong_says_so_and_a_file_that_is_none_too(
 
 
 async def test_the_agent_and_the_model_of_a_conversation_are_chosen_and_changed(
-    visitor: Visitor, household: Household, server: Running
+    visitor: BrowserUser, household: Household, server: RunningServer
 ) -> None:
-    visitor.excuse(REFUSED)
+    visitor.expect_errors(REFUSED)
     page = await sign_in(visitor, server.link)
-    chat = Chat(page)
+    chat = ChatPage(page)
     chooser = page.get_by_role("button", name="Who answers here")
     await expect(chooser).to_contain_text("openai:small", timeout=WAIT_MS)
     # By keyboard: from the message to what answers it.
     await chat.message.focus()
-    await tab_to(page, chooser)
+    await focus_with_tab(page, chooser)
     await page.keyboard.press("Enter")
     box = page.get_by_role("dialog", name="Who answers here")
     agent = box.get_by_role("combobox", name="Agent")
@@ -213,8 +225,8 @@ async def test_the_agent_and_the_model_of_a_conversation_are_chosen_and_changed(
     await expect(box).to_have_count(0)
     await expect(chooser).to_be_focused()
     await expect(chooser).to_contain_text("largevllm:large")
-    await chat.say("hello there")
-    await chat.answered()
+    await chat.send("hello there")
+    await chat.wait_for_answers()
     assert [each["model"] for each in asked(household.second)] == ["large"]
     assert asked(household.first) == []
     await expect(chooser).to_contain_text("largevllm:large")
@@ -230,16 +242,16 @@ async def test_the_agent_and_the_model_of_a_conversation_are_chosen_and_changed(
     await expect(chooser).to_contain_text("largeopenai:small", timeout=WAIT_MS)
     await chat.log.click(position={"x": 5, "y": 5})
     await expect(box).to_have_count(0)
-    await chat.say("and again")
-    await chat.answered(2)
+    await chat.send("and again")
+    await chat.wait_for_answers(2)
     assert [each["model"] for each in asked(household.first)] == ["small"]
     await chooser.click()
     await box.get_by_role("button", name="Use the agent's default").click()
     await expect(chooser).to_contain_text("largevllm:large", timeout=WAIT_MS)
     await agent.select_option("main")
     await expect(chooser).to_have_text(re.compile("openai:small$"), timeout=WAIT_MS)
-    await chat.say("once more")
-    await chat.answered(3)
+    await chat.send("once more")
+    await chat.wait_for_answers(3)
     assert [each["model"] for each in asked(household.first)] == ["small", "small"]
     # A new one is without a choice.
     await page.get_by_role("link", name="New conversation").click()
@@ -247,11 +259,11 @@ async def test_the_agent_and_the_model_of_a_conversation_are_chosen_and_changed(
 
 
 async def test_prompts_are_completed_and_called(
-    visitor: Visitor, household: Household, server: Running
+    visitor: BrowserUser, household: Household, server: RunningServer
 ) -> None:
     household.write("prompts/re-view.md", "# Look closely at $ARGUMENTS, please.\n")
     page = await sign_in(visitor, server.link)
-    chat = Chat(page)
+    chat = ChatPage(page)
     await chat.message.press_sequentially("/re")
     listed = page.get_by_role("listbox")
     await expect(listed.get_by_role("option")).to_have_text(
@@ -266,7 +278,7 @@ async def test_prompts_are_completed_and_called(
     await expect(chat.message).to_have_value("/re-view ")
     await chat.message.press_sequentially("the harbour")
     await chat.message.press("Enter")
-    await chat.answered()
+    await chat.wait_for_answers()
     await expect(chat.log.get_by_role("article", name="You")).to_contain_text(
         "Look closely at the harbour, please."
     )
@@ -274,15 +286,15 @@ async def test_prompts_are_completed_and_called(
     household.write("prompts/fresh.md", "Something fresh.\n")
     await chat.message.fill("/fresh")
     await chat.message.press("Enter")
-    await chat.answered(2)
-    await chat.reads("Something fresh.")
+    await chat.wait_for_answers(2)
+    await chat.wait_for_text("Something fresh.")
     await chat.message.fill("/nothing at all")
     await chat.message.press("Enter")
-    await expect(chat.told).to_contain_text("There is no command /nothing.", timeout=WAIT_MS)
+    await expect(chat.notices).to_contain_text("There is no command /nothing.", timeout=WAIT_MS)
     await expect(chat.message).to_have_value("/nothing at all")
-    await chat.say("/usr/bin is full")
-    await chat.answered(3)
-    await chat.reads("/usr/bin is full")
+    await chat.send("/usr/bin is full")
+    await chat.wait_for_answers(3)
+    await chat.wait_for_text("/usr/bin is full")
     await chat.message.fill("/help")
     await chat.message.press("Enter")
     sheet = page.get_by_role("dialog", name="Keyboard and commands")
@@ -292,25 +304,27 @@ async def test_prompts_are_completed_and_called(
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_axe_finds_no_violation_in_agents(
-    scheme: Any, browser: Browser, household: Household, server: Running
+    scheme: Any, browser: Browser, household: Household, server: RunningServer
 ) -> None:
     household.write("agents/broken.toml", 'tools = ["fly"]\n')
-    visitor = Visitor(await browser.new_context(color_scheme=scheme, viewport={"width": 1080, "height": 900}))
-    visitor.excuse(REFUSED)
+    visitor = BrowserUser(
+        await browser.new_context(color_scheme=scheme, viewport={"width": 1080, "height": 900})
+    )
+    visitor.expect_errors(REFUSED)
     page = await sign_in(visitor, server.link)
     await page.get_by_role("button", name="Who answers here").click()
     box = page.get_by_role("dialog", name="Who answers here")
     await box.get_by_role("combobox", name="Agent").select_option("large")
     await box.get_by_role("combobox", name="Model").click()
     await expect(box.locator("[role=option]").first).to_be_visible(timeout=WAIT_MS)
-    found = {"choosing": await violations(page)}
-    await visitor.shoot(f"choosing-{scheme}")
+    found = {"choosing": await accessibility_violations(page)}
+    await visitor.take_screenshots(f"choosing-{scheme}")
     await page.keyboard.press("Escape")
     await page.keyboard.press("Escape")
-    await Chat(page).message.fill("/re")
-    await Chat(page).message.press("ArrowDown")
-    found["commands"] = await violations(page)
-    await visitor.shoot(f"commands-{scheme}")
+    await ChatPage(page).message.fill("/re")
+    await ChatPage(page).message.press("ArrowDown")
+    found["commands"] = await accessibility_violations(page)
+    await visitor.take_screenshots(f"commands-{scheme}")
     part = await agents_of(page)
     await part.get_by_role("link", name=re.compile("large")).click()
     await expect(text_of(part)).to_have_value(LARGE, timeout=WAIT_MS)
@@ -322,21 +336,21 @@ async def test_axe_finds_no_violation_in_agents(
     await part.get_by_role("button", name="What the model is sent").click()
     await expect(part.get_by_role("region", name="Instructions")).to_be_visible(timeout=WAIT_MS)
     await part.locator("summary").filter(has_text="shell").click()
-    found["editing"] = await violations(page)
-    await visitor.shoot(f"agents-{scheme}")
+    found["editing"] = await accessibility_violations(page)
+    await visitor.take_screenshots(f"agents-{scheme}")
     await visitor.context.close()
     assert {state: wrongs for state, wrongs in found.items() if wrongs} == {}
-    assert visitor.wrongs == []
+    assert visitor.unexpected_errors == []
 
 
-async def test_agents_fit_a_phone(browser: Browser, server: Running) -> None:
-    visitor = Visitor(await browser.new_context(**PHONE))
+async def test_agents_fit_a_phone(browser: Browser, server: RunningServer) -> None:
+    visitor = BrowserUser(await browser.new_context(**PHONE))
     page = await sign_in(visitor, server.link)
     await page.get_by_role("button", name="Who answers here").tap()
     box = page.get_by_role("dialog", name="Who answers here")
     await expect(box.get_by_role("combobox", name="Agent")).to_be_in_viewport(ratio=1, timeout=WAIT_MS)
-    assert await too_small(page) == []
-    await visitor.shoot("choosing-phone")
+    assert await undersized_targets(page) == []
+    await visitor.take_screenshots("choosing-phone")
     await box.get_by_role("link", name="About this agent").tap()
     part = page.get_by_role("region", name="Agents", exact=True)
     await part.get_by_role("link", name=re.compile("large")).tap()
@@ -345,19 +359,19 @@ async def test_agents_fit_a_phone(browser: Browser, server: Running) -> None:
     await expect(part.get_by_role("region", name="Instructions")).to_be_visible(timeout=WAIT_MS)
     assert await page.evaluate("document.documentElement.scrollWidth") == 390
     assert await part.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
-    assert await too_small(page) == []
-    await visitor.shoot("agents-phone")
+    assert await undersized_targets(page) == []
+    await visitor.take_screenshots("agents-phone")
     await visitor.context.close()
-    assert visitor.wrongs == []
+    assert visitor.unexpected_errors == []
 
 
 async def test_a_message_that_waits_keeps_who_was_to_answer(
-    visitor: Visitor, household: Household, server: Running
+    visitor: BrowserUser, household: Household, server: RunningServer
 ) -> None:
     """Chosen, and sent while the server is away: it begins with that agent once the server is back."""
-    visitor.excuse(r"Failed to load resource: net::ERR_", REFUSED)
+    visitor.expect_errors(r"Failed to load resource: net::ERR_", REFUSED)
     page = await sign_in(visitor, server.link)
-    chat = Chat(page)
+    chat = ChatPage(page)
     await page.get_by_role("button", name="Who answers here").click()
     box = page.get_by_role("dialog", name="Who answers here")
     await box.get_by_role("combobox", name="Agent").select_option("large")
@@ -366,15 +380,15 @@ async def test_a_message_that_waits_keeps_who_was_to_answer(
     await asyncio.to_thread(server.process.wait)
     await chat.message.fill("good evening")
     await chat.message.press("Enter")
-    await chat.reads("Not saved yet")
+    await chat.wait_for_text("Not saved yet")
     await asyncio.to_thread(household.home.serve, "--port", str(server.port))
     await expect(page).to_have_url(re.compile("#s_"), timeout=WAIT_MS)
-    await chat.answered()
+    await chat.wait_for_answers()
     assert [each["model"] for each in asked(household.second)] == ["large"]
 
 
 async def test_the_page_names_the_model_that_main_has_where_that_is_not_the_servers(
-    visitor: Visitor, household: Household
+    visitor: BrowserUser, household: Household
 ) -> None:
     household.write("agents/main.toml", 'model = "vllm:large"\nfallbacks = ["groq:nobody"]\n')
     household.write("agents/plain.toml", 'description = "Has the model that the server has."\n')

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
-from tests.browser.conftest import Guest
-from tests.support.api_client import WRITTEN_UP, Speaker
-from tests.support.browser_driver import PHONE, WAIT_MS, Chat, tab_to
+from tests.browser.conftest import NewChat
+from tests.support.api_client import MARKDOWN_ANSWER, ScriptedModelServer
+from tests.support.browser_driver import PHONE, WAIT_MS, ChatPage, focus_with_tab
 
 COUNT = 300
 NO_CLIPBOARD = "Object.defineProperty(navigator, 'clipboard', { value: undefined })"
@@ -21,52 +21,52 @@ FORMULAS = (
 
 
 async def test_an_answer_goes_on_through_a_reload_with_nothing_missing_and_nothing_twice(
-    chat: Chat, speaker: Speaker
+    chat: ChatPage, speaker: ScriptedModelServer
 ) -> None:
-    with speaker.pausing(COUNT // 2):
-        await chat.say(f"count {COUNT}")
-        await chat.counts_to(30)
+    with speaker.pausing_count(COUNT // 2):
+        await chat.send(f"count {COUNT}")
+        await chat.wait_for_count(30)
         await expect(chat.log.get_by_role("img", name="Writing…")).to_be_visible(timeout=WAIT_MS)
-        before = await chat.counted()
+        before = await chat.counted_numbers()
         await chat.page.reload()
-        await chat.counts_to(before[-1])
-        again = await chat.counted()
+        await chat.wait_for_count(before[-1])
+        again = await chat.counted_numbers()
         assert again == list(range(len(again)))
         assert len(before) <= len(again) < COUNT
-    await chat.answered()
-    assert await chat.counted() == list(range(COUNT))
+    await chat.wait_for_answers()
+    assert await chat.counted_numbers() == list(range(COUNT))
 
 
-async def test_what_is_read_after_a_reload_is_what_was_read_before_to_the_letter(chat: Chat) -> None:
-    await chat.say("write up")
-    await chat.answered()
-    await chat.say("look 3")
-    await chat.answered(2)
-    await chat.say("run sleep 1.2; echo done")
-    await chat.asks()
+async def test_what_is_read_after_a_reload_is_what_was_read_before_to_the_letter(chat: ChatPage) -> None:
+    await chat.send("write up")
+    await chat.wait_for_answers()
+    await chat.send("look 3")
+    await chat.wait_for_answers(2)
+    await chat.send("run sleep 1.2; echo done")
+    await chat.wait_for_approval()
     await chat.allow.click()
-    await chat.answered(3)
-    await chat.say("thank you")
-    await chat.answered(4)
+    await chat.wait_for_answers(3)
+    await chat.send("thank you")
+    await chat.wait_for_answers(4)
     await expect(chat.log.get_by_role("cell", name="340")).to_be_visible(timeout=WAIT_MS)
-    await chat.unfold()
+    await chat.expand_all()
     before = await chat.log.inner_text()
     assert [
         words for words in ("third.py", "sleep 1.2", "Thinking", "Listed 3 folders") if words not in before
     ] == []
     await chat.page.reload()
-    await chat.answered(4)
-    await chat.unfold()
+    await chat.wait_for_answers(4)
+    await chat.expand_all()
     assert await chat.log.inner_text() == before
 
 
 async def test_formulas_keep_every_sign_and_marks_that_are_escaped_do_not_show_it(
-    chat: Chat, tmp_path: Path
+    chat: ChatPage, tmp_path: Path
 ) -> None:
     (tmp_path / "formulas").write_text("\n\n".join(FORMULAS))
-    await chat.say(f"run cat {tmp_path}/formulas")
+    await chat.send(f"run cat {tmp_path}/formulas")
     await chat.allow.click()
-    await chat.answered()
+    await chat.wait_for_answers()
     answer = chat.turns.get_by_role("article", name="Assistant")
     for each in FORMULAS[:2]:
         assert each in await answer.inner_text()
@@ -76,26 +76,26 @@ async def test_formulas_keep_every_sign_and_marks_that_are_escaped_do_not_show_i
 
 @pytest.mark.parametrize("options", [{}, PHONE], ids=["desk", "phone"])
 async def test_questions_and_answers_are_copied_as_they_were_written(
-    guest: Guest, options: dict[str, Any]
+    guest: NewChat, options: dict[str, Any]
 ) -> None:
     chat = await guest(permissions=["clipboard-read", "clipboard-write"], **options)
     read = "navigator.clipboard.readText()"
-    await chat.say("write up\n\n**now**")
-    await chat.answered()
+    await chat.send("write up\n\n**now**")
+    await chat.wait_for_answers()
     await chat.turns.get_by_role("button", name="Copy this message").click()
     await chat.page.wait_for_function(f"async () => await {read} === 'write up\\n\\n**now**'")
     copy = chat.turns.get_by_role("button", name="Copy this answer")
-    await tab_to(chat.page, copy)
+    await focus_with_tab(chat.page, copy)
     await chat.page.keyboard.press("Enter")
     await expect(copy.get_by_role("status")).to_have_text("Copied")
-    assert await chat.page.evaluate(read) == WRITTEN_UP.strip()
+    assert await chat.page.evaluate(read) == MARKDOWN_ANSWER.strip()
 
 
-async def test_an_answer_is_copied_where_the_browser_has_no_clipboard_for_the_page(guest: Guest) -> None:
+async def test_an_answer_is_copied_where_the_browser_has_no_clipboard_for_the_page(guest: NewChat) -> None:
     chat = await guest()
     await chat.page.evaluate(NO_CLIPBOARD)
-    await chat.say("just *these* words")
-    await chat.answered()
+    await chat.send("just *these* words")
+    await chat.wait_for_answers()
     copy = chat.turns.get_by_role("button", name="Copy this answer")
     await copy.click()
     await expect(copy.get_by_role("status")).to_have_text("Copied")
@@ -104,11 +104,11 @@ async def test_an_answer_is_copied_where_the_browser_has_no_clipboard_for_the_pa
     await expect(chat.message).to_have_value("just *these* words")
 
 
-async def test_a_link_in_an_answer_leaves_the_conversation_open(chat: Chat) -> None:
-    await chat.say("see [the notes](#notes)")
-    await chat.answered()
+async def test_a_link_in_an_answer_leaves_the_conversation_open(chat: ChatPage) -> None:
+    await chat.send("see [the notes](#notes)")
+    await chat.wait_for_answers()
     before = chat.page.url
-    async with chat.visitor.context.expect_page() as opened:
+    async with chat.user.context.expect_page() as opened:
         await chat.log.get_by_role("link", name="the notes").click()
     await (await opened.value).close()
     assert chat.page.url == before

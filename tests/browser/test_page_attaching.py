@@ -14,9 +14,9 @@ from aiohttp import web
 from playwright.async_api import FilePayload, Locator, Route, expect
 
 from holdfast.domain.limits import ATTACHMENTS_MAX, FILE_BYTES_MAX, TEXT_FILE_BYTES_MAX
-from tests.browser.conftest import Guest, Hosting
-from tests.support.api_client import Speaker, speaking, talking
-from tests.support.browser_driver import PHONE, WAIT_MS, Chat, Inn, violations
+from tests.browser.conftest import HostServer, NewChat
+from tests.support.api_client import ScriptedModelServer, api_client, scripted_model_server
+from tests.support.browser_driver import PHONE, WAIT_MS, ChatPage, SharedServer, accessibility_violations
 
 CARRY = """({ name, type, base64, where }) => {
     const bytes = Uint8Array.from(atob(base64), (each) => each.charCodeAt(0));
@@ -54,7 +54,7 @@ def payload(name: str, content: bytes, kind: str = "text/plain") -> FilePayload:
     return {"name": name, "mimeType": kind, "buffer": content}
 
 
-class Painter(Speaker):
+class Painter(ScriptedModelServer):
     """Looks at pictures, and has room for several."""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -66,33 +66,33 @@ class Painter(Speaker):
 
 
 @pytest.fixture(scope="module")
-def painter() -> Iterator[Speaker]:
-    with speaking(Painter()) as speaker:
+def painter() -> Iterator[ScriptedModelServer]:
+    with scripted_model_server(Painter()) as speaker:
         yield speaker
 
 
 @pytest.fixture(scope="module")
-def inn(hosting: Hosting, painter: Speaker) -> Iterator[Inn]:
+def inn(hosting: HostServer, painter: ScriptedModelServer) -> Iterator[SharedServer]:
     with hosting("studio", painter) as inn:
         yield inn
 
 
-def shown(painter: Speaker) -> list[dict[str, Any]]:
+def shown(painter: ScriptedModelServer) -> list[dict[str, Any]]:
     """What the model was given with the last message."""
-    asked = [each for each in painter.asked if each.get("tools")][-1]["messages"][-1]["content"]
+    asked = [each for each in painter.requests if each.get("tools")][-1]["messages"][-1]["content"]
     return asked if isinstance(asked, list) else [{"type": "text", "text": asked}]
 
 
-def attached(chat: Chat) -> Locator:
+def attached(chat: ChatPage) -> Locator:
     """The files that are to go with the message."""
     return chat.page.get_by_role("list", name="Attached files").get_by_role("listitem")
 
 
-def chooser(chat: Chat) -> Locator:
+def chooser(chat: ChatPage) -> Locator:
     return chat.page.get_by_label("Attach a file")
 
 
-async def drop(chat: Chat, where: str, name: str, kind: str, content: bytes) -> None:
+async def drop(chat: ChatPage, where: str, name: str, kind: str, content: bytes) -> None:
     carried = {"name": name, "type": kind, "base64": base64.b64encode(content).decode(), "where": where}
     assert await chat.page.evaluate(CARRY, carried) == [True, True], "the browser would have left the page"
 
@@ -110,7 +110,7 @@ async def pictures(within: Locator) -> list[tuple[str, int]]:
 
 
 async def test_pictures_and_text_come_in_all_three_ways_reach_the_model_and_stay(
-    guest: Guest, inn: Inn, painter: Speaker
+    guest: NewChat, inn: SharedServer, painter: ScriptedModelServer
 ) -> None:
     chat = await guest(permissions=["clipboard-read", "clipboard-write"])
     await chooser(chat).set_input_files([payload("chosen.png", png(3), "image/png")])
@@ -124,9 +124,9 @@ async def test_pictures_and_text_come_in_all_three_ways_reach_the_model_and_stay
         ["chosen.png ×", "image.png ×", "dropped.txt ×"], timeout=WAIT_MS
     )
     await expect(attached(chat).get_by_role("status")).to_have_count(0, timeout=WAIT_MS)
-    assert await violations(chat.page) == []
-    await chat.say("what is this")
-    await chat.answered()
+    assert await accessibility_violations(chat.page) == []
+    await chat.send("what is this")
+    await chat.wait_for_answers()
     await expect(attached(chat)).to_have_count(0)
     given = shown(painter)
     assert sum(each["type"] == "image_url" for each in given) == 2, given
@@ -136,34 +136,36 @@ async def test_pictures_and_text_come_in_all_three_ways_reach_the_model_and_stay
         await expect(asked.get_by_role("link", name="dropped.txt")).to_be_visible(timeout=WAIT_MS)
         assert [width for _, width in await pictures(asked)] == [3, 5]
         await chat.page.reload()
-        await chat.answered()
+        await chat.wait_for_answers()
     async with chat.page.expect_download() as download:
         await chat.log.get_by_role("link", name="dropped.txt").click()
     assert (await (await download.value).path()).read_bytes() == b"Words in a file\n"
 
 
-async def test_a_message_whose_words_are_changed_keeps_its_files(guest: Guest, painter: Speaker) -> None:
+async def test_a_message_whose_words_are_changed_keeps_its_files(
+    guest: NewChat, painter: ScriptedModelServer
+) -> None:
     chat = await guest()
     await chooser(chat).set_input_files([payload("kept.png", png(7), "image/png")])
     await expect(attached(chat)).to_have_text(["kept.png ×"], timeout=WAIT_MS)
-    await chat.say("first words")
-    await chat.answered()
+    await chat.send("first words")
+    await chat.wait_for_answers()
     asked = chat.turns.get_by_role("article", name="You")
     await asked.hover()
     await asked.get_by_role("button", name="Edit").click()
     await chat.log.get_by_role("textbox", name="Edit").fill("other words")
     await chat.button("Save and resend").click()
     await expect(asked).to_contain_text("other words", timeout=WAIT_MS)
-    await chat.answered()
+    await chat.wait_for_answers()
     assert await pictures(asked) == [("kept.png", 7)]
     assert [each["type"] for each in shown(painter)].count("image_url") == 1
 
 
 async def test_what_is_not_taken_is_said_at_once_by_its_name_and_the_rest_is_sent(
-    guest: Guest, inn: Inn, tmp_path: Path
+    guest: NewChat, inn: SharedServer, tmp_path: Path
 ) -> None:
     chat = await guest()
-    chat.visitor.excuse(r"status of 4(13|15)")
+    chat.user.expect_errors(r"status of 4(13|15)")
     huge = tmp_path / "huge.bin"
     with huge.open("wb") as file:
         file.truncate(FILE_BYTES_MAX + 1)
@@ -187,19 +189,19 @@ async def test_what_is_not_taken_is_said_at_once_by_its_name_and_the_rest_is_sen
     # What is not taken is never left out in silence: whoever sends is told, and sends again.
     await chat.message.fill("only the fine one")
     await chat.message.press("Enter")
-    await expect(chat.told).to_contain_text("Not sent: program.exe, long.txt were not taken.")
+    await expect(chat.notices).to_contain_text("Not sent: program.exe, long.txt were not taken.")
     await expect(chat.message).to_have_value("only the fine one")
     await expect(attached(chat)).to_have_text(["fine.txt ×"])
     await expect(wrong).to_have_count(2)
     await expect(chat.log.get_by_role("article", name="You")).to_have_count(0)
     await chat.message.press("Enter")
-    await chat.answered()
+    await chat.wait_for_answers()
     asked = chat.log.get_by_role("article", name="You")
     await expect(asked.get_by_role("link")).to_have_text(["fine.txt"])
     await expect(attached(chat).or_(wrong)).to_have_count(0)
 
 
-async def test_one_file_more_than_a_message_takes_waits_for_the_next(guest: Guest) -> None:
+async def test_one_file_more_than_a_message_takes_waits_for_the_next(guest: NewChat) -> None:
     chat = await guest()
     many = [payload(f"{number}.txt", f"words {number}".encode()) for number in range(ATTACHMENTS_MAX + 1)]
     await chooser(chat).set_input_files(many)
@@ -209,26 +211,28 @@ async def test_one_file_more_than_a_message_takes_waits_for_the_next(guest: Gues
     await expect(attached(chat).get_by_role("status")).to_have_count(0, timeout=WAIT_MS)
     await chat.button(f"Remove {ATTACHMENTS_MAX}.txt").click()
     await expect(wrong).to_have_count(0)
-    await chat.say("here they are")
-    await chat.answered()
+    await chat.send("here they are")
+    await chat.wait_for_answers()
     await expect(chat.log.get_by_role("article", name="You").get_by_role("link")).to_have_count(
         ATTACHMENTS_MAX
     )
 
 
-async def test_files_alone_are_a_message_also_while_an_answer_is_written(guest: Guest) -> None:
+async def test_files_alone_are_a_message_also_while_an_answer_is_written(guest: NewChat) -> None:
     chat = await guest()
-    await chat.say("hold on")
+    await chat.send("hold on")
     await expect(chat.log.get_by_role("img", name="Writing…")).to_be_visible(timeout=WAIT_MS)
     await chooser(chat).set_input_files([payload("alone.txt", b"Nothing else")])
     await chat.button("Interrupt").click(timeout=WAIT_MS)
     await expect(chat.turns.last.get_by_role("link", name="alone.txt")).to_be_visible(timeout=WAIT_MS)
-    await chat.answered(2)
+    await chat.wait_for_answers(2)
 
 
-async def test_what_is_left_behind_with_a_conversation_does_not_come_along(guest: Guest, inn: Inn) -> None:
-    async with talking(inn.server.address) as api:
-        one, other = await api.begin(title="Files here"), await api.begin(title="Not here")
+async def test_what_is_left_behind_with_a_conversation_does_not_come_along(
+    guest: NewChat, inn: SharedServer
+) -> None:
+    async with api_client(inn.server.address) as api:
+        one, other = await api.create_session(title="Files here"), await api.create_session(title="Not here")
     chat = await guest(one)
     held = asyncio.Event()
 
@@ -243,21 +247,21 @@ async def test_what_is_left_behind_with_a_conversation_does_not_come_along(guest
     await expect(attached(chat)).to_have_count(0)
     async with chat.page.expect_response("**/api/files?*"):
         held.set()
-    await chat.say("no files")
-    await chat.answered()
+    await chat.send("no files")
+    await chat.wait_for_answers()
     await expect(chat.log.get_by_role("article", name="You").get_by_role("link")).to_have_count(0)
     # It has come through where it was given, and is still there, also after a reload.
     await chat.page.goto(f"{inn.server.address}#{one}")
     await expect(attached(chat)).to_have_text(["slow.txt ×"], timeout=WAIT_MS)
     await chat.page.reload()
     await expect(attached(chat)).to_have_text(["slow.txt ×"], timeout=WAIT_MS)
-    await chat.say("with the file")
-    await chat.answered()
+    await chat.send("with the file")
+    await chat.wait_for_answers()
     await expect(chat.log.get_by_role("link", name="slow.txt")).to_be_visible()
     await expect(attached(chat)).to_have_count(0)
 
 
-async def uploading(chat: Chat, *names: str) -> asyncio.Event:
+async def uploading(chat: ChatPage, *names: str) -> asyncio.Event:
     """Give files that are on their way until what is returned is set."""
     held = asyncio.Event()
 
@@ -275,7 +279,7 @@ async def uploading(chat: Chat, *names: str) -> asyncio.Event:
 SOON = "Sends when the file is there."
 
 
-async def test_a_message_goes_out_by_itself_once_its_file_is_there(guest: Guest) -> None:
+async def test_a_message_goes_out_by_itself_once_its_file_is_there(guest: NewChat) -> None:
     chat = await guest()
     held = await uploading(chat, "slow.txt")
     await chat.message.fill("what is in it")
@@ -283,9 +287,9 @@ async def test_a_message_goes_out_by_itself_once_its_file_is_there(guest: Guest)
     await expect(chat.page.get_by_text(SOON)).to_be_visible(timeout=WAIT_MS)
     await expect(chat.message).to_have_value("what is in it")
     await expect(chat.button("Send")).to_be_disabled()
-    assert await violations(chat.page) == []
+    assert await accessibility_violations(chat.page) == []
     held.set()
-    await chat.answered()
+    await chat.wait_for_answers()
     asked = chat.log.get_by_role("article", name="You")
     await expect(asked).to_have_count(1)
     await expect(asked).to_contain_text("what is in it")
@@ -294,7 +298,7 @@ async def test_a_message_goes_out_by_itself_once_its_file_is_there(guest: Guest)
     await expect(chat.page.get_by_text(SOON)).to_have_count(0)
 
 
-async def test_on_a_phone_a_file_can_be_removed_beside_its_name(guest: Guest) -> None:
+async def test_on_a_phone_a_file_can_be_removed_beside_its_name(guest: NewChat) -> None:
     chat = await guest(**PHONE)
     name = "a rather long name of a report.txt"
     held = await uploading(chat, name)
@@ -308,7 +312,9 @@ async def test_on_a_phone_a_file_can_be_removed_beside_its_name(guest: Guest) ->
 
 
 @pytest.mark.parametrize("how", ["button", "Escape", "writing", "removing"])
-async def test_whoever_thinks_again_before_the_file_is_there_has_sent_nothing(how: str, guest: Guest) -> None:
+async def test_whoever_thinks_again_before_the_file_is_there_has_sent_nothing(
+    how: str, guest: NewChat
+) -> None:
     chat = await guest()
     held = await uploading(chat, "slow.txt", "other.txt")
     await chat.message.fill("too soon")
@@ -329,9 +335,9 @@ async def test_whoever_thinks_again_before_the_file_is_there_has_sent_nothing(ho
     await expect(chat.log.get_by_role("article", name="You")).to_have_count(0)
 
 
-async def test_a_message_whose_file_is_not_taken_waits_for_its_writer(guest: Guest) -> None:
+async def test_a_message_whose_file_is_not_taken_waits_for_its_writer(guest: NewChat) -> None:
     chat = await guest()
-    chat.visitor.excuse(r"status of 415")
+    chat.user.expect_errors(r"status of 415")
     held = await uploading(chat, "program.exe")
     await chat.message.fill("look at it")
     await chat.message.press("Enter")
@@ -344,10 +350,13 @@ async def test_a_message_whose_file_is_not_taken_waits_for_its_writer(guest: Gue
 
 
 async def test_whoever_goes_elsewhere_before_the_file_is_there_is_told_and_finds_all_of_it_again(
-    guest: Guest, inn: Inn
+    guest: NewChat, inn: SharedServer
 ) -> None:
-    async with talking(inn.server.address) as api:
-        one, other = await api.begin(title="Files on their way"), await api.begin(title="Elsewhere")
+    async with api_client(inn.server.address) as api:
+        one, other = (
+            await api.create_session(title="Files on their way"),
+            await api.create_session(title="Elsewhere"),
+        )
     chat = await guest(one)
     held = await uploading(chat, "slow.txt")
     await chat.message.fill("what is in it")
@@ -355,23 +364,23 @@ async def test_whoever_goes_elsewhere_before_the_file_is_there_is_told_and_finds
     await expect(chat.page.get_by_text(SOON)).to_be_visible(timeout=WAIT_MS)
     for elsewhere in (other, "memory"):
         await chat.page.goto(f"{inn.server.address}#{elsewhere}")
-        await expect(chat.told).to_contain_text("Your message is not sent", timeout=WAIT_MS)
+        await expect(chat.notices).to_contain_text("Your message is not sent", timeout=WAIT_MS)
         await chat.page.goto(f"{inn.server.address}#{one}")
         await expect(chat.message).to_have_value("what is in it", timeout=WAIT_MS)
         await expect(attached(chat)).to_contain_text("slow.txt")
         await chat.message.press("Enter")
         await expect(chat.page.get_by_text(SOON)).to_be_visible(timeout=WAIT_MS)
     held.set()
-    await chat.answered()
+    await chat.wait_for_answers()
     await expect(chat.log.get_by_role("link", name="slow.txt")).to_be_visible(timeout=WAIT_MS)
 
 
-async def test_a_command_leaves_files_for_the_message_that_they_are_meant_for(guest: Guest) -> None:
+async def test_a_command_leaves_files_for_the_message_that_they_are_meant_for(guest: NewChat) -> None:
     chat = await guest()
     await chooser(chat).set_input_files([payload("meant.txt", b"For a message")])
     await expect(attached(chat)).to_have_text(["meant.txt ×"], timeout=WAIT_MS)
     await chat.message.fill("/model")
     await chat.message.press("Enter")
-    await expect(chat.told).to_contain_text("small", timeout=WAIT_MS)
+    await expect(chat.notices).to_contain_text("small", timeout=WAIT_MS)
     await expect(chat.message).to_have_value("")
     await expect(attached(chat)).to_have_text(["meant.txt ×"])

@@ -5,39 +5,39 @@ from typing import Any
 
 from playwright.async_api import Locator, expect
 
-from tests.browser.conftest import Guest
-from tests.support.browser_driver import PHONE, WAIT_MS, Chat
+from tests.browser.conftest import NewChat
+from tests.support.browser_driver import PHONE, WAIT_MS, ChatPage
 
 WIDE: dict[str, Any] = {"viewport": {"width": 1440, "height": 860}}
 
 
-def aside(chat: Chat) -> Locator:
+def aside(chat: ChatPage) -> Locator:
     return chat.page.get_by_role("complementary", name="Details")
 
 
-def listed(chat: Chat) -> Locator:
+def listed(chat: ChatPage) -> Locator:
     return chat.page.get_by_role("navigation", name="Conversations")
 
 
-async def is_at(chat: Chat, session: str) -> None:
+async def is_at(chat: ChatPage, session: str) -> None:
     await expect(chat.page).to_have_url(re.compile(f"#{session}$"), timeout=WAIT_MS)
-    await chat.answered()
+    await chat.wait_for_answers()
 
 
-async def two(chat: Chat) -> tuple[str, str]:
+async def two(chat: ChatPage) -> tuple[str, str]:
     """Two conversations, one after the other; the second is open."""
-    await chat.say("the first of them")
-    await chat.answered()
-    first = chat.session
+    await chat.send("the first of them")
+    await chat.wait_for_answers()
+    first = chat.session_id
     await chat.message.fill("/new")
     await chat.message.press("Enter")
     await expect(chat.log).to_contain_text("What can I do for you?", timeout=WAIT_MS)
-    await chat.say("the second of them")
-    await chat.answered()
-    return first, chat.session
+    await chat.send("the second of them")
+    await chat.wait_for_answers()
+    return first, chat.session_id
 
 
-async def test_on_a_phone_back_closes_what_is_open_and_the_conversation_stays(guest: Guest) -> None:
+async def test_on_a_phone_back_closes_what_is_open_and_the_conversation_stays(guest: NewChat) -> None:
     chat = await guest(**PHONE)
     _, second = await two(chat)
     page = chat.page
@@ -64,7 +64,7 @@ async def test_on_a_phone_back_closes_what_is_open_and_the_conversation_stays(gu
     await is_at(chat, second)
 
 
-async def test_what_lies_on_top_goes_before_what_it_lies_on(guest: Guest) -> None:
+async def test_what_lies_on_top_goes_before_what_it_lies_on(guest: NewChat) -> None:
     chat = await guest(**PHONE)
     _, second = await two(chat)
     await chat.button("Details").tap()
@@ -79,7 +79,7 @@ async def test_what_lies_on_top_goes_before_what_it_lies_on(guest: Guest) -> Non
     await is_at(chat, second)
 
 
-async def test_what_was_closed_by_hand_or_led_elsewhere_costs_no_step_back(guest: Guest) -> None:
+async def test_what_was_closed_by_hand_or_led_elsewhere_costs_no_step_back(guest: NewChat) -> None:
     chat = await guest(**PHONE)
     first, second = await two(chat)
     page, burger = chat.page, chat.page.get_by_role("button", name="Conversations")
@@ -95,7 +95,7 @@ async def test_what_was_closed_by_hand_or_led_elsewhere_costs_no_step_back(guest
     await chat.button("Details").tap()
     await expect(aside(chat)).to_be_visible(timeout=WAIT_MS)
     await page.reload()
-    await chat.answered()
+    await chat.wait_for_answers()
     await expect(aside(chat)).to_have_count(0)
     await page.go_back()
     await expect(chat.log).to_contain_text("What can I do for you?", timeout=WAIT_MS)
@@ -103,7 +103,7 @@ async def test_what_was_closed_by_hand_or_led_elsewhere_costs_no_step_back(guest
     await is_at(chat, first)
 
 
-async def test_where_details_have_a_column_of_their_own_back_leads_on_and_they_stay(guest: Guest) -> None:
+async def test_where_details_have_a_column_of_their_own_back_leads_on_and_they_stay(guest: NewChat) -> None:
     chat = await guest(**WIDE)
     await two(chat)
     await chat.button("Details").click()
@@ -111,5 +111,5 @@ async def test_where_details_have_a_column_of_their_own_back_leads_on_and_they_s
     await chat.page.go_back()
     await expect(chat.log).to_contain_text("What can I do for you?", timeout=WAIT_MS)
     await chat.page.go_forward()
-    await chat.answered()
+    await chat.wait_for_answers()
     await expect(aside(chat)).to_be_visible()

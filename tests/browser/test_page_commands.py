@@ -6,35 +6,35 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
-from tests.browser.conftest import Guest
-from tests.support.browser_driver import WAIT_MS, Chat
+from tests.browser.conftest import NewChat
+from tests.support.browser_driver import WAIT_MS, ChatPage
 
 
-async def typed(chat: Chat, line: str) -> None:
+async def typed(chat: ChatPage, line: str) -> None:
     await chat.message.fill(line)
     await chat.message.press("Enter")
 
 
-async def deny_then_approve(chat: Chat, folder: Path) -> None:
+async def deny_then_approve(chat: ChatPage, folder: Path) -> None:
     """Type /deny at a first command and /approve at a second, and check that only the second one ran."""
-    await chat.say(f"run echo ran > {folder}/denied")
-    await chat.asks()
+    await chat.send(f"run echo ran > {folder}/denied")
+    await chat.wait_for_approval()
     await typed(chat, "/status")
-    await expect(chat.told).to_contain_text("Needs you", timeout=WAIT_MS)
+    await expect(chat.notices).to_contain_text("Needs you", timeout=WAIT_MS)
     await typed(chat, "/deny the disk is full")
-    await chat.answered()
-    await chat.say(f"run echo ran > {folder}/allowed")
-    await chat.asks()
+    await chat.wait_for_answers()
+    await chat.send(f"run echo ran > {folder}/allowed")
+    await chat.wait_for_approval()
     await typed(chat, "/approve")
-    await chat.answered(2)
+    await chat.wait_for_answers(2)
     assert (folder / "allowed").exists() and not (folder / "denied").exists()
 
 
-async def test_a_question_is_answered_by_what_is_typed(chat: Chat, tmp_path: Path) -> None:
+async def test_a_question_is_answered_by_what_is_typed(chat: ChatPage, tmp_path: Path) -> None:
     await typed(chat, "/approve")
-    await expect(chat.told).to_contain_text("Nothing is asked here.", timeout=WAIT_MS)
+    await expect(chat.notices).to_contain_text("Nothing is asked here.", timeout=WAIT_MS)
     await deny_then_approve(chat, tmp_path)
-    await chat.reads("the disk is full")
+    await chat.wait_for_text("the disk is full")
 
 
 SEND_AFTER = """async (area, begin) => {
@@ -54,14 +54,14 @@ SEND_AFTER = """async (area, begin) => {
 
 
 @pytest.mark.parametrize("begin", ["/new", "link"])
-async def test_what_is_typed_right_after_new_begins_a_conversation(chat: Chat, begin: str) -> None:
+async def test_what_is_typed_right_after_new_begins_a_conversation(chat: ChatPage, begin: str) -> None:
     """The browser has no time to report the new address before the next message is sent."""
-    await chat.say("hello")
-    await chat.answered()
-    first = chat.session
+    await chat.send("hello")
+    await chat.wait_for_answers()
+    first = chat.session_id
     await chat.message.evaluate(SEND_AFTER, begin)
     await expect(chat.page).to_have_url(re.compile(f"#(?!{first})s_"), timeout=WAIT_MS)
-    await chat.answered()
+    await chat.wait_for_answers()
     await expect(chat.turns).to_have_count(1)
 
 
@@ -88,29 +88,29 @@ WITHOUT_FEED = """() => {
 }"""
 
 
-async def test_typed_answers_need_only_the_conversation_itself(guest: Guest, tmp_path: Path) -> None:
+async def test_typed_answers_need_only_the_conversation_itself(guest: NewChat, tmp_path: Path) -> None:
     """The list of all conversations comes by other events. Here they never arrive."""
     chat = await guest()
-    await chat.visitor.context.add_init_script(f"({WITHOUT_FEED})()")
+    await chat.user.context.add_init_script(f"({WITHOUT_FEED})()")
     await chat.page.reload()
     await deny_then_approve(chat, tmp_path)
     assert await chat.page.evaluate("window.dropped") > 0
 
 
-async def test_a_conversation_is_found_by_its_title_and_the_model_is_told(chat: Chat) -> None:
-    await chat.say("hello")
-    await chat.answered()
+async def test_a_conversation_is_found_by_its_title_and_the_model_is_told(chat: ChatPage) -> None:
+    await chat.send("hello")
+    await chat.wait_for_answers()
     await typed(chat, "/title About the harbour")
     await expect(chat.page.get_by_role("heading", name="About the harbour")).to_be_visible(timeout=WAIT_MS)
-    first = chat.session
+    first = chat.session_id
     await typed(chat, "/model")
-    await expect(chat.told).not_to_be_empty(timeout=WAIT_MS)
+    await expect(chat.notices).not_to_be_empty(timeout=WAIT_MS)
     await typed(chat, "/new")
-    await chat.say("hello again")
-    await chat.answered()
-    assert chat.session != first
+    await chat.send("hello again")
+    await chat.wait_for_answers()
+    assert chat.session_id != first
     await typed(chat, "/switch nowhere at all")
-    await expect(chat.told).to_contain_text("No conversation has", timeout=WAIT_MS)
+    await expect(chat.notices).to_contain_text("No conversation has", timeout=WAIT_MS)
     await typed(chat, "/switch harbour")
     await expect(chat.page).to_have_url(re.compile(first), timeout=WAIT_MS)
     await typed(chat, "/sessions")

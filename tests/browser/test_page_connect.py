@@ -7,14 +7,14 @@ from aiohttp import web
 from playwright.async_api import Locator, expect
 
 from tests.acceptance.test_http_models import NOBODY
-from tests.browser.conftest import Guest, Hosting
-from tests.support.api_client import Speaker, speaking
-from tests.support.browser_driver import WAIT_MS, Chat, Inn
+from tests.browser.conftest import HostServer, NewChat
+from tests.support.api_client import ScriptedModelServer, scripted_model_server
+from tests.support.browser_driver import WAIT_MS, ChatPage, SharedServer
 
 RIGHT, WRONG = "sk-the-right-one-1234567890", "sk-a-wrong-one-1234567890"
 
 
-class Doorman(Speaker):
+class Doorman(ScriptedModelServer):
     """Answers only those who have the key, and only below `/v1`."""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -29,20 +29,20 @@ class Doorman(Speaker):
 
 @pytest.fixture(scope="module")
 def doorman() -> Iterator[Doorman]:
-    with speaking(Doorman()) as speaker:
+    with scripted_model_server(Doorman()) as speaker:
         assert isinstance(speaker, Doorman)
         yield speaker
 
 
 @pytest.fixture(scope="module")
-def inn(hosting: Hosting, doorman: Doorman) -> Iterator[Inn]:
+def inn(hosting: HostServer, doorman: Doorman) -> Iterator[SharedServer]:
     """A server with nothing but its demo."""
     nothing = {"HOLDFAST_MODEL": "", "OPENAI_BASE_URL": "", **NOBODY}
     with hosting("new", doorman, **nothing) as inn:
         yield inn
 
 
-async def opened_form(chat: Chat) -> Locator:
+async def opened_form(chat: ChatPage) -> Locator:
     """The form for a model, where OpenAI is chosen."""
     await chat.page.get_by_role("button", name="Connect a model").click()
     form = chat.page.get_by_role("region", name="Model", exact=True)
@@ -51,7 +51,7 @@ async def opened_form(chat: Chat) -> Locator:
 
 
 async def test_what_is_wrong_is_said_word_for_word_until_it_is_right_and_then_it_answers(
-    guest: Guest, doorman: Doorman
+    guest: NewChat, doorman: Doorman
 ) -> None:
     chat = await guest()
     form = await opened_form(chat)
@@ -82,8 +82,8 @@ async def test_what_is_wrong_is_said_word_for_word_until_it_is_right_and_then_it
     await form.get_by_role("button", name="Use this model").click()
     await expect(form).to_contain_text("openai:small answers.", timeout=WAIT_MS)
     await chat.page.keyboard.press("Escape")
-    await chat.say("hello there")
-    await chat.answered()
+    await chat.send("hello there")
+    await chat.wait_for_answers()
     await expect(chat.log.get_by_role("article", name="Assistant")).to_contain_text("hello there")
     # The key is kept, and shown to nobody.
     await chat.page.reload()
@@ -104,7 +104,7 @@ async def test_what_is_wrong_is_said_word_for_word_until_it_is_right_and_then_it
     await expect(form).to_contain_text("Scripted demo, not an AI", timeout=WAIT_MS)
 
 
-async def test_a_test_without_a_key_asks_for_it_in_its_field(guest: Guest) -> None:
+async def test_a_test_without_a_key_asks_for_it_in_its_field(guest: NewChat) -> None:
     chat = await guest()
     form = await opened_form(chat)
     await form.get_by_role("button", name="Test", exact=True).click()
@@ -115,7 +115,7 @@ async def test_a_test_without_a_key_asks_for_it_in_its_field(guest: Guest) -> No
 
 
 async def test_every_model_that_a_test_found_is_offered_whatever_name_is_filled_in(
-    guest: Guest, doorman: Doorman
+    guest: NewChat, doorman: Doorman
 ) -> None:
     chat = await guest()
     form = await opened_form(chat)
@@ -142,7 +142,7 @@ async def test_every_model_that_a_test_found_is_offered_whatever_name_is_filled_
     await expect(model).to_have_value("small")
 
 
-async def test_an_address_may_be_left_empty_and_it_is_said_what_is_asked_then(guest: Guest) -> None:
+async def test_an_address_may_be_left_empty_and_it_is_said_what_is_asked_then(guest: NewChat) -> None:
     chat = await guest()
     await chat.page.get_by_role("button", name="Settings").click()
     form = chat.page.get_by_role("region", name="Model", exact=True)

@@ -6,28 +6,28 @@ from typing import Any
 
 from playwright.async_api import expect
 
-from tests.browser.conftest import Guest
+from tests.browser.conftest import NewChat
 from tests.browser.test_page_attaching import attached, chooser, payload, png
-from tests.support.api_client import Api, talking
-from tests.support.browser_driver import WAIT_MS, Inn
+from tests.support.api_client import ApiClient, api_client
+from tests.support.browser_driver import WAIT_MS, SharedServer
 
 
-async def begun(inn: Inn) -> str:
-    async with talking(inn.server.address) as api:
-        return await api.begin()
+async def begun(inn: SharedServer) -> str:
+    async with api_client(inn.server.address) as api:
+        return await api.create_session()
 
 
-async def kept(api: Api, session: str, text: str) -> None:
+async def kept(api: ApiClient, session: str, text: str) -> None:
     """Return once the server has this draft."""
-    await api.until(f"/api/sessions/{session}/draft", "text", text)
+    await api.wait_for_field(f"/api/sessions/{session}/draft", "text", text)
 
 
 async def test_what_is_typed_is_there_after_a_reload_and_in_another_browser_until_it_is_sent(
-    guest: Guest, inn: Inn
+    guest: NewChat, inn: SharedServer
 ) -> None:
     session = await begun(inn)
     chat = await guest(session)
-    async with talking(inn.server.address) as api:
+    async with api_client(inn.server.address) as api:
         await chat.message.fill("Half a sent")
         await kept(api, session, "Half a sent")
         other = await guest(session)
@@ -39,17 +39,19 @@ async def test_what_is_typed_is_there_after_a_reload_and_in_another_browser_unti
         await kept(api, session, "Half a sentence")
         await chat.page.reload()
         await expect(chat.message).to_have_value("Half a sentence", timeout=WAIT_MS)
-        await chat.say("Half a sentence, and its end")
-        await chat.answered()
+        await chat.send("Half a sentence, and its end")
+        await chat.wait_for_answers()
         await kept(api, session, "")
         await chat.page.reload()
-        await chat.answered()
+        await chat.wait_for_answers()
         await expect(chat.message).to_have_value("")
 
 
-async def test_each_conversation_has_its_own_and_one_that_has_not_begun_too(guest: Guest, inn: Inn) -> None:
-    async with talking(inn.server.address) as api:
-        places = {title: await api.begin(title=title) for title in ("The one", "The other")}
+async def test_each_conversation_has_its_own_and_one_that_has_not_begun_too(
+    guest: NewChat, inn: SharedServer
+) -> None:
+    async with api_client(inn.server.address) as api:
+        places = {title: await api.create_session(title=title) for title in ("The one", "The other")}
     places[""] = ""
     chat = await guest()
 
@@ -68,8 +70,8 @@ async def test_each_conversation_has_its_own_and_one_that_has_not_begun_too(gues
     await move("")
     await chat.page.reload()
     await expect(chat.message).to_have_value("Draft of ", timeout=WAIT_MS)
-    await chat.say("for a new one, then")
-    await chat.answered()
+    await chat.send("for a new one, then")
+    await chat.wait_for_answers()
     await move("")
     await expect(chat.message).to_have_value("")
     await chat.page.reload()
@@ -78,7 +80,7 @@ async def test_each_conversation_has_its_own_and_one_that_has_not_begun_too(gues
 
 
 async def test_what_is_written_while_the_first_message_is_on_its_way_is_not_lost(
-    guest: Guest, inn: Inn
+    guest: NewChat, inn: SharedServer
 ) -> None:
     chat = await guest()
     held = asyncio.Event()
@@ -95,17 +97,17 @@ async def test_what_is_written_while_the_first_message_is_on_its_way_is_not_lost
     await chooser(chat).set_input_files([payload("second.txt", b"With it")])
     await expect(attached(chat)).to_have_text(["second.txt ×"], timeout=WAIT_MS)
     held.set()
-    await chat.answered()
+    await chat.wait_for_answers()
     await expect(chat.message).to_have_value("and second")
     await expect(attached(chat)).to_have_count(1)
-    async with talking(inn.server.address) as api:
-        await kept(api, chat.session, "and second")
+    async with api_client(inn.server.address) as api:
+        await kept(api, chat.session_id, "and second")
     await chat.message.press("Enter")
-    await chat.answered(2)
+    await chat.wait_for_answers(2)
     await expect(chat.turns.last.get_by_role("link", name="second.txt")).to_be_visible()
 
 
-async def test_pictures_that_the_model_cannot_take_are_named_before_they_are_sent(guest: Guest) -> None:
+async def test_pictures_that_the_model_cannot_take_are_named_before_they_are_sent(guest: NewChat) -> None:
     """The model of this inn reads, and sees nothing."""
     chat = await guest()
     await chooser(chat).set_input_files([payload("seen.png", png(2), "image/png")])
@@ -123,10 +125,10 @@ async def test_pictures_that_the_model_cannot_take_are_named_before_they_are_sen
     await chat.page.get_by_role("button", name="Remove seen.png").click()
     await expect(said).to_have_count(0)
     await chat.message.press("Enter")
-    await chat.answered()
+    await chat.wait_for_answers()
 
 
-async def test_the_choice_of_models_can_be_left_while_it_is_still_loading(guest: Guest) -> None:
+async def test_the_choice_of_models_can_be_left_while_it_is_still_loading(guest: NewChat) -> None:
     chat = await guest()
     held = asyncio.Event()
 
@@ -155,14 +157,14 @@ async def test_the_choice_of_models_can_be_left_while_it_is_still_loading(guest:
 GONE_FILE = """[["", [{"key": "k1", "id": "0000", "name": "gone.txt", "media_type": "text/plain"}]]]"""
 
 
-async def test_a_message_that_was_not_taken_can_be_written_anew_with_its_files(guest: Guest) -> None:
+async def test_a_message_that_was_not_taken_can_be_written_anew_with_its_files(guest: NewChat) -> None:
     chat = await guest()
-    chat.visitor.excuse(r"status of 4\d\d")
+    chat.user.expect_errors(r"status of 4\d\d")
     # A file that the server no longer has, and that this tab still knows.
     await chat.page.evaluate("files => sessionStorage.setItem('holdfast.files', files)", GONE_FILE)
     await chat.page.reload()
     await expect(attached(chat)).to_have_text(["gone.txt ×"], timeout=WAIT_MS)
-    await chat.say("words worth keeping")
+    await chat.send("words worth keeping")
     refused = chat.log.get_by_role("article", name="You")
     await expect(refused.get_by_role("button", name="Remove")).to_be_visible(timeout=WAIT_MS)
     await expect(chat.message).to_have_value("")
@@ -173,5 +175,5 @@ async def test_a_message_that_was_not_taken_can_be_written_anew_with_its_files(g
     await expect(refused).to_have_count(0)
     await chat.page.get_by_role("button", name="Remove gone.txt").click()
     await chat.message.press("Enter")
-    await chat.answered()
+    await chat.wait_for_answers()
     await expect(chat.log.get_by_role("article", name="Assistant")).to_contain_text("words worth keeping")

@@ -7,9 +7,16 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
-from tests.browser.conftest import Guest
-from tests.support.api_client import Api, talking
-from tests.support.browser_driver import PHONE, WAIT_MS, Chat, Inn, too_small, violations
+from tests.browser.conftest import NewChat
+from tests.support.api_client import ApiClient, api_client
+from tests.support.browser_driver import (
+    PHONE,
+    WAIT_MS,
+    ChatPage,
+    SharedServer,
+    accessibility_violations,
+    undersized_targets,
+)
 
 NOTES = "Tidy up\nand rest\n"
 NEVER_LATE = """() => {
@@ -20,19 +27,19 @@ NEVER_LATE = """() => {
 GAP = "(note, question) => question.getBoundingClientRect().top - note.getBoundingClientRect().bottom"
 
 
-async def allow(chat: Chat, tool: str, turns: int, **arguments: str) -> None:
+async def allow(chat: ChatPage, tool: str, turns: int, **arguments: str) -> None:
     """Have the assistant use a tool, allow it, and wait for the answer."""
-    await chat.say(f"use {tool} {json.dumps(arguments)}")
-    await chat.asks()
+    await chat.send(f"use {tool} {json.dumps(arguments)}")
+    await chat.wait_for_approval()
     await chat.allow.click()
-    await chat.answered(turns)
+    await chat.wait_for_answers(turns)
 
 
-async def in_folder(guest: Guest, inn: Inn, folder: Path, **options: Any) -> Chat:
+async def in_folder(guest: NewChat, inn: SharedServer, folder: Path, **options: Any) -> ChatPage:
     """A conversation that works in `folder`, where some notes are."""
     (folder / "notes.md").write_text(NOTES)
-    async with talking(inn.server.address) as api:
-        session = await api.begin(workspace=str(folder))
+    async with api_client(inn.server.address) as api:
+        session = await api.create_session(workspace=str(folder))
     return await guest(session, **options)
 
 
@@ -40,24 +47,24 @@ def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-async def edited(guest: Guest, inn: Inn, folder: Path, **options: Any) -> Chat:
+async def edited(guest: NewChat, inn: SharedServer, folder: Path, **options: Any) -> ChatPage:
     chat = await in_folder(guest, inn, folder, **options)
     await allow(chat, "edit_file", 1, path="notes.md", old_text="Tidy up\n", new_text="Tidied\nup\n")
     assert (folder / "notes.md").read_text() == "Tidied\nup\nand rest\n"
     return chat
 
 
-async def test_an_edit_is_asked_about_line_by_line(guest: Guest, inn: Inn, tmp_path: Path) -> None:
+async def test_an_edit_is_asked_about_line_by_line(guest: NewChat, inn: SharedServer, tmp_path: Path) -> None:
     chat = await in_folder(guest, inn, tmp_path)
     arguments = {"path": "notes.md", "old_text": "Tidy up", "new_text": "Tidied up"}
-    await chat.say(f"use edit_file {json.dumps(arguments)}")
-    await chat.asks()
+    await chat.send(f"use edit_file {json.dumps(arguments)}")
+    await chat.wait_for_approval()
     await expect(chat.question.locator(".diff .minus")).to_have_text("-Tidy up\n")
     await expect(chat.question.locator(".diff .plus")).to_have_text("+Tidied up\n")
 
 
 async def test_what_changed_is_told_in_the_line_and_shown_inside(
-    guest: Guest, inn: Inn, tmp_path: Path
+    guest: NewChat, inn: SharedServer, tmp_path: Path
 ) -> None:
     chat = await edited(guest, inn, tmp_path)
     for _ in range(2):
@@ -69,10 +76,12 @@ async def test_what_changed_is_told_in_the_line_and_shown_inside(
         await expect(diff.locator(".plus")).to_have_text(["+Tidied\n", "+up\n"])
         await expect(diff.locator(".minus")).to_have_text(["-Tidy up\n"])
         await chat.page.reload()
-        await chat.answered()
+        await chat.wait_for_answers()
 
 
-async def test_files_are_put_back_one_by_one_or_all(guest: Guest, inn: Inn, tmp_path: Path) -> None:
+async def test_files_are_put_back_one_by_one_or_all(
+    guest: NewChat, inn: SharedServer, tmp_path: Path
+) -> None:
     chat = await edited(guest, inn, tmp_path)
     await allow(chat, "write_file", 2, path="new.txt", content="made\n")
     first, second = chat.turns.first, chat.turns.last
@@ -84,7 +93,7 @@ async def test_files_are_put_back_one_by_one_or_all(guest: Guest, inn: Inn, tmp_
     assert (tmp_path / "new.txt").exists()
     await second.get_by_role("button", name="Put back as it was").click()
     await chat.button("Revert").click()
-    await expect(chat.told).to_contain_text(" reverted.", timeout=WAIT_MS)
+    await expect(chat.notices).to_contain_text(" reverted.", timeout=WAIT_MS)
     await expect(second.get_by_role("button", name="Changed 1 file")).to_contain_text("put back")
     await expect(second.get_by_role("button", name="Put back as it was")).to_have_count(0)
     assert not (tmp_path / "new.txt").exists()
@@ -97,18 +106,18 @@ async def test_files_are_put_back_one_by_one_or_all(guest: Guest, inn: Inn, tmp_
 
 
 async def test_an_edit_that_lacks_its_words_shows_why_it_failed_and_no_empty_lines(
-    guest: Guest, inn: Inn, tmp_path: Path
+    guest: NewChat, inn: SharedServer, tmp_path: Path
 ) -> None:
     chat = await in_folder(guest, inn, tmp_path)
-    await chat.say('use edit_file {"path": "notes.md"}')
-    await chat.answered()
-    await chat.unfold()
+    await chat.send('use edit_file {"path": "notes.md"}')
+    await chat.wait_for_answers()
+    await chat.expand_all()
     await expect(chat.log.locator(".tool.failed .inside")).to_contain_text("notes.md")
     await expect(chat.log.locator(".tool.failed .diff")).to_have_count(0)
 
 
 async def test_the_question_before_files_are_put_back_stays_beside_its_button_until_it_is_answered(
-    guest: Guest, inn: Inn, tmp_path: Path
+    guest: NewChat, inn: SharedServer, tmp_path: Path
 ) -> None:
     chat = await in_folder(guest, inn, tmp_path, viewport={"width": 1200, "height": 850})
     await chat.page.clock.install()
@@ -129,7 +138,7 @@ async def test_the_question_before_files_are_put_back_stays_beside_its_button_un
 
 
 async def test_what_is_said_in_passing_lies_over_nothing_and_stays_behind_with_its_place(
-    guest: Guest, inn: Inn, tmp_path: Path
+    guest: NewChat, inn: SharedServer, tmp_path: Path
 ) -> None:
     chat = await in_folder(guest, inn, tmp_path, viewport={"width": 1200, "height": 850})
     await chat.page.evaluate(NEVER_LATE)
@@ -137,10 +146,10 @@ async def test_what_is_said_in_passing_lies_over_nothing_and_stays_behind_with_i
     await chat.log.get_by_role("button", name="Changed 1 file").click()
     await chat.log.get_by_role("button", name="Put back as it was").click()
     await chat.button("Revert").click()
-    said = chat.told.get_by_text(" reverted.")
+    said = chat.notices.get_by_text(" reverted.")
     await expect(said).to_be_visible()
-    await chat.say("run echo on it goes")
-    await chat.asks()
+    await chat.send("run echo on it goes")
+    await chat.wait_for_approval()
     # Both at one moment: what is below them still grows while the question arrives.
     assert await said.evaluate(GAP, await chat.question.element_handle()) >= 0
     await chat.page.get_by_role("link", name="Agents", exact=True).click()
@@ -148,10 +157,12 @@ async def test_what_is_said_in_passing_lies_over_nothing_and_stays_behind_with_i
     await expect(said).to_have_count(0)
 
 
-async def test_what_was_changed_since_is_named_and_left_alone(guest: Guest, inn: Inn, tmp_path: Path) -> None:
+async def test_what_was_changed_since_is_named_and_left_alone(
+    guest: NewChat, inn: SharedServer, tmp_path: Path
+) -> None:
     chat = await edited(guest, inn, tmp_path)
     (tmp_path / "notes.md").write_text("by hand\n")
-    chat.visitor.excuse(r"409 \(Conflict\)")
+    chat.user.expect_errors(r"409 \(Conflict\)")
     await chat.log.get_by_role("button", name="Changed 1 file").click()
     await chat.log.get_by_role("button", name="Put back as it was").click()
     await chat.button("Revert").click()
@@ -161,11 +172,11 @@ async def test_what_was_changed_since_is_named_and_left_alone(guest: Guest, inn:
 
 
 async def test_nothing_is_put_back_while_an_answer_is_under_way(
-    guest: Guest, inn: Inn, tmp_path: Path
+    guest: NewChat, inn: SharedServer, tmp_path: Path
 ) -> None:
     chat = await edited(guest, inn, tmp_path)
-    chat.visitor.excuse(r"409 \(Conflict\)")
-    await chat.say("hold on")
+    chat.user.expect_errors(r"409 \(Conflict\)")
+    await chat.send("hold on")
     await expect(chat.log.get_by_role("img", name="Writing…")).to_be_visible(timeout=WAIT_MS)
     await chat.log.get_by_role("button", name="Changed 1 file").click()
     await chat.log.get_by_role("button", name="Put back as it was").click()
@@ -175,16 +186,18 @@ async def test_nothing_is_put_back_while_an_answer_is_under_way(
     await expect(chat.log.get_by_text("Stopped.")).to_be_visible(timeout=WAIT_MS)
     await chat.log.get_by_role("button", name="Put back as it was").click()
     await chat.button("Revert").click()
-    await expect(chat.told).to_contain_text(" reverted.", timeout=WAIT_MS)
+    await expect(chat.notices).to_contain_text(" reverted.", timeout=WAIT_MS)
     assert (tmp_path / "notes.md").read_text() == NOTES
 
 
-async def test_several_files_of_one_answer_are_listed(guest: Guest, inn: Inn, tmp_path: Path) -> None:
+async def test_several_files_of_one_answer_are_listed(
+    guest: NewChat, inn: SharedServer, tmp_path: Path
+) -> None:
     """What one answer changed in three files, of which one is put back by itself and then the others."""
     chat = await in_folder(guest, inn, tmp_path)
-    async with talking(inn.server.address) as api:
-        await _write_three(api, chat.session)
-    await chat.answered()
+    async with api_client(inn.server.address) as api:
+        await _write_three(api, chat.session_id)
+    await chat.wait_for_answers()
     await chat.log.get_by_role("button", name="Changed 3 files").click()
     listed = chat.log.locator(".changes > li")
     await expect(listed).to_have_count(3, timeout=WAIT_MS)
@@ -194,26 +207,26 @@ async def test_several_files_of_one_answer_are_listed(guest: Guest, inn: Inn, tm
     assert names_in(tmp_path) == ["a.txt", "c.txt", "notes.md"]
     await chat.button("Put all back as they were").click()
     await chat.button("Revert").click()
-    await expect(chat.told).to_contain_text("2 files reverted.", timeout=WAIT_MS)
+    await expect(chat.notices).to_contain_text("2 files reverted.", timeout=WAIT_MS)
     assert names_in(tmp_path) == ["notes.md"]
 
 
-async def _write_three(api: Api, session: str) -> None:
+async def _write_three(api: ApiClient, session: str) -> None:
     """One run that writes three files: each call is allowed as it is asked about."""
     calls = [["write_file", {"path": f"{name}.txt", "content": f"{name}\n"}] for name in "abc"]
-    run = (await api.say(session, f"uses {json.dumps(calls)}"))["run_id"]
-    await api.done(run, "waiting")
+    run = (await api.send(session, f"uses {json.dumps(calls)}"))["run_id"]
+    await api.wait_for_run(run, "waiting")
     for entry in [each for each in await api.entries(session) if each.get("approval") == "requested"]:
         await api.post(f"/api/runs/{run}/tools/{entry['id']}", {"decision": "approve"})
-    await api.done(run)
+    await api.wait_for_run(run)
 
 
-async def test_long_output_is_opened_whole_and_as_text(chat: Chat) -> None:
+async def test_long_output_is_opened_whole_and_as_text(chat: ChatPage) -> None:
     script = "<img src=x onerror=alert(1)>"
-    await chat.say(f"run seq 1 30000; echo '{script}'")
-    await chat.asks()
+    await chat.send(f"run seq 1 30000; echo '{script}'")
+    await chat.wait_for_approval()
     await chat.allow.click()
-    await chat.answered()
+    await chat.wait_for_answers()
     await chat.log.get_by_role("button", name="Ran seq").click()
     shown = chat.log.get_by_label("Output")
     await expect(shown).to_contain_text("30000")
@@ -224,7 +237,7 @@ async def test_long_output_is_opened_whole_and_as_text(chat: Chat) -> None:
     await expect(whole).to_contain_text("\n15000\n", use_inner_text=True, timeout=WAIT_MS)
     await expect(whole).to_contain_text(script)
     await expect(sheet.locator("img")).to_have_count(0)
-    assert await violations(chat.page) == []
+    assert await accessibility_violations(chat.page) == []
     async with chat.page.expect_download() as download:
         await sheet.get_by_role("link", name="Save as a file").click()
     saved = await (await download.value).path()
@@ -236,21 +249,21 @@ async def test_long_output_is_opened_whole_and_as_text(chat: Chat) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_axe_finds_nothing_wrong_with_changes(
-    scheme: Any, guest: Guest, inn: Inn, tmp_path: Path
+    scheme: Any, guest: NewChat, inn: SharedServer, tmp_path: Path
 ) -> None:
     chat = await edited(guest, inn, tmp_path, color_scheme=scheme)
-    await chat.unfold()
+    await chat.expand_all()
     await expect(chat.log.locator(".changes > li")).to_have_count(1, timeout=WAIT_MS)
-    await chat.unfold()
+    await chat.expand_all()
     await expect(chat.log.locator(".diff")).to_have_count(2)
-    assert await violations(chat.page) == []
+    assert await accessibility_violations(chat.page) == []
 
 
-async def test_changes_fit_a_phone(guest: Guest, inn: Inn, tmp_path: Path) -> None:
+async def test_changes_fit_a_phone(guest: NewChat, inn: SharedServer, tmp_path: Path) -> None:
     chat = await edited(guest, inn, tmp_path, **PHONE)
-    await chat.unfold()
+    await chat.expand_all()
     await expect(chat.log.locator(".changes > li")).to_have_count(1, timeout=WAIT_MS)
-    await chat.unfold()
-    assert await too_small(chat.page) == []
+    await chat.expand_all()
+    assert await undersized_targets(chat.page) == []
     width = await chat.page.evaluate("document.documentElement.scrollWidth")
     assert width <= PHONE["viewport"]["width"]

@@ -7,8 +7,15 @@ from typing import Any
 import pytest
 from playwright.async_api import FloatRect, Locator, expect
 
-from tests.browser.conftest import Guest
-from tests.support.browser_driver import PHONE, WAIT_MS, Chat, tab_to, too_small, violations
+from tests.browser.conftest import NewChat
+from tests.support.browser_driver import (
+    PHONE,
+    WAIT_MS,
+    ChatPage,
+    accessibility_violations,
+    focus_with_tab,
+    undersized_targets,
+)
 
 WIDE: dict[str, Any] = {"viewport": {"width": 1440, "height": 860}}
 NARROW: dict[str, Any] = {"viewport": {"width": 1000, "height": 700}}
@@ -19,17 +26,17 @@ WATCH = """aside => {
 }"""
 
 
-def aside(chat: Chat) -> Locator:
+def aside(chat: ChatPage) -> Locator:
     return chat.page.get_by_role("complementary", name="Details")
 
 
-def part(chat: Chat, title: str) -> Locator:
+def part(chat: ChatPage, title: str) -> Locator:
     """A part of what is told, by its heading."""
     heading = chat.page.get_by_role("heading", name=title, exact=True)
     return aside(chat).locator("section").filter(has=heading)
 
 
-async def opened(chat: Chat) -> Locator:
+async def opened(chat: ChatPage) -> Locator:
     await chat.button("Details").click()
     await expect(aside(chat)).to_be_visible(timeout=WAIT_MS)
     return aside(chat)
@@ -41,12 +48,14 @@ async def box_of(node: Locator) -> FloatRect:
     return box
 
 
-async def test_it_is_a_third_column_that_this_browser_remembers(guest: Guest) -> None:
+async def test_it_is_a_third_column_that_this_browser_remembers(guest: NewChat) -> None:
     chat = await guest(**WIDE)
     await expect(chat.button("Details")).to_have_count(0)
-    await chat.say("hello there")
-    await chat.answered()
-    assert not any("inspector-" in each for each in chat.visitor.asked), "nothing of it is loaded before"
+    await chat.send("hello there")
+    await chat.wait_for_answers()
+    assert not any("inspector-" in each for each in chat.user.requested_urls), (
+        "nothing of it is loaded before"
+    )
     await opened(chat)
     its, reading = await box_of(aside(chat)), await box_of(chat.page.get_by_role("main"))
     assert its["width"] == 380
@@ -58,16 +67,16 @@ async def test_it_is_a_third_column_that_this_browser_remembers(guest: Guest) ->
     await aside(chat).get_by_role("button", name="Close").click()
     await expect(aside(chat)).to_have_count(0)
     await chat.page.reload()
-    await chat.answered()
+    await chat.wait_for_answers()
     await expect(aside(chat)).to_have_count(0)
 
 
-async def test_a_failed_command_says_its_exit_code_here_too(guest: Guest) -> None:
+async def test_a_failed_command_says_its_exit_code_here_too(guest: NewChat) -> None:
     chat = await guest(**WIDE)
-    await chat.say("run exit 3")
-    await chat.asks()
+    await chat.send("run exit 3")
+    await chat.wait_for_approval()
     await chat.allow.click()
-    await chat.answered()
+    await chat.wait_for_answers()
     await chat.button("Details of this answer").click()
     call = part(chat, "Steps").get_by_role("button")
     await expect(call).to_contain_text("failed: exit code 3", timeout=WAIT_MS)
@@ -75,18 +84,18 @@ async def test_a_failed_command_says_its_exit_code_here_too(guest: Guest) -> Non
     await expect(aside(chat)).to_contain_text("failed: exit code 3", timeout=WAIT_MS)
 
 
-async def test_keys_are_enough_to_open_it_to_look_around_and_to_close_it(guest: Guest) -> None:
+async def test_keys_are_enough_to_open_it_to_look_around_and_to_close_it(guest: NewChat) -> None:
     chat = await guest(**WIDE)
-    await chat.say("look 2")
-    await chat.answered()
+    await chat.send("look 2")
+    await chat.wait_for_answers()
     keyboard = chat.page.keyboard
     await keyboard.press("Control+i")
     await expect(aside(chat)).to_be_visible(timeout=WAIT_MS)
     await expect(chat.message).to_be_focused()
-    await tab_to(chat.page, chat.button("Details of this answer"))
+    await focus_with_tab(chat.page, chat.button("Details of this answer"))
     await keyboard.press("Enter")
     await expect(part(chat, "What was asked")).to_contain_text("look 2")
-    await tab_to(chat.page, part(chat, "Steps").get_by_role("button").first)
+    await focus_with_tab(chat.page, part(chat, "Steps").get_by_role("button").first)
     await keyboard.press("Enter")
     await expect(part(chat, "Asked for")).to_be_visible()
     await keyboard.press("Control+i")
@@ -102,11 +111,11 @@ async def test_keys_are_enough_to_open_it_to_look_around_and_to_close_it(guest: 
     await expect(sheet).to_contain_text("Ctrl I")
 
 
-async def test_a_call_is_told_with_what_it_was_asked_for_and_all_that_it_printed(guest: Guest) -> None:
+async def test_a_call_is_told_with_what_it_was_asked_for_and_all_that_it_printed(guest: NewChat) -> None:
     chat = await guest(**WIDE)
-    await chat.say("run seq 1 40000")
+    await chat.send("run seq 1 40000")
     await chat.allow.click()
-    await chat.answered()
+    await chat.wait_for_answers()
     await opened(chat)
     await chat.log.locator(".tool .fold").click()
     await expect(part(chat, "Asked for")).to_contain_text("seq 1 40000")
@@ -126,21 +135,21 @@ async def test_a_call_is_told_with_what_it_was_asked_for_and_all_that_it_printed
     )
 
 
-async def test_what_was_said_when_a_call_was_asked_for_is_not_told_as_why_it_failed(guest: Guest) -> None:
+async def test_what_was_said_when_a_call_was_asked_for_is_not_told_as_why_it_failed(guest: NewChat) -> None:
     chat = await guest(**WIDE)
-    await chat.say("run false")
+    await chat.send("run false")
     await chat.allow.click()
-    await chat.answered()
+    await chat.wait_for_answers()
     await opened(chat)
     await chat.log.locator(".tool .fold").click()
     await expect(aside(chat).locator(".facts")).to_contain_text("failed")
     await expect(aside(chat).locator(".facts")).not_to_contain_text("Asked with")
 
 
-async def test_one_goes_from_one_call_of_an_answer_to_the_next(guest: Guest) -> None:
+async def test_one_goes_from_one_call_of_an_answer_to_the_next(guest: NewChat) -> None:
     chat = await guest(**WIDE)
-    await chat.say("look 3")
-    await chat.answered()
+    await chat.send("look 3")
+    await chat.wait_for_answers()
     await chat.button("Details of this answer").click()
     await part(chat, "Steps").get_by_role("button").nth(1).click()
     await expect(aside(chat)).to_contain_text("2 of 3")
@@ -151,7 +160,7 @@ async def test_one_goes_from_one_call_of_an_answer_to_the_next(guest: Guest) -> 
     await expect(aside(chat)).to_contain_text("2 of 3")
 
 
-async def test_a_conversation_is_told_with_its_files_and_with_what_waits(guest: Guest) -> None:
+async def test_a_conversation_is_told_with_its_files_and_with_what_waits(guest: NewChat) -> None:
     chat = await guest(**WIDE)
     written = json.dumps({"path": "beside.py", "content": "one = 1\ntwo = 2\n"})
     await chat.page.set_input_files(
@@ -160,11 +169,11 @@ async def test_a_conversation_is_told_with_its_files_and_with_what_waits(guest: 
     # Stored, not only on its way: nothing is sent before.
     attached = chat.page.get_by_role("list", name="Attached files")
     await expect(attached.get_by_role("listitem")).to_have_text(["plan.txt ×"], timeout=WAIT_MS)
-    await chat.say("this is the plan")
-    await chat.answered()
-    await chat.say(f"use write_file {written}")
+    await chat.send("this is the plan")
+    await chat.wait_for_answers()
+    await chat.send(f"use write_file {written}")
     await chat.allow.click()
-    await chat.answered(2)
+    await chat.wait_for_answers(2)
     await opened(chat)
     await expect(part(chat, "Attached files").get_by_role("link", name="plan.txt")).to_be_visible()
     # The message is a heading; the files that it changed are listed below.
@@ -174,21 +183,21 @@ async def test_a_conversation_is_told_with_its_files_and_with_what_waits(guest: 
     await listed.get_by_role("listitem").get_by_role("button", name=re.compile("^beside.py")).click()
     await expect(listed.locator(".diff .plus").first).to_have_text("+one = 1\n")
     await expect(listed.get_by_role("button", name=re.compile("^beside.py"))).to_be_focused()
-    await chat.say("hold")
+    await chat.send("hold")
     await expect(part(chat, "Now")).to_contain_text("Writing the answer.", timeout=WAIT_MS)
     await expect(part(chat, "Now")).to_contain_text("Begun just now")
-    await chat.say("and then this")
+    await chat.send("and then this")
     await expect(part(chat, "Waiting to be answered")).to_contain_text("and then this", timeout=WAIT_MS)
     await chat.button("Stop").click()
     await chat.button("Answer it now").click()
-    await chat.answered(4)
+    await chat.wait_for_answers(4)
     await expect(part(chat, "Waiting to be answered")).to_have_count(0)
     await expect(part(chat, "Now")).to_have_count(0)
 
 
-async def test_a_call_that_runs_is_told_as_it_prints_and_as_it_ends(guest: Guest) -> None:
+async def test_a_call_that_runs_is_told_as_it_prints_and_as_it_ends(guest: NewChat) -> None:
     chat = await guest(**WIDE)
-    await chat.say("run echo first; sleep 30")
+    await chat.send("run echo first; sleep 30")
     await chat.allow.click()
     await opened(chat)
     await expect(part(chat, "Now").locator("pre")).to_have_text("first", timeout=WAIT_MS)
@@ -196,27 +205,27 @@ async def test_a_call_that_runs_is_told_as_it_prints_and_as_it_ends(guest: Guest
     await expect(aside(chat).locator(".facts")).to_contain_text("running")
     await expect(part(chat, "Output").locator("pre")).to_have_text("first\n")
     await chat.button("Stop").click()
-    await chat.reads("Stopped.")
+    await chat.wait_for_text("Stopped.")
     await expect(aside(chat).locator(".facts")).not_to_contain_text("running", timeout=WAIT_MS)
 
 
-async def test_it_is_not_drawn_again_with_every_word(guest: Guest) -> None:
+async def test_it_is_not_drawn_again_with_every_word(guest: NewChat) -> None:
     chat = await guest(**WIDE)
-    await chat.say("count 2000")
+    await chat.send("count 2000")
     await opened(chat)
     await expect(part(chat, "Now")).to_be_visible(timeout=WAIT_MS)
-    await chat.counts_to(20)
+    await chat.wait_for_count(20)
     await aside(chat).evaluate(WATCH)
-    await chat.counts_to(100)
+    await chat.wait_for_count(100)
     assert await chat.page.evaluate("window.drawn") == 0
     await chat.button("Stop").click()
     await expect(part(chat, "Now")).to_have_count(0, timeout=WAIT_MS)
     assert await chat.page.evaluate("window.drawn") > 0, "what happens is drawn"
 
 
-async def test_without_room_it_is_a_sheet_that_leaves_free_where_one_writes(guest: Guest) -> None:
+async def test_without_room_it_is_a_sheet_that_leaves_free_where_one_writes(guest: NewChat) -> None:
     chat = await guest(**NARROW)
-    await chat.say("hold")
+    await chat.send("hold")
     await expect(chat.button("Stop")).to_be_visible(timeout=WAIT_MS)
     before = await box_of(chat.page.get_by_role("main"))
     await opened(chat)
@@ -232,31 +241,31 @@ async def test_without_room_it_is_a_sheet_that_leaves_free_where_one_writes(gues
     await expect(chat.button("Details")).to_be_focused()
     await expect(chat.button("Stop")).to_be_visible()
     await chat.button("Stop").click()
-    await chat.reads("Stopped.")
+    await chat.wait_for_text("Stopped.")
     await opened(chat)
     await chat.page.reload()
-    await chat.reads("Stopped.")
+    await chat.wait_for_text("Stopped.")
     await expect(aside(chat)).to_have_count(0)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
-async def test_axe_finds_no_violation_in_it(scheme: Any, size: dict[str, Any], guest: Guest) -> None:
+async def test_axe_finds_no_violation_in_it(scheme: Any, size: dict[str, Any], guest: NewChat) -> None:
     chat = await guest(color_scheme=scheme, **size)
-    await chat.say("look 2 and write up")
-    await chat.answered()
+    await chat.send("look 2 and write up")
+    await chat.wait_for_answers()
     await opened(chat)
     await expect(part(chat, "Used so far")).to_contain_text("out")
-    found = {"conversation": await violations(chat.page)}
-    small = await too_small(chat.page) if size is PHONE else []
+    found = {"conversation": await accessibility_violations(chat.page)}
+    small = await undersized_targets(chat.page) if size is PHONE else []
     await aside(chat).get_by_role("button", name="Close").click()
     await chat.button("Details of this answer").click()
     await expect(part(chat, "Steps")).to_be_visible()
-    found["answer"] = await violations(chat.page)
-    small += await too_small(chat.page) if size is PHONE else []
+    found["answer"] = await accessibility_violations(chat.page)
+    small += await undersized_targets(chat.page) if size is PHONE else []
     await part(chat, "Steps").get_by_role("button").first.click()
     await expect(part(chat, "Output")).to_be_visible()
-    found["call"] = await violations(chat.page)
-    small += await too_small(chat.page) if size is PHONE else []
+    found["call"] = await accessibility_violations(chat.page)
+    small += await undersized_targets(chat.page) if size is PHONE else []
     assert {state: wrongs for state, wrongs in found.items() if wrongs} == {}
     assert small == []

@@ -8,14 +8,22 @@ from typing import Any
 import pytest
 from playwright.async_api import Locator, expect
 
-from tests.acceptance.conftest import Running
-from tests.browser.conftest import Guest, Hosting
-from tests.support.api_client import Api, Speaker, talking, until
-from tests.support.browser_driver import PHONE, WAIT_MS, Chat, Inn, Visitor, sign_in, violations
+from tests.acceptance.conftest import RunningServer
+from tests.browser.conftest import HostServer, NewChat
+from tests.support.api_client import ApiClient, ScriptedModelServer, api_client, wait_until
+from tests.support.browser_driver import (
+    PHONE,
+    WAIT_MS,
+    BrowserUser,
+    ChatPage,
+    SharedServer,
+    accessibility_violations,
+    sign_in,
+)
 
 
 @pytest.fixture(scope="module")
-def inn(hosting: Hosting, speaker: Speaker) -> Iterator[Inn]:
+def inn(hosting: HostServer, speaker: ScriptedModelServer) -> Iterator[SharedServer]:
     """A server of this module's own: nothing that others put away is in its lists."""
     with hosting("list", speaker) as inn:
         yield inn
@@ -25,7 +33,7 @@ def inn(hosting: Hosting, speaker: Speaker) -> Iterator[Inn]:
 class Row:
     """A conversation in the list, found by words that only its title has."""
 
-    chat: Chat
+    chat: ChatPage
     title: str
 
     @property
@@ -59,16 +67,18 @@ class Row:
         await expect(before).to_have_text(head, timeout=WAIT_MS)
 
 
-async def listed(guest: Guest, inn: Inn, title: str) -> tuple[Row, str]:
+async def listed(guest: NewChat, inn: SharedServer, title: str) -> tuple[Row, str]:
     """A page with a conversation of that title in its list, which is not open."""
-    async with talking(inn.server.address) as api:
-        session = await api.begin(title=title)
+    async with api_client(inn.server.address) as api:
+        session = await api.create_session(title=title)
     row = Row(await guest(), title)
     await expect(row.line).to_have_count(1, timeout=WAIT_MS)
     return row, session
 
 
-async def test_what_is_pinned_stays_on_top_here_and_in_other_browsers(guest: Guest, inn: Inn) -> None:
+async def test_what_is_pinned_stays_on_top_here_and_in_other_browsers(
+    guest: NewChat, inn: SharedServer
+) -> None:
     row, _ = await listed(guest, inn, "Pin this one")
     other, _ = await listed(guest, inn, "A newer one")
     await row.below("Today")
@@ -81,7 +91,7 @@ async def test_what_is_pinned_stays_on_top_here_and_in_other_browsers(guest: Gue
     await row.below("Today")
 
 
-async def test_a_new_name_is_typed_in_the_list_or_left(guest: Guest, inn: Inn) -> None:
+async def test_a_new_name_is_typed_in_the_list_or_left(guest: NewChat, inn: SharedServer) -> None:
     row, session = await listed(guest, inn, "Old name here")
     patched: list[str] = []
     row.chat.page.on("request", lambda asked: patched.append(asked.url) if asked.method == "PATCH" else None)
@@ -107,12 +117,14 @@ async def test_a_new_name_is_typed_in_the_list_or_left(guest: Guest, inn: Inn) -
     ).to_be_visible()
     await expect(row.chat.page).to_have_title(re.compile("New name here$"))
     await expect(renamed.more).to_be_focused()
-    async with talking(inn.server.address) as api:
+    async with api_client(inn.server.address) as api:
         assert (await api.get(f"/api/sessions/{session}"))["title"] == "New name here"
     assert len(patched) == 1
 
 
-async def test_what_is_archived_is_out_of_sight_until_it_is_brought_back(guest: Guest, inn: Inn) -> None:
+async def test_what_is_archived_is_out_of_sight_until_it_is_brought_back(
+    guest: NewChat, inn: SharedServer
+) -> None:
     row, _ = await listed(guest, inn, "Done with this")
     page = row.chat.page
     await row.choose("Archive")
@@ -127,49 +139,53 @@ async def test_what_is_archived_is_out_of_sight_until_it_is_brought_back(guest: 
 
 
 @pytest.mark.parametrize("options", [{}, PHONE], ids=["desktop", "phone"])
-async def test_archiving_is_undone_from_its_notice(guest: Guest, inn: Inn, options: dict[str, Any]) -> None:
-    async with talking(inn.server.address) as api:
-        session = await api.begin(title="Put away by mistake")
+async def test_archiving_is_undone_from_its_notice(
+    guest: NewChat, inn: SharedServer, options: dict[str, Any]
+) -> None:
+    async with api_client(inn.server.address) as api:
+        session = await api.create_session(title="Put away by mistake")
         row = Row(await guest(**options), "Put away by mistake")
         if options:
             await row.chat.button("Conversations").first.tap()
         await row.choose("Archive")
         await row.gone()
-        await expect(row.chat.told).to_contain_text("Conversation archived.", timeout=WAIT_MS)
+        await expect(row.chat.notices).to_contain_text("Conversation archived.", timeout=WAIT_MS)
         # On a phone it lies over the list.
-        await row.chat.told.get_by_role("button", name="Undo").click()
+        await row.chat.notices.get_by_role("button", name="Undo").click()
         await expect(row.line).to_have_count(1, timeout=WAIT_MS)
         assert not (await api.get(f"/api/sessions/{session}"))["archived"]
-        await api.ask("DELETE", f"/api/sessions/{session}")
+        await api.request("DELETE", f"/api/sessions/{session}")
 
 
-async def test_the_name_of_the_model_has_room_beside_the_way_to_the_archive(guest: Guest, inn: Inn) -> None:
+async def test_the_name_of_the_model_has_room_beside_the_way_to_the_archive(
+    guest: NewChat, inn: SharedServer
+) -> None:
     row, _ = await listed(guest, inn, "Put away to stay")
     await row.choose("Archive")
     foot = row.chat.page.get_by_role("navigation").locator("footer")
     await expect(foot.get_by_role("button", name="Show archived")).to_be_visible(timeout=WAIT_MS)
     name = foot.get_by_text("openai:small", exact=True)
     assert await name.evaluate("name => name.scrollWidth <= name.clientWidth")
-    await row.chat.told.get_by_role("button", name="Undo").click()
+    await row.chat.notices.get_by_role("button", name="Undo").click()
     await expect(row.line).to_have_count(1, timeout=WAIT_MS)
 
 
 async def test_the_oldest_conversations_and_those_put_away_are_reached_by_scrolling(
-    visitor: Visitor, server: Running
+    visitor: BrowserUser, server: RunningServer
 ) -> None:
     """More of both than a page is told of when it opens."""
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         for number in range(230):
-            await api.begin(title=f"Conversation {number:03}.")
+            await api.create_session(title=f"Conversation {number:03}.")
         shown = (await api.get("/api/sessions?limit=200"))["cursor"]
         assert shown is not None
     page = await sign_in(visitor, server.link)
     rows = page.get_by_role("navigation").locator(".rows")
     await expect(rows).to_contain_text("Conversation 229.", timeout=WAIT_MS)
     await scroll_to(rows, "Conversation 000.")
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         for row in (await api.get("/api/sessions?limit=130"))["sessions"]:
-            await api.ask("PATCH", f"/api/sessions/{row['id']}", {"archived": True})
+            await api.request("PATCH", f"/api/sessions/{row['id']}", {"archived": True})
     await page.reload()
     await page.get_by_role("button", name="Show archived").click(timeout=WAIT_MS)
     await expect(rows).to_contain_text("Conversation 229.", timeout=WAIT_MS)
@@ -184,11 +200,11 @@ async def scroll_to(rows: Locator, words: str) -> None:
         await rows.evaluate("rows => rows.scrollTo(0, rows.scrollHeight)")
         return words in await rows.inner_text()
 
-    await until(is_there, WAIT_MS / 1000)
+    await wait_until(is_there, WAIT_MS / 1000)
 
 
 async def test_what_is_deleted_comes_back_while_there_is_time_and_else_is_gone(
-    guest: Guest, inn: Inn
+    guest: NewChat, inn: SharedServer
 ) -> None:
     row, session = await listed(guest, inn, "Delete me later")
     page = row.chat.page
@@ -200,47 +216,47 @@ async def test_what_is_deleted_comes_back_while_there_is_time_and_else_is_gone(
     await row.choose("Delete")
     await row.gone()
     await expect(page).to_have_url(re.compile("#?$"))  # Nobody stays in what is deleted.
-    await row.chat.told.get_by_role("button", name="Undo").click()
+    await row.chat.notices.get_by_role("button", name="Undo").click()
     await expect(row.line).to_have_count(1, timeout=WAIT_MS)
     await expect(page).to_have_url(re.compile(f"#{session}$"))  # It is open again, as it was.
     await page.clock.fast_forward(30_000)
-    async with talking(inn.server.address) as api:
+    async with api_client(inn.server.address) as api:
         assert await is_there(api, session)
         await row.choose("Delete")
         await row.gone()
         await page.clock.fast_forward(9_000)
-        await expect(row.chat.told.get_by_role("button", name="Undo")).to_be_visible()
+        await expect(row.chat.notices.get_by_role("button", name="Undo")).to_be_visible()
         assert await is_there(api, session)
         await page.clock.fast_forward(20_000)
-        await until(lambda: is_gone(api, session))
+        await wait_until(lambda: is_gone(api, session))
     await row.gone()
 
 
-async def is_there(api: Api, session: str) -> bool:
+async def is_there(api: ApiClient, session: str) -> bool:
     await api.get(f"/api/sessions/{session}")
     return api.status == 200
 
 
-async def is_gone(api: Api, session: str) -> bool:
+async def is_gone(api: ApiClient, session: str) -> bool:
     return not await is_there(api, session)
 
 
-async def test_whoever_deletes_something_and_leaves_has_deleted_it(guest: Guest, inn: Inn) -> None:
+async def test_whoever_deletes_something_and_leaves_has_deleted_it(guest: NewChat, inn: SharedServer) -> None:
     row, session = await listed(guest, inn, "Delete me and leave")
     await row.choose("Delete")
     await row.gone()
     await row.chat.page.close()
-    async with talking(inn.server.address) as api:
-        await until(lambda: is_gone(api, session), 15)
+    async with api_client(inn.server.address) as api:
+        await wait_until(lambda: is_gone(api, session), 15)
 
 
 async def test_a_menu_is_closed_by_whoever_presses_elsewhere_and_only_one_is_open(
-    guest: Guest, inn: Inn
+    guest: NewChat, inn: SharedServer
 ) -> None:
     row, _ = await listed(guest, inn, "Menu of one")
     # A newer one stands above it, where no menu covers it.
-    async with talking(inn.server.address) as api:
-        await api.begin(title="Menu of another")
+    async with api_client(inn.server.address) as api:
+        await api.create_session(title="Menu of another")
     another = Row(row.chat, "Menu of another")
     await expect(another.line).to_have_count(1, timeout=WAIT_MS)
     await row.more.click()
@@ -252,13 +268,13 @@ async def test_a_menu_is_closed_by_whoever_presses_elsewhere_and_only_one_is_ope
     await expect(another.menu).to_have_count(0)
 
 
-async def test_a_keyboard_opens_a_menu_moves_in_it_and_leaves_it(guest: Guest, inn: Inn) -> None:
+async def test_a_keyboard_opens_a_menu_moves_in_it_and_leaves_it(guest: NewChat, inn: SharedServer) -> None:
     row, _ = await listed(guest, inn, "By keyboard alone")
     keyboard = row.chat.page.keyboard
     await row.more.focus()
     await keyboard.press("Enter")
     await expect(row.item("Rename")).to_be_focused()
-    assert await violations(row.chat.page) == []
+    assert await accessibility_violations(row.chat.page) == []
     await keyboard.press("ArrowDown")
     await expect(row.item("Pin")).to_be_focused()
     await keyboard.press("End")
@@ -281,34 +297,36 @@ async def test_a_keyboard_opens_a_menu_moves_in_it_and_leaves_it(guest: Guest, i
     await row.below("Pinned")
 
 
-async def test_a_branch_that_needs_somebody_says_what_it_is_a_branch_of(guest: Guest, inn: Inn) -> None:
-    async with talking(inn.server.address) as api:
-        parent = await api.begin(title="A tree of plans")
-        await api.done((await api.say(parent, "hello"))["run_id"])
+async def test_a_branch_that_needs_somebody_says_what_it_is_a_branch_of(
+    guest: NewChat, inn: SharedServer
+) -> None:
+    async with api_client(inn.server.address) as api:
+        parent = await api.create_session(title="A tree of plans")
+        await api.wait_for_run((await api.send(parent, "hello"))["run_id"])
         branch = (await api.post(f"/api/sessions/{parent}/fork", {}))["id"]
     chat = await guest(branch)
     of_branch = Row(chat, "A tree of plans (branch)")
     await expect(of_branch.line).to_have_class(re.compile("depth-1"), timeout=WAIT_MS)
-    await chat.say("run echo from the branch")
-    await chat.asks()
+    await chat.send("run echo from the branch")
+    await chat.wait_for_approval()
     await of_branch.below("Needs you")
     title = of_branch.line.locator(".title")
     await expect(title).to_have_attribute("title", "Branch of A tree of plans")
     await expect(title).to_have_text("↳ A tree of plans (branch)")
     await chat.page.goto(f"{inn.server.address}#{parent}")
-    await chat.say("run echo from the tree")
-    await chat.asks()
+    await chat.send("run echo from the tree")
+    await chat.wait_for_approval()
     # With its parent in the same part of the list it stands below it again.
     await of_branch.below("Needs you")
     await expect(of_branch.line).to_have_class(re.compile("depth-1"), timeout=WAIT_MS)
-    async with talking(inn.server.address) as api:
+    async with api_client(inn.server.address) as api:
         for each in (parent, branch):
-            await api.ask("DELETE", f"/api/sessions/{each}")
+            await api.request("DELETE", f"/api/sessions/{each}")
 
 
-async def test_escape_in_a_menu_does_not_stop_the_answer(guest: Guest) -> None:
+async def test_escape_in_a_menu_does_not_stop_the_answer(guest: NewChat) -> None:
     chat = await guest()
-    await chat.say("hold on")
+    await chat.send("hold on")
     await expect(chat.log.get_by_role("img", name="Writing…")).to_be_visible(timeout=WAIT_MS)
     line = chat.page.get_by_role("navigation").locator("li.row[aria-current]")
     await line.get_by_role("button").click()
@@ -322,14 +340,14 @@ async def test_escape_in_a_menu_does_not_stop_the_answer(guest: Guest) -> None:
     await expect(field).to_have_count(0)
     await expect(chat.button("Stop")).to_be_visible()
     await chat.button("Stop").click()
-    await chat.reads("Stopped.")
+    await chat.wait_for_text("Stopped.")
     await expect(chat.log.get_by_text("Stopped.")).to_have_count(1)
 
 
-async def test_all_of_a_menu_is_in_sight_wherever_its_line_is(guest: Guest, inn: Inn) -> None:
-    async with talking(inn.server.address) as api:
+async def test_all_of_a_menu_is_in_sight_wherever_its_line_is(guest: NewChat, inn: SharedServer) -> None:
+    async with api_client(inn.server.address) as api:
         for number in range(14):
-            await api.begin(title=f"Line {number} of 14")
+            await api.create_session(title=f"Line {number} of 14")
     chat = await guest(viewport={"width": 1100, "height": 320})
     rows = chat.page.get_by_role("navigation").locator("li.row").filter(has_text="of 14")
     await expect(rows).to_have_count(14, timeout=WAIT_MS)

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
-from bench.turn.history import tell_long_history
-from tests.acceptance.conftest import Holdfast
-from tests.browser.conftest import Welcome
-from tests.support.browser_driver import WAIT_MS, Chat, sign_in
+from bench.turn.history import write_long_history
+from tests.acceptance.conftest import CliHarness
+from tests.browser.conftest import NewUser
+from tests.support.browser_driver import WAIT_MS, ChatPage, sign_in
 
 MESSAGES = 600
 FROM_END = "log => log.scrollHeight - log.scrollTop - log.clientHeight"
@@ -21,32 +21,32 @@ def answer_to(turn: int) -> str:
 
 
 @pytest.fixture
-def chat(runner: asyncio.Runner, home: Holdfast, welcome: Welcome, tmp_path: Path) -> Chat:
-    async def enter() -> Chat:
-        session_id = await tell_long_history(tmp_path / "data", MESSAGES, answer_to)
+def chat(runner: asyncio.Runner, home: CliHarness, welcome: NewUser, tmp_path: Path) -> ChatPage:
+    async def enter() -> ChatPage:
+        session_id = await write_long_history(tmp_path / "data", MESSAGES, answer_to)
         server = home.serve("--port", "0", "--data", str(tmp_path / "data"))
-        chat = Chat(await sign_in(await welcome(), server.link))
+        chat = ChatPage(await sign_in(await welcome(), server.link))
         await chat.page.evaluate("id => { location.hash = id; }", session_id)
-        await chat.reads(f"Number {MESSAGES // 2}, paragraph 0.")
+        await chat.wait_for_text(f"Number {MESSAGES // 2}, paragraph 0.")
         return chat
 
     return runner.run(enter())
 
 
-async def frames(chat: Chat, count: int = 3) -> None:
+async def frames(chat: ChatPage, count: int = 3) -> None:
     await chat.page.evaluate("async n => { while (n--) await new Promise(requestAnimationFrame); }", count)
 
 
-async def test_it_opens_at_its_end_and_follows_what_is_written_there(chat: Chat) -> None:
+async def test_it_opens_at_its_end_and_follows_what_is_written_there(chat: ChatPage) -> None:
     await frames(chat)
     assert await chat.log.evaluate(FROM_END) < 2
-    await chat.say("count 200")
+    await chat.send("count 200")
     await expect(chat.turns.last.get_by_role("button", name="Try again")).to_be_visible()
     await frames(chat)
     assert await chat.log.evaluate(FROM_END) < 2
 
 
-async def test_what_is_read_stays_where_it_stands_when_earlier_messages_come(chat: Chat) -> None:
+async def test_what_is_read_stays_where_it_stands_when_earlier_messages_come(chat: ChatPage) -> None:
     await frames(chat)
     before = await chat.turns.count()
     read = chat.page.get_by_text(f"What about number {MESSAGES // 2 - 8}?").first
@@ -59,7 +59,7 @@ async def test_what_is_read_stays_where_it_stands_when_earlier_messages_come(cha
     assert await chat.log.evaluate(FROM_END) > 100, "nobody is taken to the end who is reading"
 
 
-async def test_the_first_message_is_reached_by_scrolling_up(chat: Chat) -> None:
+async def test_the_first_message_is_reached_by_scrolling_up(chat: ChatPage) -> None:
     first = chat.page.get_by_text("What about number 1?").first
     for _ in range(200):
         if await first.count():
@@ -70,11 +70,11 @@ async def test_the_first_message_is_reached_by_scrolling_up(chat: Chat) -> None:
     await expect(chat.turns).to_have_count(MESSAGES // 2, timeout=WAIT_MS)
 
 
-async def test_whoever_sends_something_from_far_up_is_taken_to_it(chat: Chat) -> None:
+async def test_whoever_sends_something_from_far_up_is_taken_to_it(chat: ChatPage) -> None:
     await chat.page.get_by_text(f"What about number {MESSAGES // 2 - 8}?").first.scroll_into_view_if_needed()
     await frames(chat)
     assert await chat.log.evaluate(FROM_END) > 100
-    await chat.say("where is this?")
+    await chat.send("where is this?")
     await expect(chat.log.get_by_role("article", name="You").last).to_be_in_viewport(timeout=WAIT_MS)
     await expect(chat.turns.last.get_by_role("button", name="Try again")).to_be_visible()
     await frames(chat)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
-from tests.acceptance.conftest import Holdfast, environ_of, living_in
+from tests.acceptance.conftest import CliHarness, cli_in, environ_for
 from tests.acceptance.test_mcp import table, time_table, written
-from tests.support.api_client import Speaker
-from tests.support.browser_driver import TARGET_PX, Visitor, sign_in, violations
+from tests.support.api_client import ScriptedModelServer
+from tests.support.browser_driver import TARGET_PX, BrowserUser, accessibility_violations, sign_in
 
 READY_MS = 30_000
 """A server in Python takes a while to come up on a busy machine."""
@@ -24,14 +24,14 @@ SIZES: dict[str, Any] = {
 
 
 @pytest.fixture
-def home(speaker: Speaker, tmp_path: Path) -> Iterator[Holdfast]:
-    with living_in(tmp_path, **environ_of(speaker)) as command:
+def home(speaker: ScriptedModelServer, tmp_path: Path) -> Iterator[CliHarness]:
+    with cli_in(tmp_path, **environ_for(speaker)) as command:
         broken = table("broken", command=sys.executable, args=["-c", "raise SystemExit(3)"])
         written(command, time_table(), broken)
         yield command
 
 
-async def opened(visitor: Visitor, home: Holdfast) -> tuple[Page, Locator]:
+async def opened(visitor: BrowserUser, home: CliHarness) -> tuple[Page, Locator]:
     server = await asyncio.to_thread(home.serve, "--port", "0")
     page = await sign_in(visitor, server.link)
     burger = page.get_by_role("button", name="Conversations", exact=True)
@@ -43,9 +43,9 @@ async def opened(visitor: Visitor, home: Holdfast) -> tuple[Page, Locator]:
 
 @pytest.mark.parametrize("how", ["light", "dark", "phone"])
 async def test_servers_are_shown_with_their_tools_and_errors_and_connected_anew(
-    how: str, browser: Browser, home: Holdfast
+    how: str, browser: Browser, home: CliHarness
 ) -> None:
-    visitor = Visitor(await browser.new_context(**SIZES[how]))
+    visitor = BrowserUser(await browser.new_context(**SIZES[how]))
     page, section = await opened(visitor, home)
     time, broken = (section.get_by_role("group", name=name) for name in ("time", "broken"))
     await expect(time).to_contain_text("connected · a program on this machine", timeout=READY_MS)
@@ -57,20 +57,20 @@ async def test_servers_are_shown_with_their_tools_and_errors_and_connected_anew(
     await again.press("Enter")
     await expect(time).to_contain_text("connected · a program on this machine", timeout=READY_MS)
     await section.scroll_into_view_if_needed()
-    assert await violations(page) == []
+    assert await accessibility_violations(page) == []
     assert await page.get_by_role("dialog").evaluate("box => box.scrollWidth - box.clientWidth") <= 0
     if how == "phone":
         box = await again.bounding_box()
         assert box is not None and box["height"] >= TARGET_PX
-    await visitor.shoot(f"mcp-{how}")
+    await visitor.take_screenshots(f"mcp-{how}")
     await visitor.context.close()
-    assert visitor.wrongs == []
+    assert visitor.unexpected_errors == []
 
 
 async def test_without_any_the_page_says_how_to_have_one(
-    visitor: Visitor, speaker: Speaker, tmp_path: Path
+    visitor: BrowserUser, speaker: ScriptedModelServer, tmp_path: Path
 ) -> None:
-    with living_in(tmp_path / "without", **environ_of(speaker)) as command:
+    with cli_in(tmp_path / "without", **environ_for(speaker)) as command:
         _, section = await opened(visitor, command)
         await expect(section).to_contain_text("Put a table [mcp.NAME] into holdfast.toml")
         await visitor.context.close()

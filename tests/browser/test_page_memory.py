@@ -11,44 +11,44 @@ import aiohttp
 import pytest
 from playwright.async_api import Route, expect
 
-from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
+from tests.acceptance.conftest import CliHarness, RunningServer, cli_in, environ_for
 from tests.browser.memory_page import Memory, begin_anew, tell, waits_quietly
-from tests.support.api_client import TITLE, speaking, talking
+from tests.support.api_client import TITLE, api_client, scripted_model_server
 from tests.support.browser_driver import (
-    GONE,
     PHONE,
+    SERVER_GONE_PATTERNS,
     WAIT_MS,
-    Chat,
-    Visitor,
+    BrowserUser,
+    ChatPage,
+    accessibility_violations,
+    focus_with_tab,
     sign_in,
-    tab_to,
-    too_small,
-    violations,
+    undersized_targets,
 )
 from tests.support.fake_llama_packages import Packages
-from tests.support.memory_model_server import Rememberer
-from tests.witness_memory.watching import Witness
+from tests.support.memory_model_server import MemoryModelServer
+from tests.witness_memory.watching import WitnessMonitor
 
 PAGED = 60
 
 
 @pytest.fixture
-def model() -> Iterator[Rememberer]:
-    with speaking(Rememberer()) as model:
-        assert isinstance(model, Rememberer)
+def model() -> Iterator[MemoryModelServer]:
+    with scripted_model_server(MemoryModelServer()) as model:
+        assert isinstance(model, MemoryModelServer)
         yield model
 
 
 @pytest.fixture
-def home(model: Rememberer, tmp_path: Path) -> Iterator[Holdfast]:
-    with living_in(tmp_path, **environ_of(model)) as command:
+def home(model: MemoryModelServer, tmp_path: Path) -> Iterator[CliHarness]:
+    with cli_in(tmp_path, **environ_for(model)) as command:
         yield command
 
 
 async def test_what_one_conversation_is_told_the_next_one_knows_until_it_is_forgotten(
-    visitor: Visitor, server: Running
+    visitor: BrowserUser, server: RunningServer
 ) -> None:
-    chat = Chat(await sign_in(visitor, server.link))
+    chat = ChatPage(await sign_in(visitor, server.link))
     memory = Memory(chat.page)
     told_in = await tell(chat, "My dog is called Rex.")
     # Beginning another is what has it remembered.
@@ -56,22 +56,22 @@ async def test_what_one_conversation_is_told_the_next_one_knows_until_it_is_forg
     await memory.open()
     await memory.knows("The user's dog is called Rex.")
     asked_in = await tell(chat, "What is my dog called?")
-    await chat.reads("You told me that your dog is called Rex.")
-    async with talking(server.address) as api:
+    await chat.wait_for_text("You told me that your dog is called Rex.")
+    async with api_client(server.address) as api:
         assert (await api.get(f"/api/sessions/{asked_in}"))["previous_session_id"] == told_in
     # Where it comes from, and the way there.
     await memory.open()
     await memory.one("Rex").get_by_role("link", name=TITLE).click()
-    await chat.reads("My dog is called Rex.")
-    assert chat.session == told_in
+    await chat.wait_for_text("My dog is called Rex.")
+    assert chat.session_id == told_in
     await memory.open()
     await memory.forgets("Rex")
     await tell(chat, "What is my dog called?")
-    await chat.reads("I do not know your dog.")
+    await chat.wait_for_text("I do not know your dog.")
 
 
-async def test_what_is_changed_is_what_is_said_next(visitor: Visitor, server: Running) -> None:
-    chat = Chat(await sign_in(visitor, server.link))
+async def test_what_is_changed_is_what_is_said_next(visitor: BrowserUser, server: RunningServer) -> None:
+    chat = ChatPage(await sign_in(visitor, server.link))
     memory = Memory(chat.page)
     await tell(chat, "I live in Lisbon.")
     await begin_anew(chat.page)
@@ -85,11 +85,11 @@ async def test_what_is_changed_is_what_is_said_next(visitor: Visitor, server: Ru
     await expect(memory.one("Porto")).to_contain_text("changed by you")
     await expect(memory.one("Porto").get_by_role("button", name="Edit")).to_be_focused(timeout=WAIT_MS)
     await tell(chat, "Where do I live?")
-    await chat.reads("You told me that you live in Porto.")
+    await chat.wait_for_text("You told me that you live in Porto.")
 
 
-async def test_a_person_adds_finds_and_thinks_again(visitor: Visitor, server: Running) -> None:
-    chat = Chat(await sign_in(visitor, server.link))
+async def test_a_person_adds_finds_and_thinks_again(visitor: BrowserUser, server: RunningServer) -> None:
+    chat = ChatPage(await sign_in(visitor, server.link))
     memory = Memory(chat.page)
     await memory.open()
     await expect(memory.region).to_contain_text("Nothing is remembered yet.")
@@ -111,7 +111,7 @@ async def test_a_person_adds_finds_and_thinks_again(visitor: Visitor, server: Ru
     await memory.knows("Otto")
     await memory.one("Otto").get_by_role("button", name="Forget").click()
     await expect(memory.one("Otto")).to_have_count(0)
-    await chat.told.get_by_role("button", name="Undo").click()
+    await chat.notices.get_by_role("button", name="Undo").click()
     await memory.knows("Otto")
     await memory.forgets("Ida")
     await chat.page.reload()
@@ -127,8 +127,8 @@ async def test_a_person_adds_finds_and_thinks_again(visitor: Visitor, server: Ru
     await expect(memory.known).to_contain_text("Nothing is remembered yet.", timeout=WAIT_MS)
 
 
-async def test_a_long_memory_comes_in_pages(visitor: Visitor, server: Running) -> None:
-    async with talking(server.address) as api:
+async def test_a_long_memory_comes_in_pages(visitor: BrowserUser, server: RunningServer) -> None:
+    async with api_client(server.address) as api:
         for number in range(PAGED):
             await api.post("/api/memory", {"text": f"Fact number {number}."})
             assert api.status == 201
@@ -143,9 +143,9 @@ async def test_a_long_memory_comes_in_pages(visitor: Visitor, server: Running) -
 
 
 async def test_what_cannot_be_remembered_waits_says_why_and_is_remembered_later(
-    visitor: Visitor, server: Running, model: Rememberer
+    visitor: BrowserUser, server: RunningServer, model: MemoryModelServer
 ) -> None:
-    chat = Chat(await sign_in(visitor, server.link))
+    chat = ChatPage(await sign_in(visitor, server.link))
     memory = Memory(chat.page)
     line = chat.page.locator(".remembered")
     model.extraction.status = 500
@@ -170,8 +170,10 @@ async def test_what_cannot_be_remembered_waits_says_why_and_is_remembered_later(
     await expect(row).to_have_count(0, timeout=WAIT_MS)
 
 
-async def test_a_conversation_says_when_it_was_remembered(visitor: Visitor, server: Running) -> None:
-    chat = Chat(await sign_in(visitor, server.link))
+async def test_a_conversation_says_when_it_was_remembered(
+    visitor: BrowserUser, server: RunningServer
+) -> None:
+    chat = ChatPage(await sign_in(visitor, server.link))
     line = chat.page.locator(".remembered")
     await tell(chat, "My dog is called Rex.")
     await waits_quietly(chat)
@@ -180,16 +182,16 @@ async def test_a_conversation_says_when_it_was_remembered(visitor: Visitor, serv
     await waits_quietly(chat)
     await chat.message.fill("/remember")
     await chat.message.press("Enter")
-    await expect(chat.told).to_contain_text("Remembered.", timeout=WAIT_MS)
+    await expect(chat.notices).to_contain_text("Remembered.", timeout=WAIT_MS)
     await expect(line).to_have_text(re.compile(r"Remembered \d"), timeout=WAIT_MS)
     await chat.page.reload()
     await expect(line).to_have_text(re.compile(r"Remembered \d"), timeout=WAIT_MS)
 
 
 async def test_whoever_asks_for_it_to_be_remembered_sees_that_it_waits(
-    visitor: Visitor, server: Running
+    visitor: BrowserUser, server: RunningServer
 ) -> None:
-    chat = Chat(await sign_in(visitor, server.link))
+    chat = ChatPage(await sign_in(visitor, server.link))
     line = chat.page.locator(".remembered")
     await tell(chat, "My dog is called Rex.")
     await waits_quietly(chat)
@@ -206,67 +208,67 @@ async def test_whoever_asks_for_it_to_be_remembered_sees_that_it_waits(
     held.set()
     await expect(line).to_have_text(re.compile(r"Remembered \d"), timeout=WAIT_MS)
     # What is said from then on waits its turn again.
-    await chat.say("My cat is called Tom.")
-    await chat.answered(2)
+    await chat.send("My cat is called Tom.")
+    await chat.wait_for_answers(2)
     await waits_quietly(chat)
 
 
 async def test_a_conversation_that_is_not_to_be_remembered_is_not(
-    visitor: Visitor, server: Running, model: Rememberer
+    visitor: BrowserUser, server: RunningServer, model: MemoryModelServer
 ) -> None:
-    chat = Chat(await sign_in(visitor, server.link))
+    chat = ChatPage(await sign_in(visitor, server.link))
     memory = Memory(chat.page)
     await tell(chat, "My cat is called Tom.")
     row = chat.page.get_by_role("navigation").get_by_role("listitem").filter(has_text=TITLE)
     await row.get_by_role("button", name=f"More: {TITLE}").click(timeout=WAIT_MS)
     await row.get_by_role("menuitem", name="Don't remember this conversation").click()
-    await expect(chat.told).to_contain_text("What waited to be is let go", timeout=WAIT_MS)
+    await expect(chat.notices).to_contain_text("What waited to be is let go", timeout=WAIT_MS)
     await expect(chat.page.locator(".remembered")).to_have_text("Not remembered, as you chose")
     await row.get_by_role("button", name=f"More: {TITLE}").click()
     await expect(row.get_by_role("menuitem", name="Remember this conversation")).to_be_visible(
         timeout=WAIT_MS
     )
     await row.press("Escape")
-    await chat.say("My dog is called Rex.")
-    await chat.answered(2)
+    await chat.send("My dog is called Rex.")
+    await chat.wait_for_answers(2)
     await memory.open()
     await expect(memory.known).to_contain_text("Nothing is remembered yet.", timeout=WAIT_MS)
     await expect(memory.waiting).to_have_count(0)
     await tell(chat, "What is my dog called?")
-    await chat.reads("I do not know your dog.")
+    await chat.wait_for_text("I do not know your dog.")
     assert model.extractions == []
 
 
 async def test_a_new_conversation_begins_also_when_the_one_before_it_is_gone(
-    visitor: Visitor, server: Running
+    visitor: BrowserUser, server: RunningServer
 ) -> None:
-    visitor.excuse("status of 404")
-    chat = Chat(await sign_in(visitor, server.link))
+    visitor.expect_errors("status of 404")
+    chat = ChatPage(await sign_in(visitor, server.link))
     gone = await tell(chat, "hello there")
     await begin_anew(chat.page)
-    async with talking(server.address) as api:
-        await api.ask("DELETE", f"/api/sessions/{gone}")
-        await chat.say("hello again")
-        await chat.answered()
-        assert (await api.get(f"/api/sessions/{chat.session}"))["previous_session_id"] is None
+    async with api_client(server.address) as api:
+        await api.request("DELETE", f"/api/sessions/{gone}")
+        await chat.send("hello again")
+        await chat.wait_for_answers()
+        assert (await api.get(f"/api/sessions/{chat.session_id}"))["previous_session_id"] is None
 
 
 async def test_a_person_is_asked_about_what_may_have_been_remembered(
-    visitor: Visitor, model: Rememberer, tmp_path: Path
+    visitor: BrowserUser, model: MemoryModelServer, tmp_path: Path
 ) -> None:
-    witness = Witness(tmp_path / "witness", takes_key=False)
-    environ = environ_of(model) | witness.environ | {"HOLDFAST_MEMORY": "witness"}
-    with living_in(tmp_path / "cut off", **environ) as command:
+    witness = WitnessMonitor(tmp_path / "witness", takes_key=False)
+    environ = environ_for(model) | witness.environ | {"HOLDFAST_MEMORY": "witness"}
+    with cli_in(tmp_path / "cut off", **environ) as command:
         server = command.serve("--port", "0")
-        async with talking(server.address) as api:
-            session = await api.begin(title="Cut off")
-            await api.done((await api.say(session, "My dog is called Rex."))["run_id"])
-            witness.order("commit", "after", "kill")
+        async with api_client(server.address) as api:
+            session = await api.create_session(title="Cut off")
+            await api.wait_for_run((await api.send(session, "My dog is called Rex."))["run_id"])
+            witness.set_order("commit", "after", "kill")
             with suppress(aiohttp.ClientError):
                 await api.post("/api/memory/commit", {})
         server.process.wait(20)
-        witness.lift_all()
-        chat = Chat(await sign_in(visitor, command.serve("--port", "0").link))
+        witness.clear_orders()
+        chat = ChatPage(await sign_in(visitor, command.serve("--port", "0").link))
         memory = Memory(chat.page)
         await memory.open()
         question = memory.waiting.get_by_role("group", name="Was it saved?")
@@ -274,32 +276,34 @@ async def test_a_person_is_asked_about_what_may_have_been_remembered(
         await expect(question).to_contain_text(stopped, timeout=WAIT_MS)
         for answer in ("Remember again", "It was saved", "Don't remember this"):
             await expect(question.get_by_role("button", name=answer)).to_be_visible()
-        assert await violations(chat.page) == []
+        assert await accessibility_violations(chat.page) == []
         await question.get_by_role("link", name="Cut off").click()
         line = chat.page.locator(".remembered")
         await expect(line).to_have_text("May have been remembered already", timeout=WAIT_MS)
         await line.click()
         await question.get_by_role("button", name="It was saved").click()
         await expect(question).to_have_count(0, timeout=WAIT_MS)
-        assert len(witness.held()) == 1
+        assert len(witness.stored_commits()) == 1
         await visitor.context.close()
 
 
-async def test_the_tools_of_memory_are_told_in_words(visitor: Visitor, server: Running) -> None:
-    chat = Chat(await sign_in(visitor, server.link))
-    await chat.say("Remember that my dog is called Rex.")
-    await chat.reads("Remembered: my dog is called Rex.")
-    await chat.answered()
-    await chat.say("Look in memory for dog")
-    await chat.reads("Looked in memory: dog")
+async def test_the_tools_of_memory_are_told_in_words(visitor: BrowserUser, server: RunningServer) -> None:
+    chat = ChatPage(await sign_in(visitor, server.link))
+    await chat.send("Remember that my dog is called Rex.")
+    await chat.wait_for_text("Remembered: my dog is called Rex.")
+    await chat.wait_for_answers()
+    await chat.send("Look in memory for dog")
+    await chat.wait_for_text("Looked in memory: dog")
     memory = Memory(chat.page)
     await memory.open()
     await memory.knows("my dog is called Rex.")
 
 
-async def test_what_was_known_stays_in_sight_without_the_server(visitor: Visitor, server: Running) -> None:
-    visitor.excuse(*GONE)
-    async with talking(server.address) as api:
+async def test_what_was_known_stays_in_sight_without_the_server(
+    visitor: BrowserUser, server: RunningServer
+) -> None:
+    visitor.expect_errors(*SERVER_GONE_PATTERNS)
+    async with api_client(server.address) as api:
         await api.post("/api/memory", {"text": "My boat is called Ida."})
     memory = Memory(await sign_in(visitor, server.link))
     await memory.open()
@@ -311,9 +315,9 @@ async def test_what_was_known_stays_in_sight_without_the_server(visitor: Visitor
 
 
 async def test_a_memory_page_that_did_not_come_through_is_fetched_again(
-    visitor: Visitor, server: Running
+    visitor: BrowserUser, server: RunningServer
 ) -> None:
-    visitor.excuse(*GONE)
+    visitor.expect_errors(*SERVER_GONE_PATTERNS)
     page = await sign_in(visitor, server.link)
     script = re.compile(r"/page/memory_page-[\w-]+\.js")
     await page.route(script, lambda route: route.abort())
@@ -324,8 +328,8 @@ async def test_a_memory_page_that_did_not_come_through_is_fetched_again(
     await expect(page.get_by_role("region", name="Memory")).to_be_visible(timeout=WAIT_MS)
 
 
-async def test_a_keyboard_is_enough_for_memory(visitor: Visitor, server: Running) -> None:
-    chat = Chat(await sign_in(visitor, server.link))
+async def test_a_keyboard_is_enough_for_memory(visitor: BrowserUser, server: RunningServer) -> None:
+    chat = ChatPage(await sign_in(visitor, server.link))
     page, keyboard, memory = chat.page, chat.page.keyboard, Memory(chat.page)
     await keyboard.press("Control+k")
     palette = page.get_by_role("dialog", name="Search commands and conversations").get_by_role("combobox")
@@ -334,18 +338,18 @@ async def test_a_keyboard_is_enough_for_memory(visitor: Visitor, server: Running
     await keyboard.press("Enter")
     await expect(memory.region).to_be_focused(timeout=WAIT_MS)
     await expect(memory.known).to_be_visible(timeout=WAIT_MS)
-    await tab_to(page, memory.known.get_by_role("textbox", name="Add something to remember"))
+    await focus_with_tab(page, memory.known.get_by_role("textbox", name="Add something to remember"))
     for text in ("My boat is called Ida.", "My car is called Otto."):
         await keyboard.type(text)
         await keyboard.press("Enter")
         await memory.knows(text)
-    await tab_to(page, memory.one("Ida").get_by_role("button", name="Edit"))
+    await focus_with_tab(page, memory.one("Ida").get_by_role("button", name="Edit"))
     await keyboard.press("Enter")
     await expect(memory.known.get_by_role("textbox", name="Edit")).to_be_focused()
     await keyboard.type("My boat is called Eva.")
     await keyboard.press("Escape")
     await memory.knows("Ida")
-    await tab_to(page, memory.one("Otto").get_by_role("button", name="Forget"))
+    await focus_with_tab(page, memory.one("Otto").get_by_role("button", name="Forget"))
     await keyboard.press("Enter")
     await expect(memory.one("Otto")).to_have_count(0)
     # One goes on with the next.
@@ -356,39 +360,41 @@ async def test_a_keyboard_is_enough_for_memory(visitor: Visitor, server: Running
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_axe_finds_nothing_wrong_with_the_memory_page(
-    scheme: Any, visitor: Visitor, server: Running, model: Rememberer
+    scheme: Any, visitor: BrowserUser, server: RunningServer, model: MemoryModelServer
 ) -> None:
-    chat = Chat(await sign_in(visitor, server.link))
+    chat = ChatPage(await sign_in(visitor, server.link))
     await chat.page.emulate_media(color_scheme=scheme)
     memory = Memory(chat.page)
     await memory.open()
-    found = {"empty": await violations(chat.page)}
+    found = {"empty": await accessibility_violations(chat.page)}
     model.extraction.status = 500
     await tell(chat, "My dog is called Rex.")
-    found["conversation"] = await violations(chat.page)
-    async with talking(server.address) as api:
+    found["conversation"] = await accessibility_violations(chat.page)
+    async with api_client(server.address) as api:
         await api.post("/api/memory", {"text": "My boat is called Ida."})
     await memory.open()
     await memory.waiting.get_by_role("button", name="Remember all now").click()
     await expect(memory.waiting).to_contain_text("Couldn't save to memory", timeout=WAIT_MS)
     await memory.knows("Ida")
-    found["full"] = await violations(chat.page)
+    found["full"] = await accessibility_violations(chat.page)
     await memory.one("Ida").get_by_role("button", name="Edit").click()
-    found["editing"] = await violations(chat.page)
+    found["editing"] = await accessibility_violations(chat.page)
     assert {state: wrongs for state, wrongs in found.items() if wrongs} == {}
 
 
-async def test_memory_fits_a_phone(visitor: Visitor, server: Running, model: Rememberer) -> None:
-    chat = Chat(await sign_in(visitor, server.link))
+async def test_memory_fits_a_phone(
+    visitor: BrowserUser, server: RunningServer, model: MemoryModelServer
+) -> None:
+    chat = ChatPage(await sign_in(visitor, server.link))
     model.extraction.status = 500
     await tell(chat, "My dog is called Rex.")
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         await api.post("/api/memory", {"text": "My boat is called Ida. " + "It is a long story. " * 20})
         await api.post("/api/memory/commit", {})
     await chat.page.set_viewport_size(PHONE["viewport"])
     await chat.page.reload()
     await expect(chat.page.locator(".remembered")).to_be_visible(timeout=WAIT_MS)
-    assert await too_small(chat.page) == []
+    assert await undersized_targets(chat.page) == []
     await chat.page.get_by_role("button", name="Conversations").click()
     memory = Memory(chat.page)
     await memory.open()
@@ -397,13 +403,13 @@ async def test_memory_fits_a_phone(visitor: Visitor, server: Running, model: Rem
     await expect(memory.waiting).to_contain_text("Couldn't save to memory", timeout=WAIT_MS)
     assert await chat.page.evaluate("document.documentElement.scrollWidth") == 390
     assert await memory.region.evaluate("box => box.scrollWidth <= box.clientWidth")
-    assert await too_small(chat.page) == []
+    assert await undersized_targets(chat.page) == []
 
 
 async def test_memory_that_is_off_says_how_to_turn_it_on(
-    visitor: Visitor, model: Rememberer, tmp_path: Path
+    visitor: BrowserUser, model: MemoryModelServer, tmp_path: Path
 ) -> None:
-    with living_in(tmp_path / "off", HOLDFAST_MEMORY="off", **environ_of(model)) as command:
+    with cli_in(tmp_path / "off", HOLDFAST_MEMORY="off", **environ_for(model)) as command:
         page = await sign_in(visitor, command.serve("--port", "0").link)
         await page.get_by_role("link", name="Memory", exact=True).click()
         region = page.get_by_role("region", name="Memory")
@@ -412,8 +418,8 @@ async def test_memory_that_is_off_says_how_to_turn_it_on(
         await visitor.context.close()
 
 
-async def test_the_demo_says_that_it_remembers_nothing(visitor: Visitor, tmp_path: Path) -> None:
-    with living_in(tmp_path / "demo") as command:
+async def test_the_demo_says_that_it_remembers_nothing(visitor: BrowserUser, tmp_path: Path) -> None:
+    with cli_in(tmp_path / "demo") as command:
         page = await sign_in(visitor, command.serve("--port", "0").link)
         await page.get_by_role("link", name="Memory", exact=True).click()
         region = page.get_by_role("region", name="Memory")
@@ -423,10 +429,12 @@ async def test_the_demo_says_that_it_remembers_nothing(visitor: Visitor, tmp_pat
         await visitor.context.close()
 
 
-async def test_the_local_model_is_said_to_be_too_small_to_remember(visitor: Visitor, tmp_path: Path) -> None:
+async def test_the_local_model_is_said_to_be_too_small_to_remember(
+    visitor: BrowserUser, tmp_path: Path
+) -> None:
     packages = Packages(tmp_path)
     await packages.installed(tmp_path / "share" / "holdfast")
-    with living_in(tmp_path, HOLDFAST_MODEL="local") as command:
+    with cli_in(tmp_path, HOLDFAST_MODEL="local") as command:
         page = await sign_in(visitor, command.serve("--port", "0").link)
         await page.get_by_role("link", name="Memory", exact=True).click()
         region = page.get_by_role("region", name="Memory")

@@ -8,30 +8,30 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Response, Route, expect
 
-from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
+from tests.acceptance.conftest import CliHarness, RunningServer, cli_in, environ_for
 from tests.browser.memory_page import Memory, begin_anew, tell, waits_quietly
-from tests.support.api_client import TITLE, speaking, talking, until
-from tests.support.browser_driver import WAIT_MS, Chat, Visitor, sign_in
-from tests.support.memory_model_server import Rememberer
-from tests.witness_memory.watching import Witness
+from tests.support.api_client import TITLE, api_client, scripted_model_server, wait_until
+from tests.support.browser_driver import WAIT_MS, BrowserUser, ChatPage, sign_in
+from tests.support.memory_model_server import MemoryModelServer
+from tests.witness_memory.watching import WitnessMonitor
 
 UNDO_MS = 20_000
 
 
 @pytest.fixture
-def model() -> Iterator[Rememberer]:
-    with speaking(Rememberer()) as model:
-        assert isinstance(model, Rememberer)
+def model() -> Iterator[MemoryModelServer]:
+    with scripted_model_server(MemoryModelServer()) as model:
+        assert isinstance(model, MemoryModelServer)
         yield model
 
 
 @pytest.fixture
-def home(model: Rememberer, tmp_path: Path) -> Iterator[Holdfast]:
-    with living_in(tmp_path, **environ_of(model)) as command:
+def home(model: MemoryModelServer, tmp_path: Path) -> Iterator[CliHarness]:
+    with cli_in(tmp_path, **environ_for(model)) as command:
         yield command
 
 
-async def delete(chat: Chat) -> None:
+async def delete(chat: ChatPage) -> None:
     row = chat.page.get_by_role("navigation").get_by_role("listitem").filter(has_text=TITLE)
     await row.get_by_role("button", name=f"More: {TITLE}").click(timeout=WAIT_MS)
     await row.get_by_role("menuitem", name="Delete").click()
@@ -41,7 +41,7 @@ async def delete(chat: Chat) -> None:
 class Deletions:
     """The answers to every DELETE that a page sends, also to one that comes early on a slow machine."""
 
-    def __init__(self, chat: Chat) -> None:
+    def __init__(self, chat: ChatPage) -> None:
         self._chat = chat
         self._answers = asyncio.Queue[Response]()
         chat.page.on("response", self._note)
@@ -58,129 +58,129 @@ class Deletions:
 
 
 async def test_a_deleted_conversation_is_not_remembered_once_there_was_time_to_undo(
-    visitor: Visitor, server: Running, model: Rememberer
+    visitor: BrowserUser, server: RunningServer, model: MemoryModelServer
 ) -> None:
-    chat = Chat(await sign_in(visitor, server.link))
+    chat = ChatPage(await sign_in(visitor, server.link))
     await chat.page.clock.install()
     await tell(chat, "My dog is called Rex.")
     deletions = Deletions(chat)
     await delete(chat)
-    await expect(chat.told).to_have_text("Conversation deleted. Undo", timeout=WAIT_MS)
-    async with talking(server.address) as api:
+    await expect(chat.notices).to_have_text("Conversation deleted. Undo", timeout=WAIT_MS)
+    async with api_client(server.address) as api:
         assert len((await api.get("/api/memory/waiting"))["waiting"]) == 1
     await deletions.no_longer_undo()
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         assert (await api.get("/api/memory/waiting"))["waiting"] == []
         assert (await api.post("/api/memory/commit", {}))["outcome"] == "nothing"
     assert model.extractions == []
 
 
-async def noted(chat: Chat, server: Running) -> str:
+async def noted(chat: ChatPage, server: RunningServer) -> str:
     """Have a conversation from which one note was saved, and delete it; returns its id."""
     session = await tell(chat, "My dog is called Rex.")
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         assert (await api.post("/api/memory/commit", {}))["outcome"] == "paid"
     await delete(chat)
-    await expect(chat.told).to_contain_text("1 note was saved from it.", timeout=WAIT_MS)
+    await expect(chat.notices).to_contain_text("1 note was saved from it.", timeout=WAIT_MS)
     return session
 
 
-async def known(server: Running) -> int:
-    async with talking(server.address) as api:
+async def known(server: RunningServer) -> int:
+    async with api_client(server.address) as api:
         return len((await api.get("/api/memory"))["memories"])
 
 
 @pytest.mark.parametrize("wanted", [True, False])
 async def test_the_notes_of_a_deleted_conversation_go_only_if_one_says_so(
-    visitor: Visitor, server: Running, wanted: bool
+    visitor: BrowserUser, server: RunningServer, wanted: bool
 ) -> None:
-    chat = Chat(await sign_in(visitor, server.link))
+    chat = ChatPage(await sign_in(visitor, server.link))
     await chat.page.clock.install()
     deletions = Deletions(chat)
     await noted(chat, server)
     if wanted:
-        await chat.told.get_by_role("button", name="Delete the notes too").click()
-        await expect(chat.told).to_have_text("Conversation and notes deleted. Undo", timeout=WAIT_MS)
+        await chat.notices.get_by_role("button", name="Delete the notes too").click()
+        await expect(chat.notices).to_have_text("Conversation and notes deleted. Undo", timeout=WAIT_MS)
     assert await known(server) == 1  # Not while it can be undone.
     await deletions.no_longer_undo()
     assert await known(server) == (0 if wanted else 1)
 
 
 async def test_undo_brings_back_a_conversation_whose_notes_were_to_go_too(
-    visitor: Visitor, server: Running
+    visitor: BrowserUser, server: RunningServer
 ) -> None:
-    chat = Chat(await sign_in(visitor, server.link))
+    chat = ChatPage(await sign_in(visitor, server.link))
     session, memory = await noted(chat, server), Memory(chat.page)
-    await chat.told.get_by_role("button", name="Delete the notes too").click()
+    await chat.notices.get_by_role("button", name="Delete the notes too").click()
     await memory.open()
     await expect(memory.region).to_contain_text("Nothing is remembered yet.", timeout=WAIT_MS)
-    await chat.told.get_by_role("button", name="Undo").click(timeout=WAIT_MS)
+    await chat.notices.get_by_role("button", name="Undo").click(timeout=WAIT_MS)
     await expect(memory.known.get_by_role("listitem")).to_have_count(1)
     row = chat.page.get_by_role("navigation").get_by_role("listitem").filter(has_text=TITLE)
     await expect(row).to_have_count(1, timeout=WAIT_MS)
     await chat.page.goto("about:blank")  # Leaving must not delete it now.
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         assert (await api.get(f"/api/sessions/{session}"))["notes"] == 1
 
 
 async def test_one_who_leaves_the_page_has_deleted_the_notes_too_if_that_was_chosen(
-    visitor: Visitor, server: Running
+    visitor: BrowserUser, server: RunningServer
 ) -> None:
-    chat = Chat(await sign_in(visitor, server.link))
+    chat = ChatPage(await sign_in(visitor, server.link))
     await noted(chat, server)
-    await chat.told.get_by_role("button", name="Delete the notes too").click()
+    await chat.notices.get_by_role("button", name="Delete the notes too").click()
     await chat.page.goto("about:blank")
 
     async def are_gone() -> bool:
         return await known(server) == 0
 
-    await until(are_gone)
+    await wait_until(are_gone)
 
 
 async def test_clearing_says_that_it_is_remembered_and_can_have_it_not_be(
-    visitor: Visitor, server: Running, model: Rememberer
+    visitor: BrowserUser, server: RunningServer, model: MemoryModelServer
 ) -> None:
-    chat = Chat(await sign_in(visitor, server.link))
+    chat = ChatPage(await sign_in(visitor, server.link))
     await tell(chat, "My dog is called Rex.")
     await chat.message.fill("/clear")
     await chat.message.press("Enter")
-    await expect(chat.told).to_contain_text("will still be saved", timeout=WAIT_MS)
-    await chat.told.get_by_role("button", name="Cancel").click()
+    await expect(chat.notices).to_contain_text("will still be saved", timeout=WAIT_MS)
+    await chat.notices.get_by_role("button", name="Cancel").click()
     await expect(chat.turns).to_have_count(1)
     await chat.message.fill("/clear")
     await chat.message.press("Enter")
-    await chat.told.get_by_role("button", name="Don't remember it").click(timeout=WAIT_MS)
+    await chat.notices.get_by_role("button", name="Don't remember it").click(timeout=WAIT_MS)
     await expect(chat.turns).to_have_count(0, timeout=WAIT_MS)
     await expect(chat.page.locator(".remembered")).to_have_text(
         "Not remembered, as you chose", timeout=WAIT_MS
     )
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         assert (await api.post("/api/memory/commit", {}))["outcome"] == "nothing"
     assert model.extractions == []
     # What is said from now on is.
-    await chat.say("My cat is called Tom.")
+    await chat.send("My cat is called Tom.")
     await waits_quietly(chat)
 
 
 @pytest.mark.parametrize("reads_late", [False, True])
 async def test_whoever_lets_something_be_can_think_again(
-    visitor: Visitor, server: Running, model: Rememberer, reads_late: bool
+    visitor: BrowserUser, server: RunningServer, model: MemoryModelServer, reads_late: bool
 ) -> None:
     """`reads_late`: the conversation is read only after the server has let it be."""
-    chat = Chat(await sign_in(visitor, server.link))
+    chat = ChatPage(await sign_in(visitor, server.link))
     memory, line = Memory(chat.page), chat.page.locator(".remembered")
     session = await tell(chat, "I live in Lisbon.")
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         assert (await api.post("/api/memory/commit", {}))["outcome"] == "paid"
         await expect(line).to_have_text(re.compile(r"Remembered \d"), timeout=WAIT_MS)
-        await chat.say("My dog is called Rex.")
+        await chat.send("My dog is called Rex.")
         await waits_quietly(chat)
         await memory.open()
         drop = memory.waiting.get_by_role("button", name=f"Don't remember this: {TITLE}")
         await drop.click(timeout=WAIT_MS)
         await expect(drop).to_have_count(0)
-        await expect(chat.told).to_contain_text("This will not be remembered.")
-        await chat.told.get_by_role("button", name="Undo").click()
+        await expect(chat.notices).to_contain_text("This will not be remembered.")
+        await chat.notices.get_by_role("button", name="Undo").click()
         await expect(drop).to_be_visible(timeout=WAIT_MS)
         await drop.click()
         async with chat.page.expect_response(re.compile("/api/memory/waiting/s_")) as dropped:
@@ -200,9 +200,9 @@ async def test_whoever_lets_something_be_can_think_again(
 
 
 async def test_working_is_said_only_where_nothing_failed_and_the_way_to_memory_is_marked(
-    visitor: Visitor, server: Running, model: Rememberer
+    visitor: BrowserUser, server: RunningServer, model: MemoryModelServer
 ) -> None:
-    chat = Chat(await sign_in(visitor, server.link))
+    chat = ChatPage(await sign_in(visitor, server.link))
     memory = Memory(chat.page)
     mark = chat.page.get_by_role("navigation").locator('a[href="#memory"] .dot')
     await memory.open()
@@ -210,7 +210,7 @@ async def test_working_is_said_only_where_nothing_failed_and_the_way_to_memory_i
     await expect(mark).to_have_count(0)
     model.extraction.status = 500
     await tell(chat, "My dog is called Rex.")
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         await api.post("/api/memory/commit", {})
     await expect(mark).to_be_visible(timeout=WAIT_MS)
     await memory.open()
@@ -224,9 +224,9 @@ async def test_working_is_said_only_where_nothing_failed_and_the_way_to_memory_i
 
 
 async def test_an_answer_that_comes_late_does_not_hide_what_failed_meanwhile(
-    visitor: Visitor, server: Running, model: Rememberer
+    visitor: BrowserUser, server: RunningServer, model: MemoryModelServer
 ) -> None:
-    chat = Chat(await sign_in(visitor, server.link))
+    chat = ChatPage(await sign_in(visitor, server.link))
     mark = chat.page.get_by_role("navigation").locator('a[href="#memory"] .dot')
     await tell(chat, "My dog is called Rex.")
     is_held, may_go = asyncio.Event(), asyncio.Event()
@@ -240,7 +240,11 @@ async def test_an_answer_that_comes_late_does_not_hide_what_failed_meanwhile(
 
     await chat.page.route("**/api/memory/waiting", hold)
     model.extraction.status, model.extraction.hangs = 500, True
-    async with talking(server.address) as api, asyncio.timeout(WAIT_MS / 1000), asyncio.TaskGroup() as tasks:
+    async with (
+        api_client(server.address) as api,
+        asyncio.timeout(WAIT_MS / 1000),
+        asyncio.TaskGroup() as tasks,
+    ):
         tasks.create_task(api.post("/api/memory/commit", {}))
         await is_held.wait()
         model.extraction.hangs = False
@@ -253,12 +257,12 @@ async def test_an_answer_that_comes_late_does_not_hide_what_failed_meanwhile(
 
 
 async def test_memory_that_cannot_show_what_it_knows_claims_nothing(
-    visitor: Visitor, model: Rememberer, tmp_path: Path
+    visitor: BrowserUser, model: MemoryModelServer, tmp_path: Path
 ) -> None:
-    visitor.excuse("status of 502")
-    witness = Witness(tmp_path / "witness")
-    environ = environ_of(model) | witness.environ | {"HOLDFAST_MEMORY": "witness"}
-    with living_in(tmp_path / "unseen", **environ) as command:
+    visitor.expect_errors("status of 502")
+    witness = WitnessMonitor(tmp_path / "witness")
+    environ = environ_for(model) | witness.environ | {"HOLDFAST_MEMORY": "witness"}
+    with cli_in(tmp_path / "unseen", **environ) as command:
         memory = Memory(await sign_in(visitor, command.serve("--port", "0").link))
         await memory.open()
         await expect(memory.region).to_contain_text(
@@ -268,17 +272,19 @@ async def test_memory_that_cannot_show_what_it_knows_claims_nothing(
         await expect(memory.region.get_by_role("searchbox")).to_have_count(0)
         await expect(memory.region).not_to_contain_text("Nothing is remembered yet.")
         # One that fails is told of in one line.
-        witness.order("list", "before", "fail")
+        witness.set_order("list", "before", "fail")
         await expect(memory.region.get_by_role("alert")).to_contain_text("cannot be shown", timeout=WAIT_MS)
         await expect(memory.region).not_to_contain_text("Working")
-        witness.lift_all()
+        witness.clear_orders()
         await expect(memory.region).to_contain_text("Working.", timeout=WAIT_MS)
         await expect(memory.region.get_by_role("alert")).to_have_count(0)
         await visitor.context.close()
 
 
-async def test_what_is_added_is_there_once_wherever_it_was_added(visitor: Visitor, server: Running) -> None:
-    chat = Chat(await sign_in(visitor, server.link))
+async def test_what_is_added_is_there_once_wherever_it_was_added(
+    visitor: BrowserUser, server: RunningServer
+) -> None:
+    chat = ChatPage(await sign_in(visitor, server.link))
     memory = Memory(chat.page)
     await memory.open()
     field = memory.known.get_by_role("textbox", name="Add something to remember")
@@ -287,18 +293,18 @@ async def test_what_is_added_is_there_once_wherever_it_was_added(visitor: Visito
         await field.press("Enter")
         await expect(field).to_have_value("", timeout=WAIT_MS)
     await expect(memory.known.get_by_role("listitem")).to_have_count(1, timeout=WAIT_MS)
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         await api.post("/api/memory", {"text": "My car is called Otto."})
     await memory.knows("Otto")
 
 
-async def test_an_answer_says_what_memory_brought_to_it(visitor: Visitor, server: Running) -> None:
-    async with talking(server.address) as api:
+async def test_an_answer_says_what_memory_brought_to_it(visitor: BrowserUser, server: RunningServer) -> None:
+    async with api_client(server.address) as api:
         await api.post("/api/memory", {"text": "The user's dog is called Rex."})
-    chat = Chat(await sign_in(visitor, server.link))
+    chat = ChatPage(await sign_in(visitor, server.link))
     await begin_anew(chat.page)
-    await chat.say("What is my dog called?")
-    await chat.answered()
+    await chat.send("What is my dog called?")
+    await chat.wait_for_answers()
     brought = chat.log.locator(".from-memory")
     for _ in range(2):
         await expect(brought.locator("summary")).to_have_text("From memory: 1 note", timeout=WAIT_MS)

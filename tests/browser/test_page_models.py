@@ -11,10 +11,18 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
-from tests.acceptance.conftest import Holdfast, living_in
+from tests.acceptance.conftest import CliHarness, cli_in
 from tests.acceptance.test_http_models import KEY, NOBODY, Listing
-from tests.support.api_client import speaking
-from tests.support.browser_driver import PHONE, TARGET_PX, WAIT_MS, Chat, Visitor, sign_in, violations
+from tests.support.api_client import scripted_model_server
+from tests.support.browser_driver import (
+    PHONE,
+    TARGET_PX,
+    WAIT_MS,
+    BrowserUser,
+    ChatPage,
+    accessibility_violations,
+    sign_in,
+)
 from tests.support.ollama_port import ollama_port
 
 REFUSED = r"Failed to load resource: the server responded with a status of 4\d\d"
@@ -28,10 +36,10 @@ class Models:
 
     def __init__(self, stack: ExitStack, folder: Path, **environ: str) -> None:
         self.first, self.second = Listing(), Listing()
-        stack.enter_context(speaking(self.first))
-        stack.enter_context(speaking(self.second))
+        stack.enter_context(scripted_model_server(self.first))
+        stack.enter_context(scripted_model_server(self.second))
         known = {"HOLDFAST_MODEL": "", "OPENAI_BASE_URL": self.first.url, **NOBODY}
-        self.home: Holdfast = stack.enter_context(living_in(folder, **(known | environ)))
+        self.home: CliHarness = stack.enter_context(cli_in(folder, **(known | environ)))
 
 
 @pytest.fixture
@@ -41,11 +49,11 @@ def models(tmp_path: Path) -> Iterator[Models]:
 
 
 @pytest.fixture
-def home(models: Models) -> Holdfast:
+def home(models: Models) -> CliHarness:
     return models.home
 
 
-async def opened(visitor: Visitor, home: Holdfast) -> tuple[Page, Locator]:
+async def opened(visitor: BrowserUser, home: CliHarness) -> tuple[Page, Locator]:
     """The settings, and the part of them that is about models."""
     server = await asyncio.to_thread(home.serve, "--port", "0")
     page = await sign_in(visitor, server.link)
@@ -70,9 +78,9 @@ def offered(section: Locator) -> Locator:
 
 
 async def test_a_provider_is_set_up_by_keyboard_and_its_model_answers(
-    visitor: Visitor, models: Models, home: Holdfast
+    visitor: BrowserUser, models: Models, home: CliHarness
 ) -> None:
-    visitor.excuse(REFUSED)
+    visitor.expect_errors(REFUSED)
     page, section = await opened(visitor, home)
     await expect(section).to_contain_text("openai:small answers.", timeout=WAIT_MS)
     await expect(section).to_contain_text("OPENAI_BASE_URL", timeout=WAIT_MS)  # It says why.
@@ -109,10 +117,10 @@ async def test_a_provider_is_set_up_by_keyboard_and_its_model_answers(
     await expect(section).to_contain_text("groq:small answers.", timeout=WAIT_MS)
     assert KEY not in await page.content()
     await page.keyboard.press("Escape")
-    chat = Chat(page)
-    await chat.say("hello there")
-    await chat.answered()
-    assert [each["model"] for each in models.second.asked if each.get("tools")] == ["small"]
+    chat = ChatPage(page)
+    await chat.send("hello there")
+    await chat.wait_for_answers()
+    assert [each["model"] for each in models.second.requests if each.get("tools")] == ["small"]
     section = await settings(page)
     await expect(section.get_by_label("Provider")).to_have_value("groq")
     await section.get_by_role("button", name="Forget Groq").press("Enter")
@@ -120,7 +128,7 @@ async def test_a_provider_is_set_up_by_keyboard_and_its_model_answers(
 
 
 async def test_a_model_of_this_machine_costs_nothing_is_chosen_and_let_go_again(
-    visitor: Visitor, models: Models, home: Holdfast
+    visitor: BrowserUser, models: Models, home: CliHarness
 ) -> None:
     page, section = await opened(visitor, home)
     model = section.get_by_role("combobox", name="Model name")
@@ -139,7 +147,7 @@ async def test_a_model_of_this_machine_costs_nothing_is_chosen_and_let_go_again(
 
 @pytest.mark.parametrize(("provider", "cost"), [("ollama", "free"), ("groq", "")])
 async def test_nobody_says_that_a_price_is_unknown_before_it_was_looked_for(
-    provider: str, cost: str, visitor: Visitor, models: Models, home: Holdfast
+    provider: str, cost: str, visitor: BrowserUser, models: Models, home: CliHarness
 ) -> None:
     """What runs models on this machine is free, and says the same as once it is connected."""
     _, section = await opened(visitor, home)
@@ -159,9 +167,9 @@ async def test_nobody_says_that_a_price_is_unknown_before_it_was_looked_for(
 
 
 async def test_another_model_answers_where_the_first_cannot(
-    visitor: Visitor, models: Models, home: Holdfast
+    visitor: BrowserUser, models: Models, home: CliHarness
 ) -> None:
-    visitor.excuse(REFUSED)
+    visitor.expect_errors(REFUSED)
     page, section = await opened(visitor, home)
     instead = section.get_by_role("list", name="Fallback models")
     add = section.get_by_role("combobox", name="Add a model")
@@ -181,23 +189,23 @@ async def test_another_model_answers_where_the_first_cannot(
     await expect(section).to_contain_text("Where it fails, groq:plain is asked", timeout=WAIT_MS)
     models.first.refuses = 401
     await page.keyboard.press("Escape")
-    chat = Chat(page)
-    await chat.say("hello there")
-    await chat.answered()
-    await chat.reads("hello there")
-    assert [each["model"] for each in models.second.asked if each.get("tools")] == ["plain"]
+    chat = ChatPage(page)
+    await chat.send("hello there")
+    await chat.wait_for_answers()
+    await chat.wait_for_text("hello there")
+    assert [each["model"] for each in models.second.requests if each.get("tools")] == ["plain"]
     section = await settings(page)
     await section.get_by_role("button", name="Remove groq:plain").click()
     await expect(section).to_contain_text("Fallback modelsNone.", timeout=WAIT_MS)
 
 
-async def test_a_server_of_models_on_this_machine_is_offered(visitor: Visitor, tmp_path: Path) -> None:
+async def test_a_server_of_models_on_this_machine_is_offered(visitor: BrowserUser, tmp_path: Path) -> None:
     with ExitStack() as stack:
         port = stack.enter_context(ollama_port())
         assert port is not None, "something else answers at Ollama's port on this machine"
-        stack.enter_context(speaking(Listing(), port=port))
+        stack.enter_context(scripted_model_server(Listing(), port=port))
         others = {name: url for name, url in NOBODY.items() if name != "OLLAMA_BASE_URL"}
-        home = stack.enter_context(living_in(tmp_path / "found", HOLDFAST_MODEL="demo", **others))
+        home = stack.enter_context(cli_in(tmp_path / "found", HOLDFAST_MODEL="demo", **others))
         _, section = await opened(visitor, home)
         await expect(section).to_contain_text("Scripted demo, not an AI")
         await expect(section).to_contain_text("Ollama runs on this machine, with 2 models.", timeout=WAIT_MS)
@@ -216,7 +224,7 @@ def index() -> Iterator[str]:
 
 
 async def test_installing_the_local_model_is_shown_left_off_and_fails_in_words(
-    visitor: Visitor, tmp_path: Path, index: str
+    visitor: BrowserUser, tmp_path: Path, index: str
 ) -> None:
     with ExitStack() as stack:
         home = Models(stack, tmp_path / "first", PIP_INDEX_URL=index, PIP_TIMEOUT="60", **PIP).home
@@ -231,7 +239,7 @@ async def test_installing_the_local_model_is_shown_left_off_and_fails_in_words(
 
 
 async def test_an_installation_without_a_network_says_so_and_can_be_tried_again(
-    visitor: Visitor, tmp_path: Path
+    visitor: BrowserUser, tmp_path: Path
 ) -> None:
     with ExitStack() as stack:
         home = Models(stack, tmp_path / "second", PIP_INDEX_URL=NOWHERE, **PIP).home
@@ -245,29 +253,31 @@ async def test_an_installation_without_a_network_says_so_and_can_be_tried_again(
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_axe_finds_no_violation_in_models(
-    scheme: Any, browser: Browser, models: Models, home: Holdfast
+    scheme: Any, browser: Browser, models: Models, home: CliHarness
 ) -> None:
-    visitor = Visitor(await browser.new_context(color_scheme=scheme, viewport={"width": 1080, "height": 900}))
+    visitor = BrowserUser(
+        await browser.new_context(color_scheme=scheme, viewport={"width": 1080, "height": 900})
+    )
     page, section = await opened(visitor, home)
     model = section.get_by_role("combobox", name="Model name")
     await model.click()
     await model.press("ArrowDown")
     await expect(offered(section).first).to_be_visible()
-    found = {"choosing": await violations(page)}
-    await visitor.shoot(f"models-{scheme}")
+    found = {"choosing": await accessibility_violations(page)}
+    await visitor.take_screenshots(f"models-{scheme}")
     await model.press("Enter")
     await section.get_by_label("Base URL").fill(NOWHERE)
     await section.get_by_role("button", name="Test").click()
     await expect(said(section)).to_contain_text("Connection refused", timeout=WAIT_MS)
-    found["wrong"] = await violations(page)
-    await visitor.shoot(f"models-wrong-{scheme}")
+    found["wrong"] = await accessibility_violations(page)
+    await visitor.take_screenshots(f"models-wrong-{scheme}")
     await visitor.context.close()
     assert {state: wrongs for state, wrongs in found.items() if wrongs} == {}
-    assert visitor.wrongs == []
+    assert visitor.unexpected_errors == []
 
 
-async def test_models_fit_a_phone(browser: Browser, models: Models, home: Holdfast) -> None:
-    visitor = Visitor(await browser.new_context(**PHONE))
+async def test_models_fit_a_phone(browser: Browser, models: Models, home: CliHarness) -> None:
+    visitor = BrowserUser(await browser.new_context(**PHONE))
     server = await asyncio.to_thread(home.serve, "--port", "0")
     page = await sign_in(visitor, server.link)
     await page.get_by_role("button", name="Conversations").first.tap()
@@ -279,11 +289,11 @@ async def test_models_fit_a_phone(browser: Browser, models: Models, home: Holdfa
     box = await option.bounding_box()
     assert box is not None and box["height"] >= TARGET_PX
     await expect(option).to_be_in_viewport(ratio=1)
-    await visitor.shoot("models-phone")
+    await visitor.take_screenshots("models-phone")
     await option.tap()
     assert await page.get_by_role("dialog").evaluate("box => box.scrollWidth - box.clientWidth") <= 0
     for each in await section.locator("button, input, select, summary").all():
         size = await each.bounding_box()
         assert size is not None and size["height"] >= TARGET_PX, await each.evaluate("each => each.outerHTML")
     await visitor.context.close()
-    assert visitor.wrongs == []
+    assert visitor.unexpected_errors == []

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.browser.conftest import Guest, Hosting
-from tests.support.api_client import Speaker, talking
-from tests.support.browser_driver import WAIT_MS, Chat, Inn
+from tests.browser.conftest import HostServer, NewChat
+from tests.support.api_client import ScriptedModelServer, api_client
+from tests.support.browser_driver import WAIT_MS, ChatPage, SharedServer
 
 # A browser without a screen hides no tab, so the page is told what a browser would tell it.
 OBSERVED = """() => {
@@ -31,7 +31,7 @@ PLAIN = re.compile(r"^[^(]")
 
 
 @pytest.fixture(scope="module")
-def inn(hosting: Hosting, speaker: Speaker) -> Iterator[Inn]:
+def inn(hosting: HostServer, speaker: ScriptedModelServer) -> Iterator[SharedServer]:
     """A server of this module's own: the title counts what anybody is asked there."""
     with hosting("quiet", speaker) as inn:
         yield inn
@@ -52,10 +52,10 @@ async def tells(page: Page, *wanted: list[str]) -> None:
     assert await told(page) == list(wanted)
 
 
-async def listening(guest: Guest, **options: Any) -> Chat:
+async def listening(guest: NewChat, **options: Any) -> ChatPage:
     """A page of somebody who wants to be told."""
     chat = await guest(permissions=["notifications"], **options)
-    await chat.visitor.context.add_init_script(f"({OBSERVED})()")
+    await chat.user.context.add_init_script(f"({OBSERVED})()")
     await chat.page.reload()
     await chat.page.get_by_role("button", name="Settings").click()
     wants = chat.page.get_by_label("Tell me when an answer is finished or needs me")
@@ -67,77 +67,79 @@ async def listening(guest: Guest, **options: Any) -> Chat:
 
 
 async def test_whoever_looks_away_is_told_once_that_an_answer_is_finished_and_nobody_else(
-    guest: Guest, inn: Inn
+    guest: NewChat, inn: SharedServer
 ) -> None:
     chat = await listening(guest)
     page = chat.page
-    await chat.say("count 30")
-    await chat.answered()
+    await chat.send("count 30")
+    await chat.wait_for_answers()
     await expect(page).to_have_title(PLAIN)
     assert await told(page) == []
-    async with talking(inn.server.address) as api:
+    async with api_client(inn.server.address) as api:
         await away(page)
-        title = (await api.get(f"/api/sessions/{chat.session}"))["title"]
-        await api.done((await api.say(chat.session, "and this"))["run_id"])
+        title = (await api.get(f"/api/sessions/{chat.session_id}"))["title"]
+        await api.wait_for_run((await api.send(chat.session_id, "and this"))["run_id"])
         await tells(page, [f"{title}: finished", ""])
         await expect(page).to_have_title(TITLED, timeout=WAIT_MS)
         # It is read by coming back to it: the number goes, and the list says so too.
         await away(page, False)
         await expect(page).to_have_title(PLAIN, timeout=WAIT_MS)
-        await api.until(f"/api/sessions/{chat.session}", "unread", False)
+        await api.wait_for_field(f"/api/sessions/{chat.session_id}", "unread", False)
         # Something else is finished meanwhile: it counts, and leads there.
-        other = await api.begin(title="Elsewhere")
+        other = await api.create_session(title="Elsewhere")
         await expect(page.get_by_role("navigation")).to_contain_text("Elsewhere", timeout=WAIT_MS)
-        await api.done((await api.say(other, "hello elsewhere"))["run_id"])
+        await api.wait_for_run((await api.send(other, "hello elsewhere"))["run_id"])
         await expect(page).to_have_title(TITLED, timeout=WAIT_MS)
         assert len(await told(page)) == 1
         await away(page)
-        await api.done((await api.say(other, "again"))["run_id"])
+        await api.wait_for_run((await api.send(other, "again"))["run_id"])
         await tells(page, [f"{title}: finished", ""], ["Elsewhere: finished", ""])
         await page.evaluate("last.onclick()")
-        await chat.reads("hello elsewhere")
+        await chat.wait_for_text("hello elsewhere")
         await away(page, False)
         await expect(page).to_have_title(PLAIN, timeout=WAIT_MS)
 
 
-async def test_whoever_looks_away_is_told_what_needs_them(guest: Guest, inn: Inn) -> None:
+async def test_whoever_looks_away_is_told_what_needs_them(guest: NewChat, inn: SharedServer) -> None:
     chat = await listening(guest)
     page = chat.page
-    async with talking(inn.server.address) as api:
-        session = await api.begin(title="Asks")
+    async with api_client(inn.server.address) as api:
+        session = await api.create_session(title="Asks")
         await expect(page.get_by_role("navigation")).to_contain_text("Asks", timeout=WAIT_MS)
         await away(page)
-        receipt = await api.say(session, 'ask {"question": "Blue or green?"}')
-        await api.done(receipt["run_id"], "waiting")
+        receipt = await api.send(session, 'ask {"question": "Blue or green?"}')
+        await api.wait_for_run(receipt["run_id"], "waiting")
         await tells(page, ["Asks: needs you", "Blue or green?"])
         await expect(page).to_have_title(TITLED, timeout=WAIT_MS)
         call = (await api.get(f"/api/sessions/{session}/messages"))["messages"][-1]["id"]
         await api.post(f"/api/runs/{receipt['run_id']}/tools/{call}", {"decision": "answer", "text": "Blue"})
-        await api.done(receipt["run_id"])
+        await api.wait_for_run(receipt["run_id"])
         await tells(page, ["Asks: needs you", "Blue or green?"], ["Asks: finished", ""])
 
 
-async def test_a_tab_in_the_background_is_silent_while_another_is_looked_at(guest: Guest, inn: Inn) -> None:
+async def test_a_tab_in_the_background_is_silent_while_another_is_looked_at(
+    guest: NewChat, inn: SharedServer
+) -> None:
     chat = await listening(guest)
-    other = await inn.open(chat.visitor)
-    async with talking(inn.server.address) as api:
-        session = await api.begin(title="Two tabs")
+    other = await inn.open_chat(chat.user)
+    async with api_client(inn.server.address) as api:
+        session = await api.create_session(title="Two tabs")
         for each in (chat, other):
             await expect(each.page.get_by_role("navigation")).to_contain_text("Two tabs", timeout=WAIT_MS)
         await away(chat.page)
-        await api.done((await api.say(session, "one"))["run_id"])
+        await api.wait_for_run((await api.send(session, "one"))["run_id"])
         for page in (chat.page, other.page):
             await expect(page).to_have_title(TITLED, timeout=WAIT_MS)
         assert await told(chat.page) == await told(other.page) == []
         await away(other.page)
-        await api.done((await api.say(session, "two"))["run_id"])
+        await api.wait_for_run((await api.send(session, "two"))["run_id"])
         await tells(other.page, ["Two tabs: finished", ""])
 
 
-async def test_a_browser_that_does_not_allow_it_says_so(guest: Guest) -> None:
+async def test_a_browser_that_does_not_allow_it_says_so(guest: NewChat) -> None:
     chat = await guest()
     await chat.page.get_by_role("button", name="Settings").click()
     wants = chat.page.get_by_label("Tell me when an answer is finished or needs me")
     await wants.click()
-    await expect(chat.told).to_contain_text("This browser blocks notifications", timeout=WAIT_MS)
+    await expect(chat.notices).to_contain_text("This browser blocks notifications", timeout=WAIT_MS)
     await expect(wants).not_to_be_checked()

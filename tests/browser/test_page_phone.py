@@ -4,8 +4,8 @@ from pathlib import Path
 
 from playwright.async_api import Locator, expect
 
-from tests.browser.conftest import Guest
-from tests.support.browser_driver import PHONE, WAIT_MS, too_small
+from tests.browser.conftest import NewChat
+from tests.support.browser_driver import PHONE, WAIT_MS, undersized_targets
 
 COVERED = """pre => {
     const button = (pre.closest(".code") ?? pre).querySelector("button").getBoundingClientRect();
@@ -36,10 +36,10 @@ async def _top(part: Locator) -> float:
     return box["y"]
 
 
-async def test_a_phone_shows_one_column_and_the_list_opens_and_closes(guest: Guest) -> None:
+async def test_a_phone_shows_one_column_and_the_list_opens_and_closes(guest: NewChat) -> None:
     chat = await guest(**PHONE)
-    await chat.say("hello there")
-    await chat.answered()
+    await chat.send("hello there")
+    await chat.wait_for_answers()
     page = chat.page
     listed = page.get_by_role("navigation", name="Conversations")
     await expect(listed).not_to_be_visible()
@@ -48,15 +48,15 @@ async def test_a_phone_shows_one_column_and_the_list_opens_and_closes(guest: Gue
     again, more = chat.button("Try again"), chat.button("Details of this answer")
     assert await _top(again) == await _top(more), "side by side"
     assert await _top(page.get_by_role("main").get_by_role("heading").first) >= 4
-    assert await too_small(chat.page) == []
+    assert await undersized_targets(chat.page) == []
     await page.get_by_role("link", name="New conversation").tap()
     await expect(page.get_by_role("heading", name="What can I do for you?")).to_be_visible()
     await page.go_back()
-    await chat.answered()
+    await chat.wait_for_answers()
     burger = page.get_by_role("button", name="Conversations")
     await burger.tap()
     await expect(listed).to_be_visible()
-    assert await too_small(chat.page) == []
+    assert await undersized_targets(chat.page) == []
     # Pressed beside it, it closes; so it does when a conversation is chosen.
     await page.touchscreen.tap(385, 400)
     await expect(listed).not_to_be_visible()
@@ -65,53 +65,53 @@ async def test_a_phone_shows_one_column_and_the_list_opens_and_closes(guest: Gue
     await expect(listed).not_to_be_visible()
 
 
-async def test_a_question_is_within_reach_of_a_thumb(guest: Guest) -> None:
+async def test_a_question_is_within_reach_of_a_thumb(guest: NewChat) -> None:
     chat = await guest(**PHONE)
-    await chat.say("write up")
-    await chat.answered()
-    await chat.say("run echo from the phone")
-    await chat.asks()
+    await chat.send("write up")
+    await chat.wait_for_answers()
+    await chat.send("run echo from the phone")
+    await chat.wait_for_approval()
     await expect(chat.allow).to_be_in_viewport(ratio=1)
     await expect(chat.question.locator("kbd").first).to_be_hidden()
     await expect(chat.deny).to_be_in_viewport(ratio=1)
     await expect(chat.message).to_be_in_viewport(ratio=1)
-    assert await too_small(chat.page) == []
+    assert await undersized_targets(chat.page) == []
     box = await chat.allow.bounding_box()
     assert box is not None
     assert box["y"] > 844 / 2
     await chat.allow.tap()
-    await chat.reads("It said: from the phone")
-    await chat.say("count 3000")
+    await chat.wait_for_text("It said: from the phone")
+    await chat.send("count 3000")
     stop = chat.button("Stop")
     await expect(stop).to_be_in_viewport(ratio=1, timeout=WAIT_MS)
     await stop.tap()
-    await chat.reads("Stopped.")
+    await chat.wait_for_text("Stopped.")
 
 
-async def test_the_button_that_copies_code_covers_none_of_it(guest: Guest, tmp_path: Path) -> None:
+async def test_the_button_that_copies_code_covers_none_of_it(guest: NewChat, tmp_path: Path) -> None:
     chat = await guest(**PHONE)
     (tmp_path / "code").write_text(
         "this:\n\n" + ONE_LINE.format("x") + "\n\n" + ONE_LINE.format("word " * 40) + "\n\n"
     )
-    await chat.say(f"run cat {tmp_path}/code")
+    await chat.send(f"run cat {tmp_path}/code")
     await chat.allow.click()
-    await chat.answered()
+    await chat.wait_for_answers()
     blocks = chat.log.locator(".markdown pre")
     await expect(blocks).to_have_count(2)
     for block in await blocks.all():
         assert not await block.evaluate(COVERED)
     assert not await blocks.first.evaluate(SCROLLS_DOWN)
-    assert await too_small(chat.page) == []
+    assert await undersized_targets(chat.page) == []
 
 
-async def test_messages_and_composer_line_up_beside_a_scroll_bar(guest: Guest) -> None:
+async def test_messages_and_composer_line_up_beside_a_scroll_bar(guest: NewChat) -> None:
     chat = await guest(viewport={"width": 1280, "height": 400})
     await chat.page.evaluate(BARS)
-    await chat.say("hello there")
-    await chat.answered()
+    await chat.send("hello there")
+    await chat.wait_for_answers()
     before = await chat.turns.first.evaluate(EDGES)
-    await chat.say("count 400")
-    await chat.answered(2)
+    await chat.send("count 400")
+    await chat.wait_for_answers(2)
     assert await chat.log.evaluate(
         "log => log.scrollHeight > log.clientHeight && log.offsetWidth > log.clientWidth"
     )
@@ -119,7 +119,7 @@ async def test_messages_and_composer_line_up_beside_a_scroll_bar(guest: Guest) -
     assert await chat.message.evaluate(EDGES) == before
 
 
-async def test_the_page_is_dark_where_the_system_is(guest: Guest) -> None:
+async def test_the_page_is_dark_where_the_system_is(guest: NewChat) -> None:
     shades = {}
     for scheme in ("light", "dark"):
         chat = await guest(color_scheme=scheme)

@@ -7,28 +7,35 @@ from typing import Any
 import pytest
 from playwright.async_api import Locator, expect
 
-from tests.browser.conftest import Guest
-from tests.support.api_client import talking
-from tests.support.browser_driver import PHONE, WAIT_MS, Chat, Inn, too_small, violations
+from tests.browser.conftest import NewChat
+from tests.support.api_client import api_client
+from tests.support.browser_driver import (
+    PHONE,
+    WAIT_MS,
+    ChatPage,
+    SharedServer,
+    accessibility_violations,
+    undersized_targets,
+)
 
 COLOURS = {"question": "Which colour shall the door be?", "choices": ["Red", "Dark green", "Blue"]}
 SEVERAL = COLOURS | {"multiple": True}
 WHY = {"question": "Why is that?"}
 
 
-async def put(chat: Chat, question: dict[str, Any]) -> Locator:
+async def put(chat: ChatPage, question: dict[str, Any]) -> Locator:
     """Have it asked; the card once it is there."""
-    await chat.say(f"ask {json.dumps(question)}")
+    await chat.send(f"ask {json.dumps(question)}")
     await expect(chat.question).to_contain_text(question["question"], timeout=WAIT_MS)
     return chat.question
 
 
-def exchange(chat: Chat) -> Locator:
+def exchange(chat: ChatPage) -> Locator:
     """What was asked and answered, in the conversation."""
     return chat.log.locator(".answered-question")
 
 
-async def test_a_choice_is_made_by_its_button_and_stays_in_the_conversation(chat: Chat) -> None:
+async def test_a_choice_is_made_by_its_button_and_stays_in_the_conversation(chat: ChatPage) -> None:
     card = await put(chat, COLOURS)
     needy = chat.page.get_by_role("navigation").get_by_role("listitem").filter(has_text="Needs you")
     await expect(needy).to_have_count(1)
@@ -39,25 +46,25 @@ async def test_a_choice_is_made_by_its_button_and_stays_in_the_conversation(chat
     await expect(row).to_contain_text("ask {")
     await expect(chat.page.get_by_role("heading", name=re.compile("^ask {"))).to_be_visible()
     await card.get_by_role("button", name="Dark green").click()
-    await chat.answered()
-    await chat.asks_nothing()
-    await chat.reads("It said: Dark green")
+    await chat.wait_for_answers()
+    await chat.wait_for_no_question()
+    await chat.wait_for_text("It said: Dark green")
     for _ in range(2):
         await expect(exchange(chat)).to_contain_text(COLOURS["question"])  # type: ignore[arg-type]
         await expect(exchange(chat)).to_contain_text("Your answer: Dark green")
         await chat.page.reload()
-        await chat.answered()
+        await chat.wait_for_answers()
 
 
-async def test_a_choice_is_made_by_its_number(chat: Chat) -> None:
+async def test_a_choice_is_made_by_its_number(chat: ChatPage) -> None:
     await put(chat, COLOURS)
     await expect(chat.question).to_be_focused(timeout=WAIT_MS)
     await chat.page.keyboard.press("3")
-    await chat.answered()
-    await chat.reads("It said: Blue")
+    await chat.wait_for_answers()
+    await chat.wait_for_text("It said: Blue")
 
 
-async def test_several_are_chosen_and_sent_together(chat: Chat) -> None:
+async def test_several_are_chosen_and_sent_together(chat: ChatPage) -> None:
     card = await put(chat, SEVERAL)
     send = card.get_by_role("button", name="Answer", exact=True)
     await expect(send).to_be_disabled()
@@ -67,11 +74,11 @@ async def test_several_are_chosen_and_sent_together(chat: Chat) -> None:
     await expect(card.get_by_role("button", pressed=True)).to_have_count(2)
     await expect(card.get_by_role("button", name="Dark green")).to_have_attribute("aria-pressed", "false")
     await chat.page.keyboard.press("Enter")
-    await chat.answered()
+    await chat.wait_for_answers()
     await expect(exchange(chat)).to_contain_text(re.compile("Red.*Blue", re.DOTALL))
 
 
-async def test_words_answer_what_has_no_choices(chat: Chat) -> None:
+async def test_words_answer_what_has_no_choices(chat: ChatPage) -> None:
     await put(chat, WHY)
     # There is one place to write, and it says what for.
     words = chat.page.get_by_role("main").get_by_role("textbox")
@@ -83,78 +90,80 @@ async def test_words_answer_what_has_no_choices(chat: Chat) -> None:
     await words.press("Shift+Enter")
     await words.press_sequentially("it is 2 late")
     await words.press("Enter")
-    await chat.answered()
-    await chat.reads("It said: Because it is 2 late")
+    await chat.wait_for_answers()
+    await chat.wait_for_text("It said: Because it is 2 late")
     await expect(words).to_have_accessible_name("Write a message")
     await expect(words).to_have_value("")
     await expect(chat.log.get_by_role("article", name="You")).to_have_count(1)
 
 
-async def test_whoever_does_not_answer_in_words_can_say_something_else(chat: Chat) -> None:
+async def test_whoever_does_not_answer_in_words_can_say_something_else(chat: ChatPage) -> None:
     card = await put(chat, WHY)
     words = chat.page.get_by_role("textbox", name="Answer the question")
     await words.fill("paint nothing")
     await card.get_by_role("button", name="Don't answer").click()
-    await chat.answered()
+    await chat.wait_for_answers()
     await expect(chat.message).to_have_value("paint nothing")
     await chat.message.press("Enter")
-    await chat.answered(2)
+    await chat.wait_for_answers(2)
     await expect(chat.log.get_by_role("article", name="Assistant").last).to_contain_text("paint nothing")
 
 
-async def test_a_question_can_be_left_and_whoever_writes_something_else_leaves_it(chat: Chat) -> None:
+async def test_a_question_can_be_left_and_whoever_writes_something_else_leaves_it(chat: ChatPage) -> None:
     card = await put(chat, COLOURS)
     await card.get_by_role("button", name="Don't answer").click()
-    await chat.answered()
+    await chat.wait_for_answers()
     await expect(exchange(chat)).to_contain_text("Not answered.")
     await put(chat, COLOURS)
     await chat.message.fill("paint nothing")
     note = "Sending this leaves the question above unanswered."
     await expect(chat.page.get_by_text(note)).to_be_visible()
     await chat.message.press("Enter")
-    await chat.asks_nothing()
+    await chat.wait_for_no_question()
     await expect(exchange(chat).last).to_contain_text("Not answered.", timeout=WAIT_MS)
     await expect(chat.log.get_by_role("article", name="Assistant").last).to_contain_text("paint nothing")
 
 
-async def test_what_is_answered_through_another_door_goes_away_here(guest: Guest, inn: Inn) -> None:
+async def test_what_is_answered_through_another_door_goes_away_here(
+    guest: NewChat, inn: SharedServer
+) -> None:
     chat = await guest()
     await put(chat, COLOURS)
-    other = await guest(chat.session)
+    other = await guest(chat.session_id)
     await expect(other.question).to_contain_text("Which colour", timeout=WAIT_MS)
-    async with talking(inn.server.address) as api:
-        entry = (await api.entries(chat.session))[-1]
+    async with api_client(inn.server.address) as api:
+        entry = (await api.entries(chat.session_id))[-1]
         path = f"/api/runs/{entry['run_id']}/tools/{entry['id']}"
         await api.post(path, {"decision": "answer", "choices": ["Red"]})
         assert api.status == 200
     for each in (chat, other):
-        await each.asks_nothing()
-        await each.answered()
+        await each.wait_for_no_question()
+        await each.wait_for_answers()
         await expect(exchange(each)).to_contain_text("Your answer: Red")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_axe_finds_nothing_wrong_with_a_question(scheme: Any, guest: Guest) -> None:
+async def test_axe_finds_nothing_wrong_with_a_question(scheme: Any, guest: NewChat) -> None:
     chat = await guest(color_scheme=scheme)
     card = await put(chat, SEVERAL)
     await card.get_by_role("button", name="Red").click()
-    found = [await violations(chat.page)]
+    found = [await accessibility_violations(chat.page)]
     await card.get_by_role("button", name="Answer", exact=True).click()
-    await chat.answered()
+    await chat.wait_for_answers()
     await put(chat, WHY)
-    found.append(await violations(chat.page))
+    found.append(await accessibility_violations(chat.page))
     assert found == [[], []]
 
 
-async def test_a_thumb_can_answer(guest: Guest) -> None:
+async def test_a_thumb_can_answer(guest: NewChat) -> None:
     chat = await guest(**PHONE)
     card = await put(
         chat, SEVERAL | {"choices": [*COLOURS["choices"], "Something that takes rather long to say " * 2]}
     )
-    assert await too_small(chat.page) == []
+    assert await undersized_targets(chat.page) == []
     width = await chat.page.evaluate("document.documentElement.scrollWidth")
     assert width <= PHONE["viewport"]["width"]
     await card.get_by_role("button", name="Blue").tap()
     await card.get_by_role("button", name="Answer", exact=True).tap()
-    await chat.answered()
-    await chat.reads("Blue")
+    await chat.wait_for_answers()
+    await chat.wait_for_text("Blue")

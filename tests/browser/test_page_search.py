@@ -5,18 +5,18 @@ import re
 
 from playwright.async_api import expect
 
-from tests.browser.conftest import Guest
-from tests.support.api_client import talking
-from tests.support.browser_driver import WAIT_MS, Chat, Inn
+from tests.browser.conftest import NewChat
+from tests.support.api_client import api_client
+from tests.support.browser_driver import WAIT_MS, ChatPage, SharedServer
 
 TURNS = 150
 EARLY = 7
 
 
-async def test_a_search_shows_where_it_was_said_and_leads_there(chat: Chat) -> None:
-    await chat.say("the heron stands in shallow water")
-    await chat.answered()
-    there = chat.session
+async def test_a_search_shows_where_it_was_said_and_leads_there(chat: ChatPage) -> None:
+    await chat.send("the heron stands in shallow water")
+    await chat.wait_for_answers()
+    there = chat.session_id
     await chat.page.get_by_role("link", name="New conversation").click()
     await chat.page.get_by_role("button", name="Search all conversations").click()
     sheet = chat.page.get_by_role("dialog", name="Search all conversations")
@@ -27,21 +27,21 @@ async def test_a_search_shows_where_it_was_said_and_leads_there(chat: Chat) -> N
     # Looked for first: it is marked for a moment only.
     await expect(chat.log.locator(".found")).to_contain_text("heron", timeout=WAIT_MS)
     await expect(sheet).to_have_count(0)
-    await chat.reads("the heron stands")
-    assert chat.session == there
+    await chat.wait_for_text("the heron stands")
+    assert chat.session_id == there
     await chat.page.get_by_role("button", name="Search all conversations").click()
     await sheet.get_by_role("searchbox").fill("nobodyeversaidthis")
     await expect(sheet).to_contain_text("Nothing found.", timeout=WAIT_MS)
 
 
-async def test_find_reaches_what_is_not_loaded_yet(guest: Guest, inn: Inn) -> None:
-    async with talking(inn.server.address) as api:
-        session = await api.begin(title="A long one")
+async def test_find_reaches_what_is_not_loaded_yet(guest: NewChat, inn: SharedServer) -> None:
+    async with api_client(inn.server.address) as api:
+        session = await api.create_session(title="A long one")
         for number in range(TURNS):
-            await api.say(session, f"bittern at {number}" if number == EARLY else f"nothing at {number}")
-        await api.until(f"/api/sessions/{session}", "status", "idle")
+            await api.send(session, f"bittern at {number}" if number == EARLY else f"nothing at {number}")
+        await api.wait_for_field(f"/api/sessions/{session}", "status", "idle")
     chat = await guest(at=session)
-    await chat.reads(f"nothing at {TURNS - 1}")
+    await chat.wait_for_text(f"nothing at {TURNS - 1}")
     assert "bittern" not in (await chat.log.text_content() or "")
     await chat.message.press("Control+f")
     field = chat.page.get_by_role("searchbox", name="Find in this conversation")
@@ -71,11 +71,11 @@ LIES = """() => [...CSS.highlights.get('found-one')][0].getBoundingClientRect().
     + document.querySelector('.transcript').scrollTop"""
 
 
-async def test_find_marks_the_words_and_goes_from_one_to_the_next(chat: Chat) -> None:
-    await chat.say("one Dunlin here, dunlins there, and a DUNLIN")
-    await chat.answered()
-    await chat.say("write up")
-    await chat.answered(2)
+async def test_find_marks_the_words_and_goes_from_one_to_the_next(chat: ChatPage) -> None:
+    await chat.send("one Dunlin here, dunlins there, and a DUNLIN")
+    await chat.wait_for_answers()
+    await chat.send("write up")
+    await chat.wait_for_answers(2)
     await chat.message.press("Control+f")
     field = chat.page.get_by_role("searchbox", name="Find in this conversation")
     count = chat.page.get_by_role("search").get_by_role("status")
@@ -107,10 +107,10 @@ async def test_find_marks_the_words_and_goes_from_one_to_the_next(chat: Chat) ->
     await chat.page.wait_for_function("() => CSS.highlights.size === 0")
 
 
-async def test_each_arrow_of_find_leads_where_it_points(chat: Chat) -> None:
+async def test_each_arrow_of_find_leads_where_it_points(chat: ChatPage) -> None:
     for turn in range(3):
-        await chat.say(f"pintail {turn}")
-        await chat.answered(turn + 1)
+        await chat.send(f"pintail {turn}")
+        await chat.wait_for_answers(turn + 1)
     await chat.message.press("Control+f")
     bar = chat.page.get_by_role("search")
     await bar.get_by_role("searchbox").fill("pintail")
@@ -135,25 +135,27 @@ async def test_each_arrow_of_find_leads_where_it_points(chat: Chat) -> None:
     assert await lies("5 of 6") == higher
 
 
-async def test_a_word_in_the_middle_of_a_long_message_is_brought_into_view(guest: Guest, inn: Inn) -> None:
+async def test_a_word_in_the_middle_of_a_long_message_is_brought_into_view(
+    guest: NewChat, inn: SharedServer
+) -> None:
     words = " ".join(f"plain{number}" for number in range(600))
-    async with talking(inn.server.address) as api:
-        session = await api.begin(title="A long message")
-        await api.done((await api.say(session, f"{words} whimbrel {words}"))["run_id"])
+    async with api_client(inn.server.address) as api:
+        session = await api.create_session(title="A long message")
+        await api.wait_for_run((await api.send(session, f"{words} whimbrel {words}"))["run_id"])
     chat = await guest(at=session)
-    await chat.answered()
+    await chat.wait_for_answers()
     await chat.message.press("Control+f")
     await chat.page.get_by_role("searchbox").fill("whimbrel")
     await chat.page.wait_for_function(IN_VIEW)
     assert await chat.page.evaluate(MARKED, "found-one") == ["whimbrel"]
 
 
-async def test_find_opens_what_hides_the_words(chat: Chat) -> None:
+async def test_find_opens_what_hides_the_words(chat: ChatPage) -> None:
     """A call among others in one line, and far down in what it printed; and what a model thought."""
     calls = [["shell", {"command": "seq 1 200; echo cur$(echo lew)"}], ["list_files", {}]]
-    await chat.say(f"uses {json.dumps(calls)}")
+    await chat.send(f"uses {json.dumps(calls)}")
     await chat.allow.click()
-    await chat.answered()
+    await chat.wait_for_answers()
     group = chat.log.locator(".tools > .fold").first
     await expect(group).to_have_attribute("aria-expanded", "false")
     await chat.message.press("Control+f")
@@ -162,8 +164,8 @@ async def test_find_opens_what_hides_the_words(chat: Chat) -> None:
     await chat.page.wait_for_function(IN_VIEW)
     await expect(group).to_have_attribute("aria-expanded", "true")
     assert await chat.page.evaluate(MARKED, "found-one") == ["curlew"]
-    await chat.say("hm")
-    await chat.answered(2)
+    await chat.send("hm")
+    await chat.wait_for_answers(2)
     thought = chat.log.locator("details.thinking").last
     await field.fill("hm")
     count = chat.page.get_by_role("search").get_by_role("status")

@@ -12,10 +12,10 @@ from playwright.async_api import Browser, Locator, Page, Route, expect
 
 from holdfast import __version__
 from holdfast.domain.limits import PASSWORD_CHARS_MIN
-from holdfast.store.sqlite.bodies import unpack
-from tests.browser.conftest import Guest, Hosting
-from tests.support.api_client import Speaker, talking, until
-from tests.support.browser_driver import GONE, PHONE, WAIT_MS, Inn, Visitor
+from holdfast.store.sqlite.bodies import decompress
+from tests.browser.conftest import HostServer, NewChat
+from tests.support.api_client import ScriptedModelServer, api_client, wait_until
+from tests.support.browser_driver import PHONE, SERVER_GONE_PATTERNS, WAIT_MS, BrowserUser, SharedServer
 
 PASSWORD, OTHER = "correct horse", "battery staple"
 DESKTOP = {"viewport": {"width": 1280, "height": 800}}
@@ -28,7 +28,7 @@ BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 
 
 @pytest.fixture(scope="module")
-def inn(hosting: Hosting, speaker: Speaker) -> Iterator[Inn]:
+def inn(hosting: HostServer, speaker: ScriptedModelServer) -> Iterator[SharedServer]:
     """A server of this module's own: what is set here holds for everybody."""
     with hosting("office", speaker) as inn:
         yield inn
@@ -43,7 +43,7 @@ async def section(page: Page, name: str) -> Locator:
     return found
 
 
-async def opened_sheet(guest: Guest, options: dict[str, Any]) -> Locator:
+async def opened_sheet(guest: NewChat, options: dict[str, Any]) -> Locator:
     """The settings, opened in a browser of that kind."""
     chat = await guest(**options)
     if options is PHONE:
@@ -58,31 +58,31 @@ async def enter(page: Page, password: str) -> None:
 
 
 async def test_a_password_lets_in_is_changed_and_is_removed_only_where_there_is_one(
-    guest: Guest, inn: Inn, browser: Browser
+    guest: NewChat, inn: SharedServer, browser: Browser
 ) -> None:
-    chat, other = await guest(), Visitor(await browser.new_context())
-    chat.visitor.excuse(REFUSED)
-    other.excuse(REFUSED, *GONE)  # Streams are cut off at once.
+    chat, other = await guest(), BrowserUser(await browser.new_context())
+    chat.user.expect_errors(REFUSED)
+    other.expect_errors(REFUSED, *SERVER_GONE_PATTERNS)  # Streams are cut off at once.
     entry = await section(chat.page, "Sign-in and access")
     remove = entry.get_by_role("button", name="Remove password")
     await expect(entry.get_by_label("New password")).to_be_visible(timeout=WAIT_MS)
     await expect(remove).to_have_count(0)
     await entry.get_by_label("New password").fill("short")
     await entry.get_by_role("button", name="Set password").click()
-    await expect(chat.told).to_contain_text(f"has {PASSWORD_CHARS_MIN} to", timeout=WAIT_MS)
-    assert await chat.told.locator("p").evaluate(ON_TOP)  # Nothing hides or clips it.
+    await expect(chat.notices).to_contain_text(f"has {PASSWORD_CHARS_MIN} to", timeout=WAIT_MS)
+    assert await chat.notices.locator("p").evaluate(ON_TOP)  # Nothing hides or clips it.
     await expect(remove).to_have_count(0)
     await entry.get_by_label("New password").fill(PASSWORD)
     await entry.get_by_label("New password").press("Enter")
-    await expect(chat.told).to_have_text("The password is set.", timeout=WAIT_MS)
+    await expect(chat.notices).to_have_text("The password is set.", timeout=WAIT_MS)
     await expect(entry.get_by_label("New password")).to_have_value("")
     await chat.page.reload()
     entry = await section(chat.page, "Sign-in and access")
     await expect(remove).to_be_enabled(timeout=WAIT_MS)
     # Whoever comes by an address is led there.
-    async with talking(inn.server.address) as api:
-        session = await api.begin(title="Where one was going")
-    page = await other.page(f"{inn.server.address}#{session}")
+    async with api_client(inn.server.address) as api:
+        session = await api.create_session(title="Where one was going")
+    page = await other.open_page(f"{inn.server.address}#{session}")
     await enter(page, OTHER)
     await expect(page.get_by_role("alert")).to_contain_text("password", timeout=WAIT_MS)
     await enter(page, PASSWORD)
@@ -90,30 +90,32 @@ async def test_a_password_lets_in_is_changed_and_is_removed_only_where_there_is_
     await expect(titled).to_be_visible(timeout=WAIT_MS)
     await entry.get_by_label("New password").fill(OTHER)
     await entry.get_by_role("button", name="Set password").click()
-    await expect(chat.told).to_contain_text("Every other browser has to sign in again.", timeout=WAIT_MS)
+    await expect(chat.notices).to_contain_text("Every other browser has to sign in again.", timeout=WAIT_MS)
     await expect(page.get_by_role("button", name="Sign in", exact=True)).to_be_visible(timeout=WAIT_MS)
     await enter(page, PASSWORD)
     await expect(page.get_by_role("alert")).to_be_visible(timeout=WAIT_MS)
     await enter(page, OTHER)
     await expect(titled).to_be_visible(timeout=WAIT_MS)
     await remove.click()
-    await expect(chat.told).to_contain_text("The password is removed.", timeout=WAIT_MS)
+    await expect(chat.notices).to_contain_text("The password is removed.", timeout=WAIT_MS)
     await expect(remove).to_have_count(0)
     # Whoever is put out by that is asked for none.
     await expect(page.get_by_label("Password")).to_have_count(0, timeout=WAIT_MS)
     await expect(page.get_by_label("Sign-in link or code")).to_be_visible()
     await other.context.close()
-    assert other.wrongs == []
+    assert other.unexpected_errors == []
 
 
-async def is_used(inn: Inn, name: str) -> bool:
+async def is_used(inn: SharedServer, name: str) -> bool:
     """Whether the server has noted that: it does once in a while."""
-    async with talking(inn.server.address) as api:
+    async with api_client(inn.server.address) as api:
         tokens = (await api.get("/api/tokens"))["tokens"]
     return any(each["name"] == name and each["last_used_at"] for each in tokens)
 
 
-async def test_a_token_is_shown_once_does_what_it_may_and_is_revoked(guest: Guest, inn: Inn) -> None:
+async def test_a_token_is_shown_once_does_what_it_may_and_is_revoked(
+    guest: NewChat, inn: SharedServer
+) -> None:
     chat = await guest(permissions=["clipboard-read", "clipboard-write"])
     entry = await section(chat.page, "Sign-in and access")
     make = entry.get_by_role("button", name="Make a token")
@@ -124,16 +126,16 @@ async def test_a_token_is_shown_once_does_what_it_may_and_is_revoked(guest: Gues
     made = entry.get_by_role("status").locator("code")
     secret = await made.inner_text(timeout=WAIT_MS)
     await entry.get_by_role("button", name="Copy").click()
-    await expect(chat.told).to_have_text("Copied", timeout=WAIT_MS)
+    await expect(chat.notices).to_have_text("Copied", timeout=WAIT_MS)
     assert await chat.page.evaluate("navigator.clipboard.readText()") == secret
     line = entry.get_by_role("listitem").filter(has_text="the clock")
     await expect(line).to_contain_text("read · never used")
-    async with talking(inn.server.address, secret) as api:
+    async with api_client(inn.server.address, secret) as api:
         await api.get("/api/sessions")
         assert api.status == 200
         await api.post("/api/sessions", {})
         assert api.status == 403
-        await until(lambda: is_used(inn, "the clock"))
+        await wait_until(lambda: is_used(inn, "the clock"))
         await chat.page.reload()
         entry = await section(chat.page, "Sign-in and access")
         await expect(line).to_contain_text("read · used just now", timeout=WAIT_MS)
@@ -144,7 +146,7 @@ async def test_a_token_is_shown_once_does_what_it_may_and_is_revoked(guest: Gues
         assert api.status == 401
 
 
-async def test_what_is_always_allowed_is_listed_and_revoked(guest: Guest) -> None:
+async def test_what_is_always_allowed_is_listed_and_revoked(guest: NewChat) -> None:
     chat = await guest()
     may = await section(chat.page, "What it may do")
     await expect(may).to_contain_text("Nothing: every command asks first.", timeout=WAIT_MS)
@@ -152,10 +154,10 @@ async def test_what_is_always_allowed_is_listed_and_revoked(guest: Guest) -> Non
     for number, (command, name) in enumerate(
         (("echo here", "Allow in this conversation"), ("echo anywhere", "Always allow")), 1
     ):
-        await chat.say(f"run {command}")
-        await chat.asks()
+        await chat.send(f"run {command}")
+        await chat.wait_for_approval()
         await chat.question.get_by_role("button", name=name).click()
-        await chat.answered(number)
+        await chat.wait_for_answers(number)
     may = await section(chat.page, "What it may do")
     rules = may.get_by_role("listitem")
     await expect(rules).to_have_text(
@@ -165,32 +167,32 @@ async def test_what_is_always_allowed_is_listed_and_revoked(guest: Guest) -> Non
     await may.get_by_role("button", name="Revoke echo anywhere").click()
     await expect(rules).to_have_count(1, timeout=WAIT_MS)
     await chat.page.keyboard.press("Escape")
-    await chat.say("run echo here")
-    await chat.answered(3)
-    await chat.say("run echo anywhere")
-    await chat.asks()
+    await chat.send("run echo here")
+    await chat.wait_for_answers(3)
+    await chat.send("run echo anywhere")
+    await chat.wait_for_approval()
     await chat.deny.click()
     await chat.deny.click()
-    await chat.answered(4)
+    await chat.wait_for_answers(4)
 
 
 async def test_what_it_may_do_and_what_a_restart_does_are_changed_here_and_hold_at_once(
-    guest: Guest, inn: Inn
+    guest: NewChat, inn: SharedServer
 ) -> None:
     chat = await guest()
-    chat.visitor.excuse(REFUSED)
+    chat.user.expect_errors(REFUSED)
     may = await section(chat.page, "What it may do")
     # What can be typed is told without its marks.
     await expect(may.locator("code").first).to_have_text("*", timeout=WAIT_MS)
     await expect(chat.page.get_by_role("dialog")).not_to_contain_text("`")
-    async with talking(inn.server.address) as api:
+    async with api_client(inn.server.address) as api:
 
         async def settled(name: str, value: object) -> None:
             async def is_so() -> bool:
                 told = (await api.get("/api/settings"))["settings"]
                 return [each["value"] for each in told if each["name"] == name] == [value]
 
-            await until(is_so, WAIT_MS / 1000)
+            await wait_until(is_so, WAIT_MS / 1000)
 
         await may.get_by_label("After a restart").select_option("never")
         await settled("resume", "never")
@@ -207,7 +209,7 @@ async def test_what_it_may_do_and_what_a_restart_does_are_changed_here_and_hold_
         )
         await expect(steps).to_have_attribute("aria-invalid", "true")
         await expect(steps).to_have_value("some")
-        await expect(chat.told).to_be_empty()
+        await expect(chat.notices).to_be_empty()
         await steps.fill("7")
         await steps.press("Enter")
         await settled("run_steps_max", 7)
@@ -222,8 +224,8 @@ async def test_what_it_may_do_and_what_a_restart_does_are_changed_here_and_hold_
         await steps.press("Enter")
         await expect(steps).to_have_value(usual, timeout=WAIT_MS)
         await chat.page.keyboard.press("Escape")
-        await chat.say("run echo unasked")
-        await chat.reads("It said: unasked")
+        await chat.send("run echo unasked")
+        await chat.wait_for_text("It said: unasked")
         await section(chat.page, "What it may do")
         await may.get_by_label("Before an action").select_option("ask")
         await settled("approvals", "ask")
@@ -231,7 +233,7 @@ async def test_what_it_may_do_and_what_a_restart_does_are_changed_here_and_hold_
         await settled("resume", "auto")
 
 
-async def test_saving_one_setting_keeps_what_is_typed_into_another(guest: Guest, inn: Inn) -> None:
+async def test_saving_one_setting_keeps_what_is_typed_into_another(guest: NewChat, inn: SharedServer) -> None:
     chat, typed = await guest(), asyncio.Event()
 
     async def answer_later(route: Route) -> None:
@@ -250,7 +252,7 @@ async def test_saving_one_setting_keeps_what_is_typed_into_another(guest: Guest,
     await expect(saved).to_have_text("Saved", timeout=WAIT_MS)
     await expect(tokens).to_have_value("9000")
     await tokens.press("Enter")
-    async with talking(inn.server.address) as api:
+    async with api_client(inn.server.address) as api:
 
         async def both_are_saved() -> bool:
             told = (await api.get("/api/settings"))["settings"]
@@ -258,31 +260,31 @@ async def test_saving_one_setting_keeps_what_is_typed_into_another(guest: Guest,
                 each["name"]: each["value"] for each in told if not isinstance(each["value"], list)
             }.items()
 
-        await until(both_are_saved, WAIT_MS / 1000)
-        await api.ask("PATCH", "/api/settings", {"run_steps_max": None, "run_tokens_max": None})
+        await wait_until(both_are_saved, WAIT_MS / 1000)
+        await api.request("PATCH", "/api/settings", {"run_steps_max": None, "run_tokens_max": None})
 
 
 async def test_an_answer_that_came_to_its_limit_says_which_one_also_after_a_reload(
-    guest: Guest, inn: Inn
+    guest: NewChat, inn: SharedServer
 ) -> None:
     chat = await guest()
-    async with talking(inn.server.address) as api:
-        await api.ask("PATCH", "/api/settings", {"run_steps_max": 1, "approvals": "allow"})
+    async with api_client(inn.server.address) as api:
+        await api.request("PATCH", "/api/settings", {"run_steps_max": 1, "approvals": "allow"})
         try:
-            await chat.say("run echo further")
+            await chat.send("run echo further")
             for _ in range(2):
-                await chat.reads("Paused at its limit: 1 step.")
+                await chat.wait_for_text("Paused at its limit: 1 step.")
                 await chat.page.reload()
             await chat.button("Continue").click(timeout=WAIT_MS)
-            await chat.reads("It said: further")
+            await chat.wait_for_text("It said: further")
         finally:
-            await api.ask("PATCH", "/api/settings", {"run_steps_max": None, "approvals": "ask"})
+            await api.request("PATCH", "/api/settings", {"run_steps_max": None, "approvals": "ask"})
 
 
-async def test_a_backup_is_made_listed_and_downloaded_whole(guest: Guest, tmp_path: Path) -> None:
+async def test_a_backup_is_made_listed_and_downloaded_whole(guest: NewChat, tmp_path: Path) -> None:
     chat = await guest()
-    await chat.say("kept in a copy")
-    await chat.answered()
+    await chat.send("kept in a copy")
+    await chat.wait_for_answers()
     backups = await section(chat.page, "Backups")
     await backups.get_by_role("button", name="Back up now").click()
     line = backups.get_by_role("listitem")
@@ -297,12 +299,12 @@ async def test_a_backup_is_made_listed_and_downloaded_whole(guest: Guest, tmp_pa
     await saved.save_as(copy)
     with sqlite3.connect(copy) as store:
         assert store.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        bodies = [unpack(body) for (body,) in store.execute("SELECT body FROM events")]
+        bodies = [decompress(body) for (body,) in store.execute("SELECT body FROM events")]
     assert any(b"kept in a copy" in body for body in bodies)
     store.close()
 
 
-async def test_colours_are_chosen_at_once_and_for_good(guest: Guest) -> None:
+async def test_colours_are_chosen_at_once_and_for_good(guest: NewChat) -> None:
     chat = await guest(color_scheme="light")
     looks = await section(chat.page, "Appearance and notifications")
     colours = {}
@@ -320,12 +322,12 @@ async def test_colours_are_chosen_at_once_and_for_good(guest: Guest) -> None:
     assert await chat.page.evaluate(BACKGROUND) == colours["Dark"]
 
 
-async def test_what_is_there_is_told(guest: Guest, inn: Inn) -> None:
+async def test_what_is_there_is_told(guest: NewChat, inn: SharedServer) -> None:
     chat = await guest()
     about = await section(chat.page, "About")
     await expect(about).to_contain_text(f"Holdfast {__version__}", timeout=WAIT_MS)
     await expect(about.locator("code")).to_have_text(str(inn.server.folder))
-    async with talking(inn.server.address) as api:
+    async with api_client(inn.server.address) as api:
         told = await api.get("/api/about")
     await expect(about).to_contain_text(told["confinement"])
     for each in told["unprotected"]:
@@ -334,7 +336,7 @@ async def test_what_is_there_is_told(guest: Guest, inn: Inn) -> None:
         await expect(about).to_contain_text("Everything that can be protected on this machine is.")
 
 
-async def test_every_section_is_reached_from_the_top_of_the_settings(guest: Guest) -> None:
+async def test_every_section_is_reached_from_the_top_of_the_settings(guest: NewChat) -> None:
     for options in (DESKTOP, PHONE):
         sheet = await opened_sheet(guest, options)
         for name in ("Backups", "Sign-in and access", "Model"):
@@ -344,7 +346,7 @@ async def test_every_section_is_reached_from_the_top_of_the_settings(guest: Gues
             await expect(head).to_be_focused()
 
 
-async def test_a_section_stays_in_view_while_others_are_still_loading(guest: Guest) -> None:
+async def test_a_section_stays_in_view_while_others_are_still_loading(guest: NewChat) -> None:
     chat, clicked = await guest(), asyncio.Event()
 
     async def answer_later(route: Route) -> None:
@@ -364,7 +366,7 @@ async def test_a_section_stays_in_view_while_others_are_still_loading(guest: Gue
     await expect(sheet.get_by_label("Provider")).not_to_be_in_viewport()
 
 
-async def test_the_way_out_of_a_long_sheet_stays_in_sight(guest: Guest) -> None:
+async def test_the_way_out_of_a_long_sheet_stays_in_sight(guest: NewChat) -> None:
     for options in (DESKTOP, PHONE):
         sheet = await opened_sheet(guest, options)
         await sheet.get_by_role("button", name="Sign out").scroll_into_view_if_needed()
@@ -373,7 +375,7 @@ async def test_the_way_out_of_a_long_sheet_stays_in_sight(guest: Guest) -> None:
         await expect(sheet.get_by_role("heading", name="Settings", exact=True)).to_be_in_viewport(ratio=1)
 
 
-async def test_what_a_token_may_do_stands_in_one_line(guest: Guest) -> None:
+async def test_what_a_token_may_do_stands_in_one_line(guest: NewChat) -> None:
     chat = await guest(viewport={"width": 1280, "height": 800})
     entry = await section(chat.page, "Sign-in and access")
     rights = entry.get_by_role("group", name="What it may do").get_by_role("checkbox")

@@ -5,12 +5,12 @@ import re
 
 from playwright.async_api import Locator, Route, expect
 
-from tests.browser.conftest import Guest
+from tests.browser.conftest import NewChat
 from tests.browser.test_page_attaching import SOON, attached, chooser, payload, uploading
 from tests.browser.test_page_drafts import kept
 from tests.browser.test_page_questions import WHY, put
-from tests.support.api_client import talking
-from tests.support.browser_driver import GONE, WAIT_MS, Chat, Inn
+from tests.support.api_client import api_client
+from tests.support.browser_driver import SERVER_GONE_PATTERNS, WAIT_MS, ChatPage, SharedServer
 
 FRAME = "() => new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn)))"
 """Lets the page do what it does about what has just come."""
@@ -37,7 +37,7 @@ class Held:
         self._free.set()
 
 
-async def hold(chat: Chat, address: str, method: str) -> Held:
+async def hold(chat: ChatPage, address: str, method: str) -> Held:
     """Have what asks for this wait."""
     held = Held()
 
@@ -48,32 +48,32 @@ async def hold(chat: Chat, address: str, method: str) -> Held:
     return held
 
 
-def box(chat: Chat) -> Locator:
+def box(chat: ChatPage) -> Locator:
     """Where one writes, whatever for."""
     return chat.page.locator(".composer textarea")
 
 
-def mine(chat: Chat) -> Locator:
+def mine(chat: ChatPage) -> Locator:
     return chat.log.get_by_role("article", name="You")
 
 
-async def go(chat: Chat, at: str, text: str) -> None:
+async def go(chat: ChatPage, at: str, text: str) -> None:
     """Open a conversation without loading the page anew, and wait for what it shows."""
     await chat.page.evaluate("at => void (location.hash = at)", at)
     await expect(chat.page.get_by_role("main")).to_contain_text(text, timeout=WAIT_MS)
 
 
-async def begin_anew(chat: Chat) -> None:
+async def begin_anew(chat: ChatPage) -> None:
     await go(chat, "", "What can I do for you?")
 
 
 async def test_a_draft_for_a_new_conversation_does_not_move_into_one_that_was_begun_before(
-    guest: Guest,
+    guest: NewChat,
 ) -> None:
     chat = await guest()
-    await chat.say("hello beta")
-    await chat.answered()
-    beta = chat.session
+    await chat.send("hello beta")
+    await chat.wait_for_answers()
+    beta = chat.session_id
     await begin_anew(chat)
     await chat.message.fill("only for a new one")
     await go(chat, beta, "hello beta")
@@ -83,19 +83,19 @@ async def test_a_draft_for_a_new_conversation_does_not_move_into_one_that_was_be
 
 
 async def test_a_new_message_whose_file_is_on_its_way_is_not_sent_into_one_that_was_begun_before(
-    guest: Guest,
+    guest: NewChat,
 ) -> None:
     chat = await guest()
-    await chat.say("hello gamma")
-    await chat.answered()
-    gamma = chat.session
+    await chat.send("hello gamma")
+    await chat.wait_for_answers()
+    gamma = chat.session_id
     await begin_anew(chat)
     held = await uploading(chat, "slow.txt")
     await chat.message.fill("not for gamma")
     await chat.message.press("Enter")
     await expect(chat.page.get_by_text(SOON)).to_be_visible(timeout=WAIT_MS)
     await go(chat, gamma, "hello gamma")
-    await expect(chat.told).to_contain_text("Your message is not sent", timeout=WAIT_MS)
+    await expect(chat.notices).to_contain_text("Your message is not sent", timeout=WAIT_MS)
     async with chat.page.expect_response("**/api/files?*"):
         held.set()
     await expect(chat.message).to_have_value("")
@@ -108,10 +108,10 @@ async def test_a_new_message_whose_file_is_on_its_way_is_not_sent_into_one_that_
 
 
 async def test_whoever_comes_back_to_begin_anew_is_not_taken_to_what_was_sent_before_they_left(
-    guest: Guest, inn: Inn
+    guest: NewChat, inn: SharedServer
 ) -> None:
-    async with talking(inn.server.address) as api:
-        other = await api.begin(title="Somewhere else")
+    async with api_client(inn.server.address) as api:
+        other = await api.create_session(title="Somewhere else")
     chat = await guest()
     held = await hold(chat, r"/api/sessions$", "POST")
     await chat.message.fill("slow to begin")
@@ -124,20 +124,20 @@ async def test_whoever_comes_back_to_begin_anew_is_not_taken_to_what_was_sent_be
     await expect(chat.log.get_by_text("Not saved yet")).to_have_count(0, timeout=WAIT_MS)
     await chat.page.evaluate(FRAME)
     await chat.message.press("Enter")
-    await chat.answered()
+    await chat.wait_for_answers()
     await expect(mine(chat)).to_have_count(1)
     await expect(mine(chat)).to_contain_text("for yet another one")
 
 
 async def test_words_that_may_call_a_prompt_are_sent_only_where_and_as_they_were_written(
-    guest: Guest, inn: Inn
+    guest: NewChat, inn: SharedServer
 ) -> None:
     chat = await guest()
-    await chat.say("conversation A")
-    await chat.answered()
-    one = chat.session
-    async with talking(inn.server.address) as api:
-        other = await api.begin(title="Conversation B")
+    await chat.send("conversation A")
+    await chat.wait_for_answers()
+    one = chat.session_id
+    async with api_client(inn.server.address) as api:
+        other = await api.create_session(title="Conversation B")
     free = asyncio.Event()
     met = asyncio.Event()
 
@@ -162,7 +162,7 @@ async def test_words_that_may_call_a_prompt_are_sent_only_where_and_as_they_were
     await expect(looks).to_have_count(0)
     await chat.message.fill("a draft in B")
     free.set()
-    await expect(chat.told).to_contain_text("Your message is not sent", timeout=WAIT_MS)
+    await expect(chat.notices).to_contain_text("Your message is not sent", timeout=WAIT_MS)
     await expect(chat.message).to_have_value("a draft in B")
     await expect(mine(chat)).to_have_count(0)
     await go(chat, one, "conversation A")
@@ -172,7 +172,7 @@ async def test_words_that_may_call_a_prompt_are_sent_only_where_and_as_they_were
     await chat.page.unroute_all(behavior="wait")
 
 
-async def test_whoever_waits_for_a_prompt_sees_that_and_it_is_sent_when_it_is_known(guest: Guest) -> None:
+async def test_whoever_waits_for_a_prompt_sees_that_and_it_is_sent_when_it_is_known(guest: NewChat) -> None:
     chat = await guest()
     held = await hold(chat, r"/api/prompts", "GET")
     await chat.message.fill("/nothing like it")
@@ -183,21 +183,23 @@ async def test_whoever_waits_for_a_prompt_sees_that_and_it_is_sent_when_it_is_kn
     await expect(chat.button("Send")).to_be_disabled()
     await chat.message.press("Enter")
     held.let_go()
-    await expect(chat.told).to_contain_text("There is no command /nothing.", timeout=WAIT_MS)
+    await expect(chat.notices).to_contain_text("There is no command /nothing.", timeout=WAIT_MS)
     await expect(looks).to_have_count(0)
     await expect(chat.button("Send")).to_be_enabled()
     # Where the server cannot be asked, nobody says that there is none.
-    chat.visitor.excuse(*GONE)
+    chat.user.expect_errors(*SERVER_GONE_PATTERNS)
     await chat.page.unroute_all()
     await chat.page.route(re.compile(r"/api/prompts"), lambda route: route.abort())
     await chat.message.press("Enter")
-    await expect(chat.told).to_contain_text("cannot be asked for /nothing now", timeout=WAIT_MS)
+    await expect(chat.notices).to_contain_text("cannot be asked for /nothing now", timeout=WAIT_MS)
     await expect(chat.message).to_have_value("/nothing like it")
 
 
-async def test_an_answer_on_its_way_takes_nothing_from_another_conversation(guest: Guest, inn: Inn) -> None:
-    async with talking(inn.server.address) as api:
-        other = await api.begin(title="Conversation C")
+async def test_an_answer_on_its_way_takes_nothing_from_another_conversation(
+    guest: NewChat, inn: SharedServer
+) -> None:
+    async with api_client(inn.server.address) as api:
+        other = await api.create_session(title="Conversation C")
     chat = await guest()
     await put(chat, WHY)
     held = await hold(chat, r"/api/runs/.*/tools/", "POST")
@@ -208,7 +210,7 @@ async def test_an_answer_on_its_way_takes_nothing_from_another_conversation(gues
     await chooser(chat).set_input_files([payload("c.txt", b"A file in C")])
     await expect(attached(chat)).to_have_text(["c.txt ×"], timeout=WAIT_MS)
     await chat.message.fill("a long draft in C")
-    async with talking(inn.server.address) as api:
+    async with api_client(inn.server.address) as api:
         await kept(api, other, "a long draft in C")
         async with chat.page.expect_response(re.compile(r"/api/runs/.*/tools/")):
             held.let_go()
@@ -217,7 +219,7 @@ async def test_an_answer_on_its_way_takes_nothing_from_another_conversation(gues
         await expect(attached(chat)).to_have_text(["c.txt ×"])
 
 
-async def test_what_is_written_while_an_answer_is_on_its_way_stays(chat: Chat) -> None:
+async def test_what_is_written_while_an_answer_is_on_its_way_stays(chat: ChatPage) -> None:
     await put(chat, WHY)
     held = await hold(chat, r"/api/runs/.*/tools/", "POST")
     await box(chat).fill("because")
@@ -225,16 +227,16 @@ async def test_what_is_written_while_an_answer_is_on_its_way_stays(chat: Chat) -
     await held.reached()
     await box(chat).press_sequentially(", and then some")
     held.let_go()
-    await chat.answered()
-    await chat.reads("It said: because")
+    await chat.wait_for_answers()
+    await chat.wait_for_text("It said: because")
     await expect(box(chat)).to_have_value("because, and then some")
 
 
 async def test_whoever_sends_a_file_before_an_old_draft_is_there_is_told_that_it_is_not_sent(
-    guest: Guest, inn: Inn
+    guest: NewChat, inn: SharedServer
 ) -> None:
-    async with talking(inn.server.address) as api:
-        session = await api.begin(title="An old draft")
+    async with api_client(inn.server.address) as api:
+        session = await api.create_session(title="An old draft")
         await api.post(f"/api/sessions/{session}/draft", {"text": "an old draft"})
     chat = await guest()
     drafts = await hold(chat, r"/draft$", "GET")
@@ -245,11 +247,11 @@ async def test_whoever_sends_a_file_before_an_old_draft_is_there_is_told_that_it
     await expect(chat.page.get_by_text(SOON)).to_be_visible(timeout=WAIT_MS)
     drafts.let_go()
     await expect(chat.message).to_have_value("an old draft", timeout=WAIT_MS)
-    await expect(chat.told).to_contain_text("Your message is not sent", timeout=WAIT_MS)
+    await expect(chat.notices).to_contain_text("Your message is not sent", timeout=WAIT_MS)
     await expect(chat.page.get_by_text(SOON)).to_have_count(0)
     held.set()
     await expect(attached(chat)).to_have_text(["alone.txt ×"], timeout=WAIT_MS)
     await expect(mine(chat)).to_have_count(0)
     await chat.message.press("Enter")
-    await chat.answered()
+    await chat.wait_for_answers()
     await expect(mine(chat)).to_contain_text("an old draft")

@@ -6,8 +6,8 @@ import time
 
 from playwright.async_api import Locator, Page, expect
 
-from tests.browser.conftest import Guest
-from tests.support.browser_driver import PHONE, WAIT_MS, Chat
+from tests.browser.conftest import NewChat
+from tests.support.browser_driver import PHONE, WAIT_MS, ChatPage
 
 MOVES = 6
 STEP_S = 0.02
@@ -41,18 +41,18 @@ async def left(page: Page, y: float = 300) -> None:
     await swipe(page, (300, y), (90, y + 10))
 
 
-def listed(chat: Chat) -> Locator:
+def listed(chat: ChatPage) -> Locator:
     return chat.page.get_by_role("navigation", name="Conversations")
 
 
-def aside(chat: Chat) -> Locator:
+def aside(chat: ChatPage) -> Locator:
     return chat.page.get_by_role("complementary", name="Details")
 
 
-async def test_the_list_lies_to_the_left_and_the_details_to_the_right(guest: Guest) -> None:
+async def test_the_list_lies_to_the_left_and_the_details_to_the_right(guest: NewChat) -> None:
     chat = await guest(**PHONE)
-    await chat.say("hello there")
-    await chat.answered()
+    await chat.send("hello there")
+    await chat.wait_for_answers()
     await right(chat.page)
     await expect(listed(chat)).to_be_visible()
     await left(chat.page)
@@ -76,10 +76,10 @@ async def test_the_list_lies_to_the_left_and_the_details_to_the_right(guest: Gue
     await expect(aside(chat)).to_have_count(0)
 
 
-async def test_scrolling_selecting_and_writing_bring_nothing(guest: Guest) -> None:
+async def test_scrolling_selecting_and_writing_bring_nothing(guest: NewChat) -> None:
     chat = await guest(**PHONE)
-    await chat.say("hello there")
-    await chat.answered()
+    await chat.send("hello there")
+    await chat.wait_for_answers()
     page = chat.page
     await swipe(page, (200, 200), (290, 420))
     await swipe(page, (4, 300), (250, 300))
@@ -99,11 +99,11 @@ async def test_scrolling_selecting_and_writing_bring_nothing(guest: Guest) -> No
     await expect(listed(chat)).to_be_visible()
 
 
-async def test_what_scrolls_sideways_scrolls(guest: Guest) -> None:
+async def test_what_scrolls_sideways_scrolls(guest: NewChat) -> None:
     chat = await guest(**PHONE)
-    await chat.say(f"use write_file {json.dumps({'path': 'swiped.py', 'content': LONG_LINE})}")
+    await chat.send(f"use write_file {json.dumps({'path': 'swiped.py', 'content': LONG_LINE})}")
     await chat.allow.tap()
-    await chat.answered()
+    await chat.wait_for_answers()
     await chat.button("Details of this answer").tap()
     await aside(chat).get_by_role("button", name=re.compile("write_file")).tap()
     code = aside(chat).locator(".diff")
@@ -121,12 +121,12 @@ async def test_what_scrolls_sideways_scrolls(guest: Guest) -> None:
     await expect(aside(chat)).to_have_count(0)
 
 
-async def test_nothing_slides_for_those_who_do_not_want_it(guest: Guest) -> None:
+async def test_nothing_slides_for_those_who_do_not_want_it(guest: NewChat) -> None:
     names = {}
     for motion in ("no-preference", "reduce"):
         chat = await guest(reduced_motion=motion, **PHONE)
-        await chat.say("hello there")
-        await chat.answered()
+        await chat.send("hello there")
+        await chat.wait_for_answers()
         await chat.button("Details").tap()
         await expect(aside(chat)).to_be_visible(timeout=WAIT_MS)
         names[motion] = await aside(chat).evaluate("node => getComputedStyle(node).animationName")

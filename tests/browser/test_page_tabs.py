@@ -4,47 +4,50 @@ import asyncio
 
 from playwright.async_api import expect
 
-from tests.browser.conftest import Guest
-from tests.support.browser_driver import WAIT_MS, Inn, Visitor
+from tests.browser.conftest import NewChat
+from tests.support.browser_driver import WAIT_MS, BrowserUser, SharedServer
 
 TABS = 10
 
 
 async def test_ten_tabs_stay_in_step_over_one_connection_and_an_eleventh_loads(
-    guest: Guest, inn: Inn
+    guest: NewChat, inn: SharedServer
 ) -> None:
     first = await guest()
-    await first.say("here first")
-    await first.answered()
-    visitor = Visitor(first.page.context)
-    tabs = [first, *await asyncio.gather(*(inn.open(visitor, first.session) for _ in range(TABS - 1)))]
-    await asyncio.gather(*(tab.reads("here first") for tab in tabs))
-    visitor.asked.clear()
-    await tabs[-1].say("count 120")
-    await asyncio.gather(*(tab.answered(2) for tab in tabs))
+    await first.send("here first")
+    await first.wait_for_answers()
+    visitor = BrowserUser(first.page.context)
+    tabs = [
+        first,
+        *await asyncio.gather(*(inn.open_chat(visitor, first.session_id) for _ in range(TABS - 1))),
+    ]
+    await asyncio.gather(*(tab.wait_for_text("here first") for tab in tabs))
+    visitor.requested_urls.clear()
+    await tabs[-1].send("count 120")
+    await asyncio.gather(*(tab.wait_for_answers(2) for tab in tabs))
     for tab in tabs:
-        assert await tab.counted() == list(range(120))
+        assert await tab.counted_numbers() == list(range(120))
     # What each of them was told came through a connection that none of them holds.
-    streams = [each for each in visitor.asked if "/api/stream" in each or "/events" in each]
+    streams = [each for each in visitor.requested_urls if "/api/stream" in each or "/events" in each]
     assert len(streams) <= 1, streams
-    eleventh = await inn.open(visitor, first.session)
-    await eleventh.answered(2)
-    await eleventh.say("from the last")
-    await first.reads("from the last")
+    eleventh = await inn.open_chat(visitor, first.session_id)
+    await eleventh.wait_for_answers(2)
+    await eleventh.send("from the last")
+    await first.wait_for_text("from the last")
 
 
-async def test_what_is_done_in_one_tab_is_seen_in_the_other(guest: Guest, inn: Inn) -> None:
+async def test_what_is_done_in_one_tab_is_seen_in_the_other(guest: NewChat, inn: SharedServer) -> None:
     one = await guest()
-    await one.say("run echo together")
-    await one.asks()
-    other = await inn.open(Visitor(one.page.context), one.session)
-    await other.asks()
+    await one.send("run echo together")
+    await one.wait_for_approval()
+    other = await inn.open_chat(BrowserUser(one.page.context), one.session_id)
+    await other.wait_for_approval()
     await one.allow.click()
     for tab in (one, other):
-        await tab.reads("It said: together")
-        await tab.asks_nothing()
+        await tab.wait_for_text("It said: together")
+        await tab.wait_for_no_question()
     await expect(other.message).to_be_visible(timeout=WAIT_MS)
-    await other.say("and back")
+    await other.send("and back")
     for tab in (one, other):
-        await tab.answered(2)
+        await tab.wait_for_answers(2)
     assert await one.log.inner_text() == await other.log.inner_text()

@@ -6,28 +6,35 @@ from typing import Any
 import pytest
 from playwright.async_api import Locator, expect
 
-from tests.browser.conftest import Guest, Hosting
+from tests.browser.conftest import HostServer, NewChat
 from tests.browser.test_page_attaching import attached, chooser, payload, png, shown
-from tests.support.api_client import Speaker, speaking
-from tests.support.browser_driver import PHONE, TARGET_PX, WAIT_MS, Chat, Inn, violations
+from tests.support.api_client import ScriptedModelServer, scripted_model_server
+from tests.support.browser_driver import (
+    PHONE,
+    TARGET_PX,
+    WAIT_MS,
+    ChatPage,
+    SharedServer,
+    accessibility_violations,
+)
 from tests.support.sample_files import pdf, words
 
 NOT_KNOWN = "small isn't known to read images."
 
 
 @pytest.fixture(scope="module")
-def secretive() -> Iterator[Speaker]:
-    with speaking(Speaker(sees=None)) as speaker:
+def secretive() -> Iterator[ScriptedModelServer]:
+    with scripted_model_server(ScriptedModelServer(lists_images=None)) as speaker:
         yield speaker
 
 
 @pytest.fixture(scope="module")
-def inn(hosting: Hosting, secretive: Speaker) -> Iterator[Inn]:
+def inn(hosting: HostServer, secretive: ScriptedModelServer) -> Iterator[SharedServer]:
     with hosting("unknown", secretive) as inn:
         yield inn
 
 
-async def give_picture(chat: Chat) -> Locator:
+async def give_picture(chat: ChatPage) -> Locator:
     """Attach a picture; the line that says that the model may not read it."""
     await chooser(chat).set_input_files([payload("seen.png", png(2), "image/png")])
     said = chat.page.get_by_role("alert").filter(has_text=NOT_KNOWN)
@@ -37,7 +44,7 @@ async def give_picture(chat: Chat) -> Locator:
 
 @pytest.mark.parametrize("options", [{}, PHONE], ids=["desk", "phone"])
 async def test_an_image_is_sent_anyway_by_who_says_so(
-    guest: Guest, secretive: Speaker, options: dict[str, Any]
+    guest: NewChat, secretive: ScriptedModelServer, options: dict[str, Any]
 ) -> None:
     chat = await guest(**options)
     said = await give_picture(chat)
@@ -47,14 +54,14 @@ async def test_an_image_is_sent_anyway_by_who_says_so(
     await expect(chat.message).to_have_value("what is this")
     anyway = chat.button("Send anyway")
     if not options:
-        assert await violations(chat.page) == []
+        assert await accessibility_violations(chat.page) == []
     else:
         for button in (anyway, chat.button("Change model")):
             box = await button.bounding_box()
             assert box is not None and box["height"] >= TARGET_PX - 0.5
             assert box["x"] >= 0 and box["x"] + box["width"] <= options["viewport"]["width"]
     await anyway.click()
-    await chat.answered()
+    await chat.wait_for_answers()
     await expect(said).to_have_count(0)
     assert [part["type"] for part in shown(secretive)] == ["text", "image_url"]
     # What was said of the image holds when its message is edited.
@@ -62,15 +69,17 @@ async def test_an_image_is_sent_anyway_by_who_says_so(
     await chat.page.get_by_role("textbox", name="Edit").fill("and now?")
     await chat.page.keyboard.press("Enter")
     await expect(chat.turns.last).to_contain_text("and now?", timeout=WAIT_MS)
-    await chat.answered()
+    await chat.wait_for_answers()
     assert [part["type"] for part in shown(secretive)] == ["text", "image_url"]
     # It holds for that image alone.
     await give_picture(chat)
 
 
-async def test_what_was_said_is_kept_while_the_server_is_away(guest: Guest, secretive: Speaker) -> None:
+async def test_what_was_said_is_kept_while_the_server_is_away(
+    guest: NewChat, secretive: ScriptedModelServer
+) -> None:
     chat = await guest()
-    chat.visitor.excuse(r"Failed to load resource", r"ERR_INTERNET_DISCONNECTED", r"ERR_FAILED")
+    chat.user.expect_errors(r"Failed to load resource", r"ERR_INTERNET_DISCONNECTED", r"ERR_FAILED")
     await give_picture(chat)
     await chat.message.fill("sent from afar")
     await chat.page.route("**/api/sessions**", lambda route: route.abort("internetdisconnected"))
@@ -78,11 +87,11 @@ async def test_what_was_said_is_kept_while_the_server_is_away(guest: Guest, secr
     await expect(chat.log.get_by_role("article", name="You")).to_contain_text("sent from afar")
     await chat.page.reload()
     await chat.page.unroute("**/api/sessions**")
-    await chat.answered()
+    await chat.wait_for_answers()
     assert [part["type"] for part in shown(secretive)] == ["text", "image_url"]
 
 
-async def test_another_model_can_be_chosen_instead(guest: Guest) -> None:
+async def test_another_model_can_be_chosen_instead(guest: NewChat) -> None:
     chat = await guest()
     await give_picture(chat)
     await chat.button("Change model").click()
@@ -90,7 +99,9 @@ async def test_another_model_can_be_chosen_instead(guest: Guest) -> None:
     await expect(attached(chat)).to_have_count(1)
 
 
-async def test_a_pdf_file_goes_as_text_and_that_is_said_quietly(guest: Guest, secretive: Speaker) -> None:
+async def test_a_pdf_file_goes_as_text_and_that_is_said_quietly(
+    guest: NewChat, secretive: ScriptedModelServer
+) -> None:
     chat = await guest(**PHONE)
     report = payload("report.pdf", pdf(words("Rain at noon.")), "application/pdf")
     await chooser(chat).set_input_files([report])
@@ -98,7 +109,7 @@ async def test_a_pdf_file_goes_as_text_and_that_is_said_quietly(guest: Guest, se
         has_text="small gets the text of this PDF, without pictures."
     )
     await expect(said).to_be_visible(timeout=WAIT_MS)
-    await chat.say("what does it say")
-    await chat.answered()
+    await chat.send("what does it say")
+    await chat.wait_for_answers()
     (told,) = shown(secretive)
     assert told["text"] == "what does it say\n\nFile report.pdf:\n```\n[page 1]\nRain at noon.\n```"

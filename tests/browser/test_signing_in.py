@@ -4,37 +4,45 @@ import re
 
 from playwright.async_api import Page, expect
 
-from tests.acceptance.conftest import Holdfast, Running
-from tests.browser.conftest import Welcome
+from tests.acceptance.conftest import CliHarness, RunningServer
+from tests.browser.conftest import NewUser
 from tests.browser.sign_in_links import new_link
-from tests.support.api_client import TITLE, talking
-from tests.support.browser_driver import GONE, OUTSIDE, WAIT_MS, Chat, Visitor, sign_in, sign_out
+from tests.support.api_client import TITLE, api_client
+from tests.support.browser_driver import (
+    SERVER_GONE_PATTERNS,
+    SIGNED_OUT_TEXT,
+    WAIT_MS,
+    BrowserUser,
+    ChatPage,
+    sign_in,
+    sign_out,
+)
 
 REFUSED = r"status of 401"
 
 
 async def _is_outside(page: Page) -> None:
     """Return once the page asks who it is, and shows nothing else."""
-    await expect(page.get_by_text(OUTSIDE)).to_be_visible(timeout=WAIT_MS)
+    await expect(page.get_by_text(SIGNED_OUT_TEXT)).to_be_visible(timeout=WAIT_MS)
     await expect(page.get_by_role("list")).to_have_count(0)
 
 
 async def test_the_link_lets_one_browser_in_once_and_for_good(
-    welcome: Welcome, home: Holdfast, server: Running
+    welcome: NewUser, home: CliHarness, server: RunningServer
 ) -> None:
     owner, late = await welcome(), await welcome()
-    late.excuse(REFUSED)
+    late.expect_errors(REFUSED)
     page = await sign_in(owner, server.link)
-    await Chat(page).say("hello there")
-    await Chat(page).reads("hello there")
+    await ChatPage(page).send("hello there")
+    await ChatPage(page).wait_for_text("hello there")
     await page.reload()
-    await Chat(page).reads("hello there")
+    await ChatPage(page).wait_for_text("hello there")
     # Neither the address nor the history holds the code, and no script can read the cookie in its place.
     assert [each for each in await _history(page) if "code=" in each] == []
     assert await page.evaluate("[document.cookie, sessionStorage.length]") == ["", 0]
     (cookie,) = await owner.context.cookies()
     assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
-    outside = await late.page(server.link)
+    outside = await late.open_page(server.link)
     await _is_outside(outside)
     await expect(outside.get_by_role("alert")).to_contain_text("That link has been used", timeout=WAIT_MS)
     assert await late.context.cookies() == []
@@ -45,25 +53,25 @@ async def test_the_link_lets_one_browser_in_once_and_for_good(
     await outside.goto(new_link(home))
     await expect(outside.get_by_role("navigation")).to_contain_text(TITLE, timeout=WAIT_MS)
     await page.reload()
-    await Chat(page).reads("hello there")
+    await ChatPage(page).wait_for_text("hello there")
 
 
 async def test_whoever_signs_out_is_out_in_every_tab_and_nobody_else_is(
-    welcome: Welcome, home: Holdfast, server: Running
+    welcome: NewUser, home: CliHarness, server: RunningServer
 ) -> None:
     owner, other = await welcome(), await welcome()
-    owner.excuse(REFUSED, *GONE)  # Streams are cut off at once.
-    chat = Chat(await sign_in(owner, server.link))
-    await chat.say("hello there")
-    await chat.reads("hello there")
-    tab = await owner.page(chat.page.url)
-    await Chat(tab).reads("hello there")
+    owner.expect_errors(REFUSED, *SERVER_GONE_PATTERNS)  # Streams are cut off at once.
+    chat = ChatPage(await sign_in(owner, server.link))
+    await chat.send("hello there")
+    await chat.wait_for_text("hello there")
+    tab = await owner.open_page(chat.page.url)
+    await ChatPage(tab).wait_for_text("hello there")
     elsewhere = await sign_in(other, new_link(home))
     await sign_out(chat.page)
     await _is_outside(chat.page)
     assert await owner.context.cookies() == []
     # What the other tab followed has ended; it says so as soon as it asks for anything.
-    await expect(tab.get_by_text(OUTSIDE)).to_be_visible(timeout=WAIT_MS)
+    await expect(tab.get_by_text(SIGNED_OUT_TEXT)).to_be_visible(timeout=WAIT_MS)
     for page in (chat.page, tab):
         await page.reload()
         await _is_outside(page)
@@ -71,48 +79,50 @@ async def test_whoever_signs_out_is_out_in_every_tab_and_nobody_else_is(
     await expect(elsewhere.get_by_role("navigation")).to_contain_text(TITLE, timeout=WAIT_MS)
 
 
-async def test_a_stranger_sees_nothing_of_what_is_there(visitor: Visitor, server: Running) -> None:
-    visitor.excuse(REFUSED)
-    async with talking(server.address) as api:
-        session = await api.begin(title="Very private")
+async def test_a_stranger_sees_nothing_of_what_is_there(visitor: BrowserUser, server: RunningServer) -> None:
+    visitor.expect_errors(REFUSED)
+    async with api_client(server.address) as api:
+        session = await api.create_session(title="Very private")
         for address in (server.address, f"{server.address}#{session}", f"{server.address}#code=made-up"):
-            page = await visitor.page(address)
+            page = await visitor.open_page(address)
             await _is_outside(page)
             assert "Very private" not in await page.content()
-    asked = [each for each in visitor.asked if "/api/" in each]
+    asked = [each for each in visitor.requested_urls if "/api/" in each]
     assert {re.sub(r".*/api/", "", each) for each in asked} == {"me", "sign-in"}
 
 
 async def test_a_link_or_its_code_can_be_pasted_where_one_is_outside(
-    welcome: Welcome, home: Holdfast, server: Running
+    welcome: NewUser, home: CliHarness, server: RunningServer
 ) -> None:
     code = new_link(home).partition("code=")[2]
     for pasted, lets_in in ((server.link, True), (server.link, False), (code, True)):
         visitor = await welcome()
-        visitor.excuse(REFUSED)
-        page = await visitor.page(server.address)
+        visitor.expect_errors(REFUSED)
+        page = await visitor.open_page(server.address)
         await _is_outside(page)
         await expect(page.get_by_text("Lost it? Run holdfast link on the server.")).to_be_visible()
         await page.get_by_label("Sign-in link or code").fill(pasted)
         await page.get_by_role("button", name="Sign in", exact=True).click()
         used = page.get_by_text("That link has been used or is too old.")
-        await expect(Chat(page).message if lets_in else used).to_be_visible(timeout=WAIT_MS)
+        await expect(ChatPage(page).message if lets_in else used).to_be_visible(timeout=WAIT_MS)
 
 
-async def test_a_password_is_asked_for_only_where_there_is_one(visitor: Visitor, server: Running) -> None:
-    visitor.excuse(REFUSED)
-    page = await visitor.page(server.address)
+async def test_a_password_is_asked_for_only_where_there_is_one(
+    visitor: BrowserUser, server: RunningServer
+) -> None:
+    visitor.expect_errors(REFUSED)
+    page = await visitor.open_page(server.address)
     await _is_outside(page)
     password, enter = page.get_by_label("Password"), page.get_by_role("button", name="Sign in", exact=True)
     await expect(page.get_by_label("Sign-in link or code")).to_be_visible()
     await expect(password).to_have_count(0)
     await expect(enter).to_be_disabled()
-    async with talking(server.address) as api:
+    async with api_client(server.address) as api:
         await api.post("/api/password", {"password": "correct horse battery"})
     await page.reload()
     await password.fill("correct horse battery", timeout=WAIT_MS)
     await enter.click()
-    await expect(Chat(page).message).to_be_visible(timeout=WAIT_MS)
+    await expect(ChatPage(page).message).to_be_visible(timeout=WAIT_MS)
 
 
 async def _history(page: Page) -> list[str]:

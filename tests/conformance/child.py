@@ -53,7 +53,7 @@ async def main(factory: str, place: str, command: str, *words: str) -> None:
     store = await home.open()
     say("ready")
     await next(known for known in COMMANDS if known.__name__ == command)(store, *words)
-    await home.leave()
+    await home.close()
 
 
 if __name__ == "__main__":

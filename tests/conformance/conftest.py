@@ -8,15 +8,15 @@ import pytest
 
 from holdfast.domain.clock import FakeClock
 from holdfast.store.ports import Store
-from tests.conformance.factories import FACTORIES, Home
+from tests.conformance.factories import FACTORIES, StoreHome
 
 
 @pytest.fixture(params=sorted(FACTORIES))
-def home(request: pytest.FixtureRequest, tmp_path: Path, runner: asyncio.Runner) -> Iterator[Home]:
+def home(request: pytest.FixtureRequest, tmp_path: Path, runner: asyncio.Runner) -> Iterator[StoreHome]:
     """Where the test's content lives; open it as often as needed."""
     place = FACTORIES[request.param](tmp_path / "content")
     yield place
-    runner.run(place.leave())
+    runner.run(place.close())
 
 
 @pytest.fixture
@@ -25,6 +25,6 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def store(home: Home, runner: asyncio.Runner, clock: FakeClock) -> Store:
+def store(home: StoreHome, runner: asyncio.Runner, clock: FakeClock) -> Store:
     """One open store, whose time stands still unless the test moves `clock`."""
     return runner.run(home.open(clock))

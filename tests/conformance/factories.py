@@ -10,24 +10,24 @@ from typing import Protocol
 from holdfast.domain.clock import Clock
 from holdfast.store.ports import Store
 from holdfast.store.sqlite.store import SqliteStore
-from tests.support.repeating_store import repeating
+from tests.support.repeating_store import repeat_decisions
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-class Home(Protocol):
+class StoreHome(Protocol):
     """Where one test's content lives. Each `open` is a store of its own over the same content."""
 
     async def open(self, clock: Clock | None = None) -> Store: ...
 
-    def child(self, *words: str) -> "subprocess.Popen[str]":
+    def start_child(self, *arguments: str) -> "subprocess.Popen[str]":
         """Another process that opens the same content and does what `tests.conformance.child` knows."""
 
-    async def leave(self) -> None:
+    async def close(self) -> None:
         """Close what is still open, and remove what is not in the test's folder."""
 
 
-class SqliteHome:
+class SqliteStoreHome:
     """A folder with one file."""
 
     def __init__(self, folder: Path) -> None:
@@ -39,24 +39,24 @@ class SqliteHome:
         self._opened.append(store)
         return store
 
-    def child(self, *words: str) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-m", "tests.conformance.child", "sqlite", str(self._folder), *words]
+    def start_child(self, *arguments: str) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-m", "tests.conformance.child", "sqlite", str(self._folder), *arguments]
         return subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
 
-    async def leave(self) -> None:
+    async def close(self) -> None:
         for store in self._opened:
             await store.close()
 
 
-class RepeatingHome(SqliteHome):
+class RepeatingStoreHome(SqliteStoreHome):
     """The same, where every decision runs twice."""
 
     async def open(self, clock: Clock | None = None) -> Store:
-        return repeating(await super().open(clock))
+        return repeat_decisions(await super().open(clock))
 
 
-FACTORIES: Mapping[str, Callable[[Path], Home]] = MappingProxyType(
-    {"sqlite": SqliteHome, "sqlite-decides-twice": RepeatingHome}
+FACTORIES: Mapping[str, Callable[[Path], StoreHome]] = MappingProxyType(
+    {"sqlite": SqliteStoreHome, "sqlite-decides-twice": RepeatingStoreHome}
 )

@@ -14,7 +14,7 @@ from holdfast.domain.events.parts import Change, File, Text
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import BLOB_BYTES_MAX, BLOB_CHUNK_BYTES, PURGE_AFTER_MS, UNUSED_BLOB_AFTER_MS
 from holdfast.store.ports import Append, Store
-from tests.conformance.factories import Home
+from tests.conformance.factories import StoreHome
 from tests.support.turn_events import IDS, created
 
 
@@ -34,7 +34,7 @@ async def begin(store: Store, *facts: f.AnyFact) -> SessionId:
 @pytest.mark.parametrize(
     "size", [0, 1, BLOB_CHUNK_BYTES - 1, BLOB_CHUNK_BYTES, BLOB_CHUNK_BYTES + 1, 5 * BLOB_CHUNK_BYTES + 7]
 )
-async def test_content_comes_back_as_it_was(store: Store, home: Home, size: int) -> None:
+async def test_blob_content_round_trips(store: Store, home: StoreHome, size: int) -> None:
     content = random.Random(size).randbytes(size)
     digest = await store.put_blob(content)
     assert digest == hashlib.sha256(content).hexdigest()
@@ -53,7 +53,7 @@ async def test_the_same_content_is_stored_once(store: Store) -> None:
     assert await store.get_blob(digests[0]) == content
 
 
-async def test_what_is_not_there_is_not_given(store: Store) -> None:
+async def test_an_unknown_blob_is_refused(store: Store) -> None:
     for digest in ("", "x", "0" * 64):
         with pytest.raises(NoSuchBlob):
             await store.get_blob(digest)
@@ -74,7 +74,7 @@ async def test_a_fact_may_only_name_a_blob_that_is_there(store: Store) -> None:
     assert await store.head(session_id) == 2
 
 
-async def test_what_nothing_uses_is_swept_after_a_day(store: Store, clock: FakeClock) -> None:
+async def test_unused_blobs_are_swept_after_a_day(store: Store, clock: FakeClock) -> None:
     used, unused, renewed = [await store.put_blob(content) for content in (b"used", b"unused", b"again")]
     await begin(store, attached(used))
     clock.advance(UNUSED_BLOB_AFTER_MS)
@@ -105,7 +105,7 @@ async def test_what_a_session_uses_is_kept_until_it_is_purged(store: Store, cloc
         await store.get_blob(digest)
 
 
-async def test_what_a_changed_file_held_is_kept_as_attachments_are(store: Store, clock: FakeClock) -> None:
+async def test_blobs_of_changed_files_are_kept_like_attachments(store: Store, clock: FakeClock) -> None:
     before, after = [await store.put_blob(content) for content in (b"before", b"after")]
     change = Change("file", before, after)
     told = f.ToolSettled(1, 1, IDS.message(), IDS.call(), "edit_file", "done", (change,), "")
@@ -115,7 +115,7 @@ async def test_what_a_changed_file_held_is_kept_as_attachments_are(store: Store,
     assert [await store.get_blob(each) for each in (before, after)] == [b"before", b"after"]
     with pytest.raises(NoSuchBlob):
         await store.append(Append(session_id, (replace(told, place=2, parts=(Change("file", "0" * 64),)),)))
-    said = await store.told(session_id, ((1, 1),))
+    said = await store.turn_messages(session_id, ((1, 1),))
     assert [message.row.place for message in said] == [0, 1], "a session is meant by its id alone"
     assert said[1].events[-1].fact == told
 

@@ -10,31 +10,31 @@ from holdfast.domain.events import facts as f
 from holdfast.domain.ids import RunId, SessionId
 from holdfast.domain.limits import LEASE_GRACE_MS
 from holdfast.store.ports import Append, Fence, Lease, Store
-from tests.conformance.factories import Home
-from tests.support.turn_events import TurnStory, created
+from tests.conformance.factories import StoreHome
+from tests.support.turn_events import TurnEvents, created
 
 LEASE_MS = 10_000
 
 
-async def begin(store: Store) -> tuple[SessionId, TurnStory]:
-    new, story = created(), TurnStory()
+async def begin(store: Store) -> tuple[SessionId, TurnEvents]:
+    new, story = created(), TurnEvents()
     await store.append(new)
     await store.append(Append(new.session_id, story.opening()))
     return new.session_id, story
 
 
-def word(session_id: SessionId, story: TurnStory, fence: Fence | None) -> Append:
-    return Append(session_id, (story.says("word "),), fence=fence)
+def word(session_id: SessionId, story: TurnEvents, fence: Fence | None) -> Append:
+    return Append(session_id, (story.text("word "),), fence=fence)
 
 
-async def test_a_claim_gives_the_right_to_write(store: Store, clock: FakeClock) -> None:
+async def test_a_claim_allows_fenced_appends(store: Store, clock: FakeClock) -> None:
     session_id, story = await begin(store)
     lease = await store.claim(story.run_id, LEASE_MS)
     assert (lease.run_id, lease.expires_at) == (story.run_id, clock.now_ms() + LEASE_MS)
     await store.append(word(session_id, story, lease.fence))
 
 
-async def test_a_live_claim_keeps_everyone_else_out(store: Store, home: Home, clock: FakeClock) -> None:
+async def test_a_live_claim_excludes_other_processes(store: Store, home: StoreHome, clock: FakeClock) -> None:
     _, story = await begin(store)
     other = await home.open(clock)
     await store.claim(story.run_id, LEASE_MS)
@@ -45,7 +45,7 @@ async def test_a_live_claim_keeps_everyone_else_out(store: Store, home: Home, cl
 
 
 async def test_a_lease_that_ran_out_can_be_claimed_and_fences_its_holder(
-    store: Store, home: Home, clock: FakeClock
+    store: Store, home: StoreHome, clock: FakeClock
 ) -> None:
     session_id, story = await begin(store)
     other = await home.open(clock)
@@ -66,8 +66,8 @@ async def test_a_lease_that_ran_out_can_be_claimed_and_fences_its_holder(
     await other.append(word(session_id, story, new.fence))
 
 
-async def test_a_holder_that_stood_still_with_its_machine_may_renew_when_it_goes_on(
-    store: Store, home: Home, clock: FakeClock
+async def test_a_holder_may_renew_its_lease_after_a_machine_pause(
+    store: Store, home: StoreHome, clock: FakeClock
 ) -> None:
     """A pause lets every lease run out. The first process to wake must not take what the others work on."""
     session_id, story = await begin(store)
@@ -86,7 +86,9 @@ async def test_a_holder_that_stood_still_with_its_machine_may_renew_when_it_goes
     await store.append(word(session_id, story, run.fence))
 
 
-async def test_of_many_that_claim_at_once_one_wins(store: Store, home: Home, clock: FakeClock) -> None:
+async def test_exactly_one_of_many_concurrent_claims_wins(
+    store: Store, home: StoreHome, clock: FakeClock
+) -> None:
     _, story = await begin(store)
     stores = [store, await home.open(clock), await home.open(clock)]
     tried = await asyncio.gather(
@@ -96,7 +98,7 @@ async def test_of_many_that_claim_at_once_one_wins(store: Store, home: Home, clo
     assert sum(isinstance(each, LeaseHeld) for each in tried) == 11
 
 
-async def test_renewing_extends_the_same_claim(store: Store, home: Home, clock: FakeClock) -> None:
+async def test_renewing_extends_the_same_claim(store: Store, home: StoreHome, clock: FakeClock) -> None:
     session_id, story = await begin(store)
     other = await home.open(clock)
     lease = await store.claim(story.run_id, LEASE_MS)
@@ -109,7 +111,7 @@ async def test_renewing_extends_the_same_claim(store: Store, home: Home, clock: 
     await store.append(word(session_id, story, lease.fence))
 
 
-async def test_a_released_run_is_free_and_its_old_claim_is_void(store: Store, home: Home) -> None:
+async def test_releasing_a_lease_frees_the_run_and_voids_the_claim(store: Store, home: StoreHome) -> None:
     session_id, story = await begin(store)
     other = await home.open()
     lease = await store.claim(story.run_id, LEASE_MS)
@@ -134,7 +136,7 @@ async def test_epochs_only_grow(store: Store) -> None:
     assert epochs == sorted(set(epochs))
 
 
-async def test_epochs_survive_reopening(store: Store, home: Home, clock: FakeClock) -> None:
+async def test_epochs_survive_reopening(store: Store, home: StoreHome, clock: FakeClock) -> None:
     _, story = await begin(store)
     lease = await store.claim(story.run_id, LEASE_MS)
     await store.close()
@@ -143,9 +145,9 @@ async def test_epochs_survive_reopening(store: Store, home: Home, clock: FakeClo
     assert (await again.claim(story.run_id, LEASE_MS)).epoch > lease.epoch
 
 
-async def test_a_killed_holders_run_is_claimable_at_once(store: Store, home: Home) -> None:
+async def test_a_killed_holders_run_is_claimable_at_once(store: Store, home: StoreHome) -> None:
     _, story = await begin(store)
-    child = home.child("claim", story.run_id, str(1_000_000_000_000))
+    child = home.start_child("claim", story.run_id, str(1_000_000_000_000))
     with child:
         assert child.stdout is not None
         await asyncio.to_thread(child.stdout.readline)
@@ -159,7 +161,7 @@ async def test_a_killed_holders_run_is_claimable_at_once(store: Store, home: Hom
 async def test_a_run_that_is_over_cannot_be_claimed_or_written_for(store: Store) -> None:
     session_id, story = await begin(store)
     lease = await store.claim(story.run_id, LEASE_MS)
-    await store.append(Append(session_id, (story.settles(), story.completed()), fence=lease.fence))
+    await store.append(Append(session_id, (story.message_settled(), story.completed()), fence=lease.fence))
     with pytest.raises(RunRefused):
         await store.claim(story.run_id, LEASE_MS)
     with pytest.raises(LeaseLost):
@@ -188,7 +190,7 @@ async def test_an_interrupted_run_can_be_claimed_again(store: Store, clock: Fake
     assert (await store.claim(story.run_id, LEASE_MS)).epoch > lease.epoch
 
 
-async def test_no_run_no_claim(store: Store) -> None:
+async def test_an_unknown_run_cannot_be_claimed(store: Store) -> None:
     with pytest.raises(NoSuchRun):
         await store.claim(RunId("r_none"), LEASE_MS)
     session_id, story = await begin(store)
@@ -197,15 +199,15 @@ async def test_no_run_no_claim(store: Store) -> None:
         await store.claim(story.run_id, LEASE_MS)
 
 
-async def test_a_fence_nobody_was_given_is_refused(store: Store) -> None:
+async def test_an_unknown_fence_is_refused(store: Store) -> None:
     session_id, story = await begin(store)
     for epoch in (0, 1):
         with pytest.raises(LeaseLost):
             await store.append(word(session_id, story, Fence(story.run_id, epoch)))
 
 
-async def test_a_run_that_waits_is_free_at_once_and_its_old_holder_is_kept_out(
-    store: Store, home: Home, clock: FakeClock
+async def test_a_waiting_run_is_released_at_once_and_fences_its_holder(
+    store: Store, home: StoreHome, clock: FakeClock
 ) -> None:
     """Whoever is killed between saying that it waits and letting go leaves nothing that looks cut off."""
     session_id, story = await begin(store)
@@ -214,6 +216,6 @@ async def test_a_run_that_waits_is_free_at_once_and_its_old_holder_is_kept_out(
     with pytest.raises(LeaseLost):
         await store.append(word(session_id, story, old.fence))
     new = await (await home.open(clock)).claim(story.run_id, LEASE_MS)
-    assert new.was_free and new.fenced is None and new.epoch > old.epoch
+    assert new.was_free and new.fenced_process is None and new.epoch > old.epoch
     await store.release(old)
     await store.append(word(session_id, story, new.fence))

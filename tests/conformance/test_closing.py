@@ -10,18 +10,18 @@ from holdfast.domain.errors import StoreClosed
 from holdfast.domain.events import facts as f
 from holdfast.domain.ids import RunId, SessionId
 from holdfast.store.ports import Append, Lease, Store
-from tests.conformance.factories import Home
-from tests.support.turn_events import IDS, TurnStory, accept, created, turn_with_tool
+from tests.conformance.factories import StoreHome
+from tests.support.turn_events import IDS, TurnEvents, accept, created, turn_with_tool
 
 
 def quiet(done: int, total: int) -> None:
     """No one watches."""
 
 
-async def test_everything_is_there_after_reopening(store: Store, home: Home, clock: FakeClock) -> None:
+async def test_everything_is_there_after_reopening(store: Store, home: StoreHome, clock: FakeClock) -> None:
     new = created("kept")
-    story = TurnStory(2)
-    facts = [*turn_with_tool(1), *story.opening(), story.says("half a"), f.SessionArchived(True)]
+    story = TurnEvents(2)
+    facts = [*turn_with_tool(1), *story.opening(), story.text("half a"), f.SessionArchived(True)]
     await store.append(new)
     await store.append(Append(new.session_id, facts))
 
@@ -40,7 +40,7 @@ async def test_everything_is_there_after_reopening(store: Store, home: Home, clo
     assert await all_of_it(await home.open(clock)) == before
 
 
-async def test_what_was_submitted_is_stored_before_closing(store: Store, home: Home) -> None:
+async def test_what_was_submitted_is_stored_before_closing(store: Store, home: StoreHome) -> None:
     new = created()
     await store.append(new)
     waiting = [store.submit(accept(new.session_id, str(n))) for n in range(100)]
@@ -49,7 +49,7 @@ async def test_what_was_submitted_is_stored_before_closing(store: Store, home: H
     assert (await (await home.open()).session(new.session_id)).last_turn == 100
 
 
-async def test_a_closed_store_says_so(store: Store, tmp_path: Path) -> None:
+async def test_a_closed_store_raises_store_closed(store: Store, tmp_path: Path) -> None:
     new = created()
     await store.append(new)
     await store.close()
@@ -57,7 +57,7 @@ async def test_a_closed_store_says_so(store: Store, tmp_path: Path) -> None:
     lease = Lease(run_id, 1, IDS.process(), 0)
     for asked in (
         store.append(created()), store.read(session_id, 0, 1), anext(store.tail(session_id, 0)),
-        store.adopt(session_id, await no_events()), store.session(session_id), store.head(session_id),
+        store.import_session(session_id, await no_events()), store.session(session_id), store.head(session_id),
         store.sessions(None, 1), store.messages(session_id, None, 1), store.run(run_id), store.open_runs(),
         store.tools(session_id, run_id), store.search("x", 1), store.totals(), store.claim(run_id, 1),
         store.renew(lease, 1), store.release(lease), store.put_blob(b"x"), store.get_blob("x"),
@@ -78,7 +78,7 @@ async def test_closing_twice_is_closing_once(store: Store) -> None:
     await store.close()
 
 
-async def test_one_store_can_close_while_another_works_on(store: Store, home: Home) -> None:
+async def test_one_store_can_close_while_another_works_on(store: Store, home: StoreHome) -> None:
     new = created()
     await store.append(new)
     other = await home.open()
@@ -98,7 +98,7 @@ async def test_a_tail_of_a_store_that_closes_ends_soon(store: Store) -> None:
         await asyncio.wait_for(following, 30)
 
 
-async def test_many_can_open_an_empty_place_at_once(home: Home) -> None:
+async def test_many_stores_can_open_an_empty_folder_at_once(home: StoreHome) -> None:
     stores = await asyncio.gather(*(home.open() for _ in range(5)))
     ids: list[SessionId] = []
     for store in stores:
@@ -109,8 +109,8 @@ async def test_many_can_open_an_empty_place_at_once(home: Home) -> None:
         assert {row.id for row in (await store.sessions(None, 10)).sessions} == set(ids)
 
 
-async def test_many_processes_can_open_an_empty_place_at_once(home: Home) -> None:
-    children = [home.child("rename", "s", "0") for _ in range(4)]
+async def test_many_processes_can_open_an_empty_folder_at_once(home: StoreHome) -> None:
+    children = [home.start_child("rename", "s", "0") for _ in range(4)]
     for child in children:
         with child:
             assert child.stdout is not None

@@ -9,12 +9,12 @@ from holdfast.domain.events import facts as f
 from holdfast.domain.ids import CallId, SessionId
 from holdfast.domain.limits import DELTA_BYTES_MAX, PENDING_APPENDS_MAX
 from holdfast.store.ports import Append, Fence, Store
-from tests.support.turn_events import IDS, TurnStory, created
+from tests.support.turn_events import IDS, TurnEvents, created
 
 
-async def talking(store: Store) -> tuple[SessionId, TurnStory, int]:
+async def start_streaming(store: Store) -> tuple[SessionId, TurnEvents, int]:
     """A session whose first answer is being written, and its head."""
-    new, story = created(), TurnStory()
+    new, story = created(), TurnEvents()
     await store.append(new)
     (receipt,) = await store.append(Append(new.session_id, story.opening()))
     return new.session_id, story, receipt.last_seq
@@ -25,9 +25,9 @@ async def deltas(store: Store, session_id: SessionId, after: int) -> list[f.AnyF
 
 
 async def test_text_that_waits_together_becomes_fewer_events(store: Store) -> None:
-    session_id, story, head = await talking(store)
+    session_id, story, head = await start_streaming(store)
     words = [f"word{n} " for n in range(1_000)]
-    waiting = [store.submit(Append(session_id, (story.says(word),))) for word in words]
+    waiting = [store.submit(Append(session_id, (story.text(word),))) for word in words]
     receipts = [(await each)[0] for each in waiting]
     found = await deltas(store, session_id, head)
     assert "".join(fact.text for fact in found) == "".join(words)
@@ -38,13 +38,13 @@ async def test_text_that_waits_together_becomes_fewer_events(store: Store) -> No
 
 
 async def test_order_across_kinds_messages_and_calls_is_kept(store: Store) -> None:
-    session_id, story, head = await talking(store)
+    session_id, story, head = await start_streaming(store)
     one, two = CallId("c1"), CallId("c2")
     facts: list[f.AnyFact] = []
     for n in range(30):
-        facts += [story.thinks(f"t{n}"), story.says(f"a{n}"), story.says(f"b{n}")]
-        facts += [story.writes_call(one, f"x{n}"), story.writes_call(two, f"y{n}")]
-        facts += [f.SessionRenamed(f"title {n}", "user"), story.says(f"c{n}")]
+        facts += [story.reasoning(f"t{n}"), story.text(f"a{n}"), story.text(f"b{n}")]
+        facts += [story.tool_arguments(one, f"x{n}"), story.tool_arguments(two, f"y{n}")]
+        facts += [f.SessionRenamed(f"title {n}", "user"), story.text(f"c{n}")]
     await asyncio.gather(*(store.submit(Append(session_id, (fact,))) for fact in facts))
     assert merged(await deltas(store, session_id, head)) == merged(facts)
 
@@ -64,21 +64,26 @@ def merged(facts: list[f.AnyFact]) -> list[tuple[object, str]]:
 
 
 async def test_both_streams_of_a_tool_stay_apart(store: Store) -> None:
-    session_id, story, _ = await talking(store)
-    (receipt,) = await store.append(Append(session_id, (story.settles(), story.intends())))
-    facts = [story.prints("out "), story.prints("more"), story.prints("err", "stderr"), story.prints("end")]
+    session_id, story, _ = await start_streaming(store)
+    (receipt,) = await store.append(Append(session_id, (story.message_settled(), story.tool_intended())))
+    facts = [
+        story.tool_output("out "),
+        story.tool_output("more"),
+        story.tool_output("err", "stderr"),
+        story.tool_output("end"),
+    ]
     await asyncio.gather(*(store.submit(Append(session_id, (fact,))) for fact in facts))
     assert merged(await deltas(store, session_id, receipt.last_seq)) == merged(facts)
 
 
 async def test_writers_with_different_claims_are_never_joined(store: Store) -> None:
-    session_id, story, head = await talking(store)
+    session_id, story, head = await start_streaming(store)
     lease = await store.claim(story.run_id, 60_000)
     stale = Fence(story.run_id, lease.epoch - 1)
     waiting = []
     for n in range(40):
         fence = lease.fence if n % 2 else stale
-        waiting.append(store.submit(Append(session_id, (story.says(f"{n} "),), fence=fence)))
+        waiting.append(store.submit(Append(session_id, (story.text(f"{n} "),), fence=fence)))
     tried = await asyncio.gather(*waiting, return_exceptions=True)
     assert [isinstance(each, LeaseLost) for each in tried] == [n % 2 == 0 for n in range(40)]
     found = await deltas(store, session_id, head)
@@ -87,8 +92,8 @@ async def test_writers_with_different_claims_are_never_joined(store: Store) -> N
 
 @pytest.mark.parametrize("piece", ["x" * 1_000, "会" * 1_000, "\U0001f600" * 1_000])
 async def test_one_event_never_holds_more_joined_text_than_its_bound(store: Store, piece: str) -> None:
-    session_id, story, head = await talking(store)
-    waiting = [store.submit(Append(session_id, (story.says(piece),))) for _ in range(300)]
+    session_id, story, head = await start_streaming(store)
+    waiting = [store.submit(Append(session_id, (story.text(piece),))) for _ in range(300)]
     await asyncio.gather(*waiting)
     found = await deltas(store, session_id, head)
     assert "".join(fact.text for fact in found) == piece * 300
@@ -96,10 +101,10 @@ async def test_one_event_never_holds_more_joined_text_than_its_bound(store: Stor
 
 
 async def test_an_append_with_a_precondition_or_several_facts_is_left_as_it_is(store: Store) -> None:
-    session_id, story, head = await talking(store)
-    waiting = [store.submit(Append(session_id, (story.says("a"),)))]
-    waiting += [store.submit(Append(session_id, (story.says("b"), story.says("c"))))]
-    waiting += [store.submit(Append(session_id, (story.says("d"),), expect=head + 3))]
+    session_id, story, head = await start_streaming(store)
+    waiting = [store.submit(Append(session_id, (story.text("a"),)))]
+    waiting += [store.submit(Append(session_id, (story.text("b"), story.text("c"))))]
+    waiting += [store.submit(Append(session_id, (story.text("d"),), expect=head + 3))]
     receipts = [(await each)[0] for each in waiting]
     assert [(r.first_seq, r.last_seq) for r in receipts] == [
         (head + 1, head + 1), (head + 2, head + 3), (head + 4, head + 4),
@@ -107,41 +112,41 @@ async def test_an_append_with_a_precondition_or_several_facts_is_left_as_it_is(s
 
 
 async def test_text_for_no_session_is_refused_with_all_that_joined_it(store: Store) -> None:
-    _, story, _ = await talking(store)
-    waiting = [store.submit(Append(IDS.session(), (story.says("x"),))) for _ in range(3)]
-    waiting += [store.submit(Append(SessionId("s_none"), (story.says("x"),))) for _ in range(3)]
+    _, story, _ = await start_streaming(store)
+    waiting = [store.submit(Append(IDS.session(), (story.text("x"),))) for _ in range(3)]
+    waiting += [store.submit(Append(SessionId("s_none"), (story.text("x"),))) for _ in range(3)]
     tried = await asyncio.gather(*waiting, return_exceptions=True)
     assert {type(each) for each in tried} == {NoSuchSession}
 
 
-async def test_there_is_room_only_once_the_pending_appends_are_stored(store: Store) -> None:
-    session_id, story, head = await talking(store)
+async def test_capacity_is_available_once_pending_appends_are_stored(store: Store) -> None:
+    session_id, story, head = await start_streaming(store)
     count = 2 * PENDING_APPENDS_MAX
-    waiting = [store.submit(Append(session_id, (story.says("x"),))) for _ in range(count)]
-    await asyncio.wait_for(store.room(), 30)
+    waiting = [store.submit(Append(session_id, (story.text("x"),))) for _ in range(count)]
+    await asyncio.wait_for(store.wait_for_capacity(), 30)
     assert sum(not each.done() for each in waiting) < PENDING_APPENDS_MAX
     await asyncio.gather(*waiting)
-    await asyncio.wait_for(store.room(), 30)
+    await asyncio.wait_for(store.wait_for_capacity(), 30)
     found = await deltas(store, session_id, head)
     assert sum(len(fact.text) for fact in found) == count
 
 
-async def test_a_caller_that_waits_for_room_is_bounded_however_fast_it_is(store: Store) -> None:
-    session_id, story, _ = await talking(store)
+async def test_waiting_for_capacity_bounds_a_fast_caller(store: Store) -> None:
+    session_id, story, _ = await start_streaming(store)
     waiting: list[object] = []
     for _ in range(3):
         for _ in range(PENDING_APPENDS_MAX // 2):
-            await store.room()
-            waiting.append(store.submit(Append(session_id, (story.says("x"),))))
+            await store.wait_for_capacity()
+            waiting.append(store.submit(Append(session_id, (story.text("x"),))))
     assert sum(not future.done() for future in waiting) <= PENDING_APPENDS_MAX
     await asyncio.gather(*waiting)
 
 
-async def test_a_cancelled_append_is_stored_whole_or_not_at_all_and_hurts_nobody(store: Store) -> None:
-    session_id, story, head = await talking(store)
+async def test_a_cancelled_append_is_atomic_and_affects_no_other_append(store: Store) -> None:
+    session_id, story, head = await start_streaming(store)
     facts = [f.SessionRenamed("a", "user"), f.SessionRenamed("b", "user")]
     mine = asyncio.ensure_future(store.append(Append(session_id, facts)))
-    other = asyncio.ensure_future(store.append(Append(session_id, (story.says("x"),))))
+    other = asyncio.ensure_future(store.append(Append(session_id, (story.text("x"),))))
     await asyncio.sleep(0)
     mine.cancel()
     (receipt,) = await other

@@ -11,8 +11,8 @@ from holdfast.domain.events import facts as f
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import PURGE_AFTER_MS
 from holdfast.store.ports import DELETED, Append, Store
-from tests.conformance.factories import Home
-from tests.support.turn_events import IDS, TurnStory, created, turn_facts
+from tests.conformance.factories import StoreHome
+from tests.support.turn_events import IDS, TurnEvents, created, turn_facts
 
 DELETED_FACT = (f.SessionDeleted(),)
 
@@ -29,8 +29,8 @@ async def begin(store: Store, *facts: f.AnyFact) -> SessionId:
     return new.session_id
 
 
-async def test_a_deleted_session_is_gone_for_every_reader(store: Store, home: Home) -> None:
-    story = TurnStory(1, "narwhal")
+async def test_a_deleted_session_is_gone_for_every_reader(store: Store, home: StoreHome) -> None:
+    story = TurnEvents(1, "narwhal")
     session_id = await begin(store, *story.opening())
     other = await home.open()
     await store.append(Append(session_id, DELETED_FACT))
@@ -51,7 +51,7 @@ async def test_a_deleted_session_is_gone_for_every_reader(store: Store, home: Ho
             await each.append(Append(session_id, (f.SessionRenamed("x", "user"),)))
 
 
-async def test_it_is_purged_a_minute_later_and_no_other_session_is_touched(
+async def test_a_deleted_session_is_purged_after_a_minute_and_no_other(
     store: Store, clock: FakeClock
 ) -> None:
     doomed = await begin(store, *turn_facts(1, "walrus"), *turn_facts(2))
@@ -68,7 +68,7 @@ async def test_it_is_purged_a_minute_later_and_no_other_session_is_touched(
     assert list(await store.check(False, quiet)) == []
 
 
-async def test_the_space_comes_back(store: Store, home: Home, clock: FakeClock) -> None:
+async def test_the_space_comes_back(store: Store, home: StoreHome, clock: FakeClock) -> None:
     noise = random.Random(7)
     text = " ".join(noise.randbytes(8).hex() for _ in range(20_000))
     doomed = await begin(store, *(fact for turn in range(1, 11) for fact in turn_facts(turn, text, (text,))))
@@ -88,7 +88,7 @@ async def test_the_space_comes_back(store: Store, home: Home, clock: FakeClock) 
     assert list(await store.check(False, quiet)) == []
 
 
-async def test_a_purge_goes_beside_other_work(store: Store, clock: FakeClock) -> None:
+async def test_a_purge_does_not_block_other_work(store: Store, clock: FakeClock) -> None:
     doomed = [
         await begin(store, *(fact for turn in range(1, 101) for fact in turn_facts(turn))) for _ in range(5)
     ]
@@ -109,7 +109,7 @@ async def test_a_purge_goes_beside_other_work(store: Store, clock: FakeClock) ->
 async def test_the_same_conversation_can_be_brought_back(
     store: Store, clock: FakeClock, others: int, swept: bool
 ) -> None:
-    session_id = await begin(store, *turn_facts(1, "beluga"), *TurnStory(2).opening())
+    session_id = await begin(store, *turn_facts(1, "beluga"), *TurnEvents(2).opening())
     events = list(await store.read(session_id, 0, 100))
     await store.append(Append(session_id, DELETED_FACT))
     for _ in range(others):
@@ -117,7 +117,7 @@ async def test_the_same_conversation_can_be_brought_back(
     if swept:
         clock.advance(PURGE_AFTER_MS)
         await store.sweep()
-    assert await store.adopt(session_id, events) == len(events)
+    assert await store.import_session(session_id, events) == len(events)
     assert list(await store.read(session_id, 0, 100)) == events
     assert len(await store.search("beluga", 10)) == 1
     clock.advance(PURGE_AFTER_MS)
@@ -130,7 +130,7 @@ async def test_the_same_conversation_can_be_brought_back(
 
 
 async def test_deleting_everything_leaves_a_store_that_works(
-    store: Store, home: Home, clock: FakeClock
+    store: Store, home: StoreHome, clock: FakeClock
 ) -> None:
     for _ in range(3):
         session_id = await begin(store, *turn_facts(1))
@@ -146,8 +146,8 @@ async def test_deleting_everything_leaves_a_store_that_works(
     assert list(await store.check(False, quiet)) == []
 
 
-async def test_a_reader_never_takes_a_new_event_for_one_it_has_seen(
-    store: Store, home: Home, clock: FakeClock
+async def test_events_after_a_purge_are_never_taken_for_seen_ones(
+    store: Store, home: StoreHome, clock: FakeClock
 ) -> None:
     doomed = await begin(store, *turn_facts(1))
     other = await home.open(clock)
@@ -165,8 +165,8 @@ async def test_a_reader_never_takes_a_new_event_for_one_it_has_seen(
     await tail.aclose()
 
 
-async def test_a_deletion_is_on_record_for_every_process_also_after_the_purge_until_somebody_takes_it(
-    store: Store, home: Home, clock: FakeClock
+async def test_a_deletion_record_is_visible_to_all_processes_until_it_is_taken(
+    store: Store, home: StoreHome, clock: FakeClock
 ) -> None:
     doomed, kept = await begin(store, *turn_facts(1)), await begin(store)
     assert await store.items(DELETED) == {}
@@ -193,7 +193,7 @@ async def test_the_record_of_a_deletion_goes_when_the_conversation_is_brought_ba
     if swept:
         clock.advance(PURGE_AFTER_MS)
         await store.sweep()
-    await store.adopt(session_id, events)
+    await store.import_session(session_id, events)
     assert list(await store.items(DELETED)) == [other]
     await store.append(created("again", other))
     assert await store.items(DELETED) == {}

@@ -7,11 +7,11 @@ import pytest
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.errors import BadCursor, NoSuchMemory, TooLarge
 from holdfast.domain.events.facts import SessionCreated, SessionDeleted
-from holdfast.domain.ids import Ids, SessionId
+from holdfast.domain.ids import IdGenerator, SessionId
 from holdfast.domain.limits import MEMORIES_MAX, MEMORY_CHARS_MAX
 from holdfast.domain.memories import Memory, NewNote, Origin
 from holdfast.store.ports import Append, Store
-from tests.conformance.factories import Home
+from tests.conformance.factories import StoreHome
 
 ORIGIN = Origin("model", SessionId("s_1"), 2, 5)
 
@@ -36,7 +36,9 @@ async def found(store: Store, text: str, limit: int = 10, scope: str = "") -> li
     return [note.text for note in await store.find_notes(scope, text, limit)]
 
 
-async def test_a_note_is_kept_with_where_it_comes_from(store: Store, home: Home, clock: FakeClock) -> None:
+async def test_a_note_is_kept_with_where_it_comes_from(
+    store: Store, home: StoreHome, clock: FakeClock
+) -> None:
     (note,) = await tell(store, "a", "The user lives in Bonn.")
     assert note.text == "The user lives in Bonn."
     assert (note.origin, note.key) == (ORIGIN, "a")
@@ -59,7 +61,7 @@ async def test_the_same_key_again_changes_nothing_and_gives_the_first_receipt(st
     assert await texts(store) == ["The user has a dog."]
 
 
-async def test_of_many_who_tell_the_same_key_at_once_one_does(store: Store, home: Home) -> None:
+async def test_concurrent_commits_with_one_key_are_stored_once(store: Store, home: StoreHome) -> None:
     other = await home.open()
     answers = await asyncio.gather(
         *(
@@ -73,7 +75,7 @@ async def test_of_many_who_tell_the_same_key_at_once_one_does(store: Store, home
     assert all([note.text for note in kept] == holds for _, kept in answers)
 
 
-async def test_a_telling_that_brings_nothing_is_told_all_the_same(store: Store) -> None:
+async def test_an_empty_commit_still_leaves_a_receipt(store: Store) -> None:
     assert await tell(store, "a") == []
     assert await store.note_receipt("a") == "receipt of a"
     assert await tell(store, "b", "   ") == []
@@ -121,13 +123,13 @@ async def test_a_note_that_replaces_itself_stays(store: Store) -> None:
     assert await texts(store) == ["The user lives in Bonn."]
 
 
-async def test_taking_a_telling_back_brings_back_what_it_replaced(store: Store) -> None:
+async def test_retracting_a_commit_restores_the_notes_it_replaced(store: Store) -> None:
     (old,) = await tell(store, "a", "The user lives in Bonn.")
     await tell(store, "b", NewNote("The user lives in Porto.", (old.id,)), "The user has a dog.")
-    assert await store.forget_telling("b") == 2
+    assert await store.forget_commit("b") == 2
     assert await texts(store) == ["The user lives in Bonn."]
     assert await found(store, "bonn porto dog") == ["The user lives in Bonn."]
-    assert await store.forget_telling("b") == 0
+    assert await store.forget_commit("b") == 0
     assert await store.note(old.id) == old
 
 
@@ -150,7 +152,7 @@ async def test_deleting_a_session_with_its_notes_deletes_all_of_them_and_no_othe
     # What was replaced from there holds again, and what was replaced later does not.
     assert await texts(store) == ["The user lives in Bonn.", "The user likes tea.", "The user has two dogs."]
     assert await texts(store, "writer") == [] and await found(store, "lima sails") == []
-    assert await store.forget_telling("d") == 1
+    assert await store.forget_commit("d") == 1
     assert await texts(store) == ["The user lives in Bonn.", "The user likes tea."]
 
 
@@ -169,60 +171,62 @@ async def count(store: Store, session_id: SessionId) -> int:
 
 
 async def begin(store: Store, clock: FakeClock) -> SessionId:
-    session_id = Ids(clock).session()
+    session_id = IdGenerator(clock).session()
     await store.append(Append(session_id, (SessionCreated(),)))
     return session_id
 
 
-async def test_taking_back_the_middle_of_a_chain_leaves_its_end(store: Store) -> None:
+async def test_retracting_the_middle_of_a_replacement_chain_keeps_its_end(store: Store) -> None:
     (old,) = await tell(store, "a", "The user lives in Bonn.")
     (middle,) = await tell(store, "b", NewNote("The user lives in Porto.", (old.id,)))
     await tell(store, "c", NewNote("The user lives in Lima.", (middle.id,)))
-    assert await store.forget_telling("b") == 1
+    assert await store.forget_commit("b") == 1
     assert await texts(store) == ["The user lives in Lima."]
-    assert await store.forget_telling("c") == 1
+    assert await store.forget_commit("c") == 1
     assert await texts(store) == ["The user lives in Bonn."]
 
 
-async def test_what_two_tellings_said_holds_until_both_are_taken_back(store: Store) -> None:
+async def test_a_note_from_two_commits_holds_until_both_are_retracted(store: Store) -> None:
     await tell(store, "a", "The user lives in Bonn.")
     (tea,) = await tell(store, "b", "The user likes tea.")
     await tell(store, "c", NewNote("The user lives in Bonn.", (tea.id,)))
     assert await texts(store) == ["The user lives in Bonn."]
-    assert await store.forget_telling("a") == 1
+    assert await store.forget_commit("a") == 1
     assert await texts(store) == ["The user lives in Bonn."]
     assert await found(store, "bonn") == ["The user lives in Bonn."]
-    assert await store.forget_telling("c") == 1
+    assert await store.forget_commit("c") == 1
     assert await texts(store) == ["The user likes tea."]
 
 
-async def test_taking_back_who_said_it_second_leaves_the_first_and_brings_back_what_was_replaced(
+async def test_retracting_a_duplicate_note_keeps_the_first_and_restores_the_replaced(
     store: Store,
 ) -> None:
     (home_,) = await tell(store, "a", "The user lives in Bonn.")
     (tea,) = await tell(store, "b", "The user likes tea.")
     await tell(store, "c", NewNote("The user lives in Bonn.", (tea.id,)))
-    assert await store.forget_telling("c") == 0
+    assert await store.forget_commit("c") == 0
     assert await texts(store) == ["The user lives in Bonn.", "The user likes tea."]
     assert await store.note(home_.id) == home_
 
 
-async def test_what_comes_back_is_not_there_twice(store: Store) -> None:
+async def test_a_restored_note_does_not_duplicate_a_current_one(store: Store) -> None:
     (old,) = await tell(store, "a", "The user likes tea.")
     await tell(store, "b", NewNote("The user likes coffee.", (old.id,)))
     await tell(store, "c", "The user likes tea.")
-    await store.forget_telling("b")
+    await store.forget_commit("b")
     assert await texts(store) == ["The user likes tea."]
 
 
-async def test_a_telling_taken_back_before_it_was_told_brings_nothing(store: Store) -> None:
-    assert await store.forget_telling("late") == 0
+async def test_a_commit_retracted_before_it_arrives_adds_no_notes(store: Store) -> None:
+    assert await store.forget_commit("late") == 0
     receipt, kept = await store.add_notes("late", "mine", ORIGIN, "", [NewNote("The user has a cat.")])
     assert receipt and receipt != "mine"
     assert (list(kept), await texts(store)) == ([], [])
 
 
-async def test_a_note_that_a_person_has_edited_is_theirs(store: Store, clock: FakeClock) -> None:
+async def test_an_edited_note_belongs_to_the_user_and_survives_retraction(
+    store: Store, clock: FakeClock
+) -> None:
     kept, gone = await tell(store, "a", "The user lives in Bonn.", "The user has a dog.")
     await store.put_vectors({kept.id: b"near"})
     edited = await store.edit_note(kept.id, "The user lives near Bonn.")
@@ -231,7 +235,7 @@ async def test_a_note_that_a_person_has_edited_is_theirs(store: Store, clock: Fa
     assert (edited.made_at, edited.changed_at > edited.made_at) == (kept.made_at, True)
     assert dict(await store.vectors(""))[kept.id] is None
     assert await found(store, "near") == ["The user lives near Bonn."]
-    assert await store.forget_telling("a") == 1
+    assert await store.forget_commit("a") == 1
     assert await texts(store) == ["The user lives near Bonn."]
     with pytest.raises(NoSuchMemory):
         await store.note(gone.id)
@@ -251,7 +255,7 @@ async def test_forgetting_a_note_forgets_all_that_it_replaced(store: Store) -> N
     await tell(store, "c", "The user lives in Porto.")
     await store.forget_note(new.id)
     for key in ("a", "b", "c"):
-        assert await store.forget_telling(key) == 0
+        assert await store.forget_commit(key) == 0
     assert await texts(store) == await found(store, "bonn porto") == []
     with pytest.raises(NoSuchMemory):
         await store.forget_note(new.id)
@@ -260,7 +264,7 @@ async def test_forgetting_a_note_forgets_all_that_it_replaced(store: Store) -> N
 
 
 async def test_what_a_person_forgot_does_not_come_back_from_what_was_said_before(
-    store: Store, home: Home, clock: FakeClock
+    store: Store, home: StoreHome, clock: FakeClock
 ) -> None:
     before = clock.now_ms()
     (old,) = await tell(store, "a", "The user has a dog.")
@@ -294,7 +298,7 @@ async def test_what_a_person_changed_is_not_replaced_by_what_was_said_before(
     assert await texts(store) == ["The user lives in Ulm.", "The user lives in Bonn."]
 
 
-async def test_what_is_too_long_changes_nothing(store: Store) -> None:
+async def test_a_note_that_is_too_long_changes_nothing(store: Store) -> None:
     long = "x" * (MEMORY_CHARS_MAX + 1)
     with pytest.raises(TooLarge):
         await store.add_notes("a", "r", ORIGIN, "", [NewNote("Short."), NewNote(long)])
@@ -385,7 +389,7 @@ async def test_scripts_without_spaces_are_found_by_pairs_of_characters(store: St
     assert await texts(store, words="绿茶") == ["用户喜欢绿茶"]
 
 
-async def test_a_long_question_is_borne(store: Store) -> None:
+async def test_finding_notes_accepts_a_long_query(store: Store) -> None:
     await tell(store, "a", "The user sails.")
     long = " ".join(f"word{n}" for n in range(200)) + " sails " + "x " * 100_000
     assert await found(store, long) == ["The user sails."]

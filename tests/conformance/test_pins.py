@@ -8,7 +8,7 @@ from holdfast.domain.events import facts as f
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import FEED_SESSIONS_MAX, PINS_MAX, PURGE_AFTER_MS
 from holdfast.store.ports import Append, Store
-from tests.conformance.factories import Home
+from tests.conformance.factories import StoreHome
 from tests.support.turn_events import IDS, created
 
 
@@ -20,11 +20,11 @@ async def begin(store: Store) -> SessionId:
 
 async def is_pinned(store: Store, session_id: SessionId) -> bool:
     found = session_id in await store.pinned([session_id])
-    assert found == (await store.standings([session_id]))[session_id].pinned
+    assert found == (await store.session_statuses([session_id]))[session_id].pinned
     return found
 
 
-async def test_a_session_is_pinned_until_it_is_no_longer(store: Store, home: Home) -> None:
+async def test_a_session_is_pinned_until_it_is_no_longer(store: Store, home: StoreHome) -> None:
     session_id, other = await begin(store), await begin(store)
     await store.pin(session_id, True)
     await store.pin(session_id, True)
@@ -38,40 +38,40 @@ async def test_a_session_is_pinned_until_it_is_no_longer(store: Store, home: Hom
         await store.pin(IDS.session(), True)
 
 
-async def test_a_pinned_session_is_in_the_survey_however_old_it_is(store: Store, clock: FakeClock) -> None:
+async def test_the_overview_includes_old_pinned_sessions(store: Store, clock: FakeClock) -> None:
     old, archived = await begin(store), await begin(store)
     for _ in range(FEED_SESSIONS_MAX):
         clock.advance(1)
         await begin(store)
     await store.append(Append(archived, (f.SessionArchived(True),)))
-    assert old not in {each.row.id for each in (await store.survey()).standings}
+    assert old not in {each.row.id for each in (await store.overview()).statuses}
     await store.pin(old, True)
     await store.pin(archived, True)
-    survey = await store.survey()
-    assert {each.row.id for each in survey.standings if each.pinned} == {old}
-    assert len(survey.standings) == FEED_SESSIONS_MAX + 1
+    survey = await store.overview()
+    assert {each.row.id for each in survey.statuses if each.pinned} == {old}
+    assert len(survey.statuses) == FEED_SESSIONS_MAX + 1
 
 
-async def test_processes_tell_each_other_what_was_pinned(store: Store, home: Home) -> None:
+async def test_pins_are_visible_to_other_processes(store: Store, home: StoreHome) -> None:
     session_id = await begin(store)
     other = await home.open()
-    number, _ = await other.seen_since(0)
+    number, _ = await other.marks_moved_since(0)
     await store.pin(session_id, True)
     await store.pin(session_id, True)
-    assert await other.seen_since(number) == (number + 1, frozenset({session_id}))
+    assert await other.marks_moved_since(number) == (number + 1, frozenset({session_id}))
     await store.pin(session_id, False)
-    assert await other.seen_since(number + 1) == (number + 2, frozenset({session_id}))
+    assert await other.marks_moved_since(number + 1) == (number + 2, frozenset({session_id}))
 
 
-async def test_who_watches_hears_of_a_pin(store: Store) -> None:
+async def test_a_watch_reports_a_pin(store: Store) -> None:
     session_id = await begin(store)
     rung: list[bool] = []
     with store.watch(lambda: rung.append(True)) as watch:
-        watch.take()
+        watch.take_changed()
         rung.clear()
         await store.pin(session_id, True)
         assert rung
-        assert watch.take() == frozenset({session_id})
+        assert watch.take_changed() == frozenset({session_id})
 
 
 async def test_only_so_many_can_be_pinned_and_the_deleted_do_not_count(store: Store) -> None:
@@ -93,7 +93,7 @@ async def test_pins_and_drafts_go_with_their_session(store: Store, clock: FakeCl
         await store.pin(each, True)
         await store.put_item("draft", each, b"And then")
     await store.append(Append(session_id, (f.SessionDeleted(),)))
-    assert session_id not in {each.row.id for each in (await store.survey()).standings}
+    assert session_id not in {each.row.id for each in (await store.overview()).statuses}
     clock.advance(PURGE_AFTER_MS + 1)
     await store.append(Append(other, (f.SessionRenamed("x", "user"),)))
     await store.sweep()

@@ -10,9 +10,9 @@ from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import Reasoning, Text
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import SEARCH_HITS_MAX, SNIPPET_CHARS
-from holdfast.store.ports import Append, Hit, Store
-from tests.conformance.factories import Home
-from tests.support.turn_events import IDS, TurnStory, accept, created, turn_facts
+from holdfast.store.ports import Append, SearchHit, Store
+from tests.conformance.factories import StoreHome
+from tests.support.turn_events import IDS, TurnEvents, accept, created, turn_facts
 
 
 async def begin(store: Store, *facts: f.AnyFact, title: str = "") -> SessionId:
@@ -23,7 +23,7 @@ async def begin(store: Store, *facts: f.AnyFact, title: str = "") -> SessionId:
     return new.session_id
 
 
-def marked(hit: Hit) -> list[str]:
+def marked(hit: SearchHit) -> list[str]:
     return [hit.snippet[start:end] for start, end in hit.marks]
 
 
@@ -58,7 +58,7 @@ async def test_words_identifiers_and_chinese_are_found(store: Store, query: str,
     assert bool(await store.search(query, 10)) is found
 
 
-async def test_a_hit_says_where_and_shows_why(store: Store, clock: FakeClock) -> None:
+async def test_a_hit_has_its_location_and_a_marked_snippet(store: Store, clock: FakeClock) -> None:
     session_id = await begin(store, *turn_facts(1, "Where is the lighthouse?", ("East.",)), title="Coast")
     (hit,) = await store.search("lighthouse", 10)
     assert (hit.session_id, hit.title, hit.turn, hit.place, hit.role) == (session_id, "Coast", 1, 0, "user")
@@ -76,9 +76,14 @@ async def test_a_snippet_is_short_and_shows_the_words_found(store: Store) -> Non
 
 
 async def test_answers_and_tool_output_are_found_but_not_thinking(store: Store) -> None:
-    story = TurnStory()
-    facts = [*story.opening(), story.thinks("pondering"), story.says("cormorant"), story.settles()]
-    facts += [story.intends(), story.prints("kittiwake\n"), story.tool_settled(), story.completed()]
+    story = TurnEvents()
+    facts = [*story.opening(), story.reasoning("pondering"), story.text("cormorant"), story.message_settled()]
+    facts += [
+        story.tool_intended(),
+        story.tool_output("kittiwake\n"),
+        story.tool_settled(),
+        story.completed(),
+    ]
     await begin(store, *facts)
     assert [hit.role for hit in await store.search("cormorant", 10)] == ["assistant"]
     assert [hit.role for hit in await store.search("kittiwake", 10)] == ["tool"]
@@ -112,7 +117,7 @@ async def test_search_within_one_session_finds_nothing_of_the_others(store: Stor
         await store.search("gull", 10, one)
 
 
-async def test_search_sees_what_was_just_committed(store: Store, home: Home) -> None:
+async def test_search_sees_what_was_just_committed(store: Store, home: StoreHome) -> None:
     session_id = await begin(store)
     other = await home.open()
     for n in range(30):
@@ -140,9 +145,9 @@ async def test_search_beside_writers_finds_all_that_was_acknowledged(store: Stor
 
 
 async def test_what_is_undone_cleared_or_replaced_is_not_found(store: Store) -> None:
-    story = TurnStory(3, "third")
+    story = TurnEvents(3, "third")
     facts = [*turn_facts(1, "first osprey"), *turn_facts(2, "second osprey"), *story.opening()]
-    facts += [story.says("draft osprey"), story.settles(), story.settles_as("final")]
+    facts += [story.text("draft osprey"), story.message_settled(), story.message_settled_as("final")]
     session_id = await begin(store, *facts)
     assert [hit.turn for hit in await store.search("osprey", 10)] == [2, 1]
     await store.append(Append(session_id, (f.SessionCleared(1),)))
@@ -152,7 +157,7 @@ async def test_what_is_undone_cleared_or_replaced_is_not_found(store: Store) -> 
     assert await store.search("final", 10) == []
 
 
-async def test_hits_behind_many_dead_ones_are_found(store: Store) -> None:
+async def test_live_hits_are_found_behind_many_undone_ones(store: Store) -> None:
     session_id = await begin(store, *turn_facts(1, "petrel alive"))
     copies = [
         f.TurnAccepted(IDS.turn(), turn, IDS.message(), (Text("petrel dead"),)) for turn in range(2, 60)
@@ -182,7 +187,7 @@ async def test_no_query_breaks_the_search(store: Store, query: str) -> None:
         hits = await store.search(query, 10)
     except BadQuery:
         return
-    assert all(isinstance(hit, Hit) for hit in hits)
+    assert all(isinstance(hit, SearchHit) for hit in hits)
 
 
 async def test_only_the_words_of_a_message_are_searched(store: Store) -> None:

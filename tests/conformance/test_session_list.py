@@ -6,7 +6,7 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import PAGE_SESSIONS_MAX
 from holdfast.domain.usage import Usage
 from holdfast.store.ports import Append, Store
-from tests.support.turn_events import IDS, TurnStory, accept, created
+from tests.support.turn_events import IDS, TurnEvents, accept, created
 
 
 async def begin(store: Store, count: int, clock: FakeClock) -> list[SessionId]:
@@ -74,7 +74,7 @@ async def test_archived_sessions_have_a_list_of_their_own(store: Store, clock: F
 
 async def test_only_activity_moves_a_session(store: Store, clock: FakeClock) -> None:
     (session_id,) = await begin(store, 1, clock)
-    story = TurnStory()
+    story = TurnEvents()
 
     async def moves(*facts: f.AnyFact) -> bool:
         before = (await store.session(session_id)).updated_at
@@ -86,22 +86,24 @@ async def test_only_activity_moves_a_session(store: Store, clock: FakeClock) -> 
     assert not await moves(f.SessionConfigured(model="demo"))
     assert await moves(story.accepted())
     assert not await moves(story.started())
-    assert not await moves(story.begins())
-    assert not await moves(story.says("text"), story.thinks("text"))
-    assert not await moves(story.settles(), story.step_settled())
-    assert not await moves(story.intends(), story.tool_started(), story.prints("x"))
+    assert not await moves(story.step_started())
+    assert not await moves(story.text("text"), story.reasoning("text"))
+    assert not await moves(story.message_settled(), story.step_settled())
+    assert not await moves(story.tool_intended(), story.tool_started(), story.tool_output("x"))
     assert await moves(story.tool_settled())
     assert not await moves(f.SessionArchived(True), f.SessionArchived(False))
     assert not await moves(f.MemoryCommitted(1, "k", 1, 1))
     assert await moves(story.completed())
 
 
-async def test_what_memory_is_told_changes_nothing_that_a_list_shows(store: Store, clock: FakeClock) -> None:
+async def test_memory_events_do_not_change_the_session_list(store: Store, clock: FakeClock) -> None:
     (session_id,) = await begin(store, 1, clock)
-    story = TurnStory()
+    story = TurnEvents()
     completed = f.RunCompleted(story.run_id, owed=True, owner="somebody")
-    await store.append(Append(session_id, (*story.opening(), story.says("x"), story.settles(), completed)))
-    await store.see(session_id, await store.head(session_id))
+    await store.append(
+        Append(session_id, (*story.opening(), story.text("x"), story.message_settled(), completed))
+    )
+    await store.mark_read(session_id, await store.head(session_id))
     before = await store.session(session_id)
     failure = f.Failure("memory_failed", "It was away.")
     told: tuple[f.AnyFact, ...] = (
@@ -144,7 +146,7 @@ async def test_a_row_says_what_its_session_is_about(store: Store, clock: FakeClo
 
 async def test_a_row_shows_the_run_and_what_it_used(store: Store, clock: FakeClock) -> None:
     (session_id,) = await begin(store, 1, clock)
-    story = TurnStory()
+    story = TurnEvents()
     await store.append(Append(session_id, story.opening()))
     row = await store.session(session_id)
     assert (row.status, row.run_id) == ("working", story.run_id)
@@ -152,7 +154,7 @@ async def test_a_row_shows_the_run_and_what_it_used(store: Store, clock: FakeClo
     assert (await store.session(session_id)).status == "needs_you"
     again = f.RunResumed(story.run_id, "user", 0)
     used = story.step_settled(Usage(1, 2, 3, 4))
-    await store.append(Append(session_id, (again, story.settles(), used)))
+    await store.append(Append(session_id, (again, story.message_settled(), used)))
     row = await store.session(session_id)
     assert (row.status, row.usage) == ("working", Usage())
     failure = f.RunFailed(story.run_id, f.Failure("model_error", "It broke."))

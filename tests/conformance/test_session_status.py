@@ -15,12 +15,12 @@ from holdfast.domain.limits import (
     FEED_SESSIONS_MAX,
     PURGE_AFTER_MS,
     QUESTION_ARGUMENTS_CHARS_MAX,
-    SEEN_NEWS_MAX,
+    SEEN_UPDATES_MAX,
     WATCH_SESSIONS_MAX,
 )
 from holdfast.store.ports import Append, Store
-from tests.conformance.factories import Home
-from tests.support.turn_events import IDS, TurnStory, accept, created, turn_facts
+from tests.conformance.factories import StoreHome
+from tests.support.turn_events import IDS, TurnEvents, accept, created, turn_facts
 
 
 async def begin(store: Store, *facts: f.AnyFact, title: str = "") -> SessionId:
@@ -33,8 +33,8 @@ async def begin(store: Store, *facts: f.AnyFact, title: str = "") -> SessionId:
 
 async def is_unread(store: Store, session_id: SessionId) -> bool:
     found = session_id in await store.unread([session_id])
-    standing = (await store.standings([session_id]))[session_id]
-    (listed,) = [each for each in (await store.survey()).standings if each.row.id == session_id]
+    standing = (await store.session_statuses([session_id]))[session_id]
+    (listed,) = [each for each in (await store.overview()).statuses if each.row.id == session_id]
     assert found == standing.unread == listed.unread
     return found
 
@@ -43,35 +43,35 @@ async def is_unread(store: Store, session_id: SessionId) -> bool:
 
 
 async def test_an_answer_is_unread_until_it_was_seen(store: Store) -> None:
-    story = TurnStory()
+    story = TurnEvents()
     session_id = await begin(store)
     assert not await is_unread(store, session_id)
     await store.append(Append(session_id, story.opening()))
-    await store.append(Append(session_id, (f.ContextPrepared(story.run_id, "d"), story.says("Much"))))
+    await store.append(Append(session_id, (f.ContextPrepared(story.run_id, "d"), story.text("Much"))))
     assert not await is_unread(store, session_id), "nothing but what the person's own message brought about"
     await store.append(Append(session_id, story.rest(".")))
     assert await is_unread(store, session_id)
-    await store.see(session_id, await store.head(session_id))
+    await store.mark_read(session_id, await store.head(session_id))
     assert not await is_unread(store, session_id)
 
 
 async def test_a_mark_never_moves_back_and_never_past_the_newest_event(store: Store) -> None:
     session_id = await begin(store, *turn_facts(1))
     head = await store.head(session_id)
-    await store.see(session_id, head)
-    await store.see(session_id, 1)
+    await store.mark_read(session_id, head)
+    await store.mark_read(session_id, 1)
     assert not await is_unread(store, session_id)
     with pytest.raises(BadCursor):
-        await store.see(session_id, head + 1)
+        await store.mark_read(session_id, head + 1)
     with pytest.raises(NoSuchSession):
-        await store.see(IDS.session(), 0)
+        await store.mark_read(IDS.session(), 0)
     await store.append(Append(session_id, turn_facts(2)))
     assert await is_unread(store, session_id)
-    await store.see(session_id, head)
+    await store.mark_read(session_id, head)
     assert await is_unread(store, session_id)
 
 
-async def test_who_sends_has_read_what_is_there(store: Store) -> None:
+async def test_sending_marks_the_session_as_read(store: Store) -> None:
     session_id = await begin(store, *turn_facts(1))
     assert await is_unread(store, session_id)
     await store.append(accept(session_id, "And then?"))
@@ -79,7 +79,7 @@ async def test_who_sends_has_read_what_is_there(store: Store) -> None:
 
 
 async def test_an_answer_that_comes_after_a_queued_message_is_unread(store: Store) -> None:
-    first = TurnStory()
+    first = TurnEvents()
     session_id = await begin(store, *first.opening())
     await store.append(accept(session_id, "And then?"))
     assert not await is_unread(store, session_id)
@@ -89,14 +89,14 @@ async def test_an_answer_that_comes_after_a_queued_message_is_unread(store: Stor
 
 async def test_titles_settings_and_the_archive_leave_nothing_to_read(store: Store) -> None:
     session_id = await begin(store, *turn_facts(1))
-    await store.see(session_id, await store.head(session_id))
+    await store.mark_read(session_id, await store.head(session_id))
     changes = (f.SessionRenamed("x", "user"), f.SessionConfigured(model="demo"), f.SessionArchived(True))
     await store.append(Append(session_id, (*changes, f.SessionArchived(False))))
     assert not await is_unread(store, session_id)
 
 
 async def test_what_failed_or_was_cut_off_is_to_be_read(store: Store) -> None:
-    failed, cut_off = TurnStory(), TurnStory()
+    failed, cut_off = TurnEvents(), TurnEvents()
     one = await begin(store, *failed.opening(), f.RunFailed(failed.run_id, f.Failure("x", "It broke.")))
     stopped = f.RunInterrupted(cut_off.run_id, 1, 1_000_001, IDS.message())
     two = await begin(store, *cut_off.opening(), stopped)
@@ -104,7 +104,7 @@ async def test_what_failed_or_was_cut_off_is_to_be_read(store: Store) -> None:
     assert await is_unread(store, two)
 
 
-async def test_a_copy_and_what_was_taken_back_are_not_unread(store: Store) -> None:
+async def test_copied_and_undone_turns_are_not_unread(store: Store) -> None:
     copied = f.TurnAccepted(IDS.turn(), 1, IDS.message(), (Text("Hello"),))
     answer = f.MessageSettled(1, 1, IDS.message(), "assistant", (Text("Hi"),), "")
     assert not await is_unread(store, await begin(store, copied, answer))
@@ -114,63 +114,65 @@ async def test_a_copy_and_what_was_taken_back_are_not_unread(store: Store) -> No
 
 
 async def test_marks_outlive_the_process_and_go_with_their_session(
-    store: Store, home: Home, clock: FakeClock
+    store: Store, home: StoreHome, clock: FakeClock
 ) -> None:
     session_id = await begin(store, *turn_facts(1))
     other = await begin(store, *turn_facts(1))
-    await store.see(session_id, await store.head(session_id))
-    await store.see(other, await store.head(other))
+    await store.mark_read(session_id, await store.head(session_id))
+    await store.mark_read(other, await store.head(other))
     again = await home.open(clock)
     assert not await is_unread(again, session_id)
     assert set(await store.items("seen")) == {session_id, other}
     await store.append(Append(session_id, (f.SessionDeleted(),)))
     with pytest.raises(NoSuchSession):
-        await store.see(session_id, 1)
+        await store.mark_read(session_id, 1)
     clock.advance(PURGE_AFTER_MS + 1)
     await store.append(Append(other, (f.SessionRenamed("x", "user"),)))
     await store.sweep()
     assert set(await store.items("seen")) == {other}
 
 
-async def test_the_purge_of_an_old_self_leaves_the_mark_of_the_new_one(
+async def test_purging_a_deleted_session_keeps_the_mark_of_its_recreation(
     store: Store, clock: FakeClock
 ) -> None:
     session_id = await begin(store, *turn_facts(1))
     await store.append(Append(session_id, (f.SessionDeleted(),)))
     await store.append(created(session_id=session_id))
-    await store.see(session_id, 1)
+    await store.mark_read(session_id, 1)
     clock.advance(PURGE_AFTER_MS + 1)
     await store.sweep()
     assert set(await store.items("seen")) == {session_id}
 
 
-async def test_processes_tell_each_other_whose_mark_was_moved(store: Store, home: Home) -> None:
+async def test_read_marks_moved_by_other_processes_are_reported(store: Store, home: StoreHome) -> None:
     ids = [await begin(store, *turn_facts(1)) for _ in range(3)]
     other = await home.open()
-    number, _ = await other.seen_since(0)
-    assert await other.seen_since(number) == (number, frozenset())
-    await store.see(ids[0], 1)
-    await store.see(ids[2], 1)
-    await store.see(ids[2], 1)
-    assert await other.seen_since(number) == (number + 2, frozenset({ids[0], ids[2]}))
-    assert await other.seen_since(number + 1) == (number + 2, frozenset({ids[2]}))
-    assert await other.seen_since(number + 3) == (number + 2, None), "a number that was never given out"
+    number, _ = await other.marks_moved_since(0)
+    assert await other.marks_moved_since(number) == (number, frozenset())
+    await store.mark_read(ids[0], 1)
+    await store.mark_read(ids[2], 1)
+    await store.mark_read(ids[2], 1)
+    assert await other.marks_moved_since(number) == (number + 2, frozenset({ids[0], ids[2]}))
+    assert await other.marks_moved_since(number + 1) == (number + 2, frozenset({ids[2]}))
+    assert await other.marks_moved_since(number + 3) == (number + 2, None), (
+        "a number that was never given out"
+    )
 
 
-async def test_moves_that_are_too_many_to_tell_are_said_to_be(store: Store) -> None:
-    session_id = await begin(store, *(f.SessionRenamed(str(n), "user") for n in range(SEEN_NEWS_MAX + 5)))
-    for seq in range(1, SEEN_NEWS_MAX + 2):
-        await store.see(session_id, seq)
-    assert await store.seen_since(0) == (SEEN_NEWS_MAX + 1, None)
-    assert await store.seen_since(1) == (SEEN_NEWS_MAX + 1, frozenset({session_id}))
+async def test_too_many_mark_moves_are_reported_as_unknown(store: Store) -> None:
+    session_id = await begin(store, *(f.SessionRenamed(str(n), "user") for n in range(SEEN_UPDATES_MAX + 5)))
+    for seq in range(1, SEEN_UPDATES_MAX + 2):
+        await store.mark_read(session_id, seq)
+    assert await store.marks_moved_since(0) == (SEEN_UPDATES_MAX + 1, None)
+    assert await store.marks_moved_since(1) == (SEEN_UPDATES_MAX + 1, frozenset({session_id}))
 
 
 # What waits for an answer.
 
 
-def asks(story: TurnStory, reason: str = "") -> list[f.AnyFact]:
+def asks(story: TurnEvents, reason: str = "") -> list[f.AnyFact]:
     """A turn up to where a person is asked about its call."""
-    opened = [*story.opening(), story.settles(), story.intends()]
+    opened = [*story.opening(), story.message_settled(), story.tool_intended()]
     return [
         *opened,
         f.ApprovalRequested(story.run_id, story.call_id, reason),
@@ -179,7 +181,7 @@ def asks(story: TurnStory, reason: str = "") -> list[f.AnyFact]:
 
 
 async def test_an_open_approval_is_a_question_until_it_is_answered(store: Store, clock: FakeClock) -> None:
-    story = TurnStory()
+    story = TurnEvents()
     session_id = await begin(store, title="Tidy")
     clock.advance(5_000)
     await store.append(Append(session_id, asks(story, "It writes.")))
@@ -192,36 +194,36 @@ async def test_an_open_approval_is_a_question_until_it_is_answered(store: Store,
     assert (question.kind, question.title, question.name) == ("approval", "Tidy", "shell")
     assert (question.arguments, question.reason) == ('{"command":"ls"}', "It writes.")
     assert question.asked_at == clock.now_ms() and not question.may_have_run
-    survey = await store.survey()
+    survey = await store.overview()
     assert survey.questions == (question,)
-    assert (await store.standings([session_id]))[session_id].questions == (question,)
+    assert (await store.session_statuses([session_id]))[session_id].questions == (question,)
     answered = f.ApprovalResolved(story.run_id, story.call_id, "approve")
     await store.append(Append(session_id, (answered, f.RunResumed(story.run_id, "user", 0))))
     assert await store.questions(10) == []
-    assert (await store.survey()).questions == ()
-    assert (await store.standings([session_id]))[session_id].questions == ()
+    assert (await store.overview()).questions == ()
+    assert (await store.session_statuses([session_id]))[session_id].questions == ()
 
 
 async def test_what_the_agent_asks_is_a_question_with_its_choices(store: Store, clock: FakeClock) -> None:
-    story = TurnStory()
-    session_id = await begin(store, *story.opening(), story.settles(), story.intends())
+    story = TurnEvents()
+    session_id = await begin(store, *story.opening(), story.message_settled(), story.tool_intended())
     clock.advance(5_000)
     asked = f.QuestionAsked(story.run_id, story.call_id, "Which?", ("One", "Two"), multiple=True)
     await store.append(Append(session_id, (asked, f.RunWaiting(story.run_id, "question"))))
     (question,) = await store.questions(10)
     assert (question.kind, question.call_id, question.asked_at) == ("question", story.call_id, clock.now_ms())
     assert (question.question, question.choices, question.multiple) == ("Which?", ("One", "Two"), True)
-    assert (await store.standings([session_id]))[session_id].questions == (question,)
+    assert (await store.session_statuses([session_id]))[session_id].questions == (question,)
     assert (await store.tools(session_id, story.run_id))[0].approval == "asked"
     answered = f.QuestionAnswered(story.run_id, story.call_id, choices=("Two",))
     await store.append(Append(session_id, (answered, f.RunResumed(story.run_id, "user", 0))))
-    assert await store.questions(10) == [] and (await store.survey()).questions == ()
+    assert await store.questions(10) == [] and (await store.overview()).questions == ()
     assert (await store.tools(session_id, story.run_id))[0].approval == "answered"
 
 
-async def test_a_call_that_may_have_run_is_asked_about_as_such(store: Store) -> None:
-    story = TurnStory()
-    opened = [*story.opening(), story.settles(), story.intends(), story.tool_started()]
+async def test_a_question_about_an_in_doubt_call_says_it_may_have_run(store: Store) -> None:
+    story = TurnEvents()
+    opened = [*story.opening(), story.message_settled(), story.tool_intended(), story.tool_started()]
     doubt: list[f.AnyFact] = [
         f.ToolInDoubt(story.run_id, story.call_id),
         f.RunWaiting(story.run_id, "in_doubt"),
@@ -238,9 +240,9 @@ async def test_a_call_that_may_have_run_is_asked_about_as_such(store: Store) -> 
 
 
 async def test_the_arguments_are_the_newest_that_were_said_of_the_call(store: Store) -> None:
-    story = TurnStory()
-    session_id = await begin(store, *story.opening(), story.settles())
-    intended = story.intends()
+    story = TurnEvents()
+    session_id = await begin(store, *story.opening(), story.message_settled())
+    intended = story.tool_intended()
     edited = f.ToolIntended(
         story.run_id, 1, intended.place, intended.message_id, story.call_id, "shell", '{"command":"pwd"}',
         "unsafe", True,
@@ -255,22 +257,22 @@ async def test_the_arguments_are_the_newest_that_were_said_of_the_call(store: St
 
 
 async def test_a_run_at_a_limit_is_a_question_about_the_run(store: Store) -> None:
-    story = TurnStory()
+    story = TurnEvents()
     waits = f.RunWaiting(story.run_id, "limit", "50 steps")
-    session_id = await begin(store, *story.opening(), story.settles(), waits)
+    session_id = await begin(store, *story.opening(), story.message_settled(), waits)
     (question,) = await store.questions(10)
     assert (question.kind, question.reason, question.call_id) == ("limit", "50 steps", None)
-    assert (await store.standings([session_id]))[session_id].questions == (question,)
+    assert (await store.session_statuses([session_id]))[session_id].questions == (question,)
 
 
 async def test_a_run_may_ask_several_things_and_the_oldest_question_is_first(
     store: Store, clock: FakeClock
 ) -> None:
-    first, second = TurnStory(), TurnStory()
+    first, second = TurnEvents(), TurnEvents()
     one = await begin(store, *asks(first))
     clock.advance(1_000)
-    opened = [*second.opening(), second.settles()]
-    calls = [second.intends(), second.intends()]
+    opened = [*second.opening(), second.message_settled()]
+    calls = [second.tool_intended(), second.tool_intended()]
     requests: list[f.AnyFact] = [f.ApprovalRequested(second.run_id, call.call_id) for call in calls]
     two = await begin(store, *opened, *calls, *requests, f.RunWaiting(second.run_id, "approval"))
     found = await store.questions(10)
@@ -282,9 +284,9 @@ async def test_a_run_may_ask_several_things_and_the_oldest_question_is_first(
 
 
 async def test_long_arguments_are_cut_and_say_so(store: Store) -> None:
-    story = TurnStory()
+    story = TurnEvents()
     long = '{"command":"' + "x" * QUESTION_ARGUMENTS_CHARS_MAX + '"}'
-    opened = [*story.opening(), story.settles()]
+    opened = [*story.opening(), story.message_settled()]
     call = f.ToolIntended(story.run_id, 1, 2, story.message_id, IDS.call(), "shell", long, "unsafe")
     asked: list[f.AnyFact] = [
         f.ApprovalRequested(story.run_id, call.call_id),
@@ -296,20 +298,18 @@ async def test_long_arguments_are_cut_and_say_so(store: Store) -> None:
 
 
 async def test_a_deleted_session_asks_nothing(store: Store) -> None:
-    session_id = await begin(store, *asks(TurnStory()))
+    session_id = await begin(store, *asks(TurnEvents()))
     await store.append(Append(session_id, (f.SessionDeleted(),)))
     assert await store.questions(10) == []
-    assert await store.standings([session_id]) == {}
-    assert (await store.survey()).standings == ()
+    assert await store.session_statuses([session_id]) == {}
+    assert (await store.overview()).statuses == ()
 
 
 # The survey.
 
 
-async def test_a_survey_is_the_newest_sessions_and_whatever_is_not_idle(
-    store: Store, clock: FakeClock
-) -> None:
-    asking, working, failed = TurnStory(), TurnStory(), TurnStory()
+async def test_the_overview_has_the_newest_and_all_active_sessions(store: Store, clock: FakeClock) -> None:
+    asking, working, failed = TurnEvents(), TurnEvents(), TurnEvents()
     old = [
         await begin(store, *asks(asking)),
         await begin(store, *working.opening()),
@@ -320,62 +320,62 @@ async def test_a_survey_is_the_newest_sessions_and_whatever_is_not_idle(
     clock.advance(1_000)
     new = [created() for _ in range(FEED_SESSIONS_MAX)]
     await store.append(*new)
-    survey = await store.survey()
-    found = [standing.row.id for standing in survey.standings]
+    survey = await store.overview()
+    found = [standing.row.id for standing in survey.statuses]
     assert len(found) == len(set(found)) == FEED_SESSIONS_MAX + 3
     assert set(found) == {*old, *(each.session_id for each in new)}
-    assert forgotten not in found and survey.more
-    by_id = {standing.row.id: standing for standing in survey.standings}
+    assert forgotten not in found and survey.has_more
+    by_id = {standing.row.id: standing for standing in survey.statuses}
     assert [by_id[each].row.status for each in old] == ["needs_you", "working", "failed"]
 
 
-async def test_a_survey_is_bounded_and_what_needs_a_person_comes_before_what_failed(
+async def test_the_overview_is_bounded_and_lists_questions_before_failures(
     store: Store, clock: FakeClock
 ) -> None:
-    asking = await begin(store, *asks(TurnStory()))
+    asking = await begin(store, *asks(TurnEvents()))
     clock.advance(60_000)
     for _ in range(FEED_OPEN_MAX // 50 + 1):
-        stories = [TurnStory() for _ in range(50)]
+        stories = [TurnEvents() for _ in range(50)]
         await store.append(*(
             Append(IDS.session(), (
                 f.SessionCreated(), *story.opening(), f.RunFailed(story.run_id, f.Failure("x", "It broke.")),
             )) for story in stories
         ))  # fmt: skip
-    survey = await store.survey()
-    assert len(survey.standings) <= FEED_SESSIONS_MAX + FEED_OPEN_MAX
-    assert survey.more
-    assert asking in [standing.row.id for standing in survey.standings]
+    survey = await store.overview()
+    assert len(survey.statuses) <= FEED_SESSIONS_MAX + FEED_OPEN_MAX
+    assert survey.has_more
+    assert asking in [standing.row.id for standing in survey.statuses]
 
 
-async def test_a_small_survey_has_everything(store: Store) -> None:
+async def test_a_small_overview_contains_every_session(store: Store) -> None:
     ids = [await begin(store) for _ in range(3)]
-    survey = await store.survey()
-    assert {standing.row.id for standing in survey.standings} == set(ids)
-    assert not survey.more
+    survey = await store.overview()
+    assert {standing.row.id for standing in survey.statuses} == set(ids)
+    assert not survey.has_more
 
 
 # Watching.
 
 
-async def test_a_watcher_is_told_of_every_change_but_not_of_text(store: Store) -> None:
-    story, bell = TurnStory(), asyncio.Event()
+async def test_a_watch_reports_every_change_except_deltas(store: Store) -> None:
+    story, bell = TurnEvents(), asyncio.Event()
     session_id = await begin(store, *story.opening())
     with store.watch(bell.set) as watch:
-        assert watch.take() == frozenset()
-        await store.append(Append(session_id, (story.says("Much"),)))
-        assert watch.take() == frozenset() and not bell.is_set()
+        assert watch.take_changed() == frozenset()
+        await store.append(Append(session_id, (story.text("Much"),)))
+        assert watch.take_changed() == frozenset() and not bell.is_set()
         await store.append(Append(session_id, story.rest(".")))
-        assert bell.is_set() and watch.take() == frozenset({session_id})
-        assert watch.take() == frozenset()
+        assert bell.is_set() and watch.take_changed() == frozenset({session_id})
+        assert watch.take_changed() == frozenset()
         bell.clear()
-        await store.see(session_id, await store.head(session_id))
-        assert bell.is_set() and watch.take() == frozenset({session_id})
+        await store.mark_read(session_id, await store.head(session_id))
+        assert bell.is_set() and watch.take_changed() == frozenset({session_id})
         bell.clear()
-        await store.see(session_id, 1)
+        await store.mark_read(session_id, 1)
         assert not bell.is_set(), "a mark that stays where it is"
 
 
-async def test_a_watcher_is_told_of_what_other_processes_do(store: Store, home: Home) -> None:
+async def test_a_watch_reports_changes_by_other_processes(store: Store, home: StoreHome) -> None:
     other, bell = await home.open(), asyncio.Event()
     session_id = await begin(store)
     with other.watch(bell.set) as watch:
@@ -384,20 +384,20 @@ async def test_a_watcher_is_told_of_what_other_processes_do(store: Store, home: 
         await store.append(Append(session_id, turn_facts(1)))
         while session_id not in found and time.monotonic() < until:
             bell.clear()
-            found |= watch.take() or set()
+            found |= watch.take_changed() or set()
             if session_id not in found:
                 await asyncio.wait_for(bell.wait(), 30)
         assert session_id in found
 
 
-async def test_a_watcher_that_takes_nothing_is_told_to_look_at_everything(store: Store) -> None:
+async def test_a_watch_that_is_never_read_asks_for_a_full_resync(store: Store) -> None:
     with store.watch(lambda: None) as watch:
         for _ in range(3):
             await store.append(*(created() for _ in range(WATCH_SESSIONS_MAX // 2)))
-        assert watch.take() is None
-        assert watch.take() == frozenset()
+        assert watch.take_changed() is None
+        assert watch.take_changed() == frozenset()
         await store.append(created())
-        changed = watch.take()
+        changed = watch.take_changed()
         assert changed is not None and len(changed) == 1
 
 
@@ -427,7 +427,7 @@ async def test_sessions_are_found_by_the_words_of_their_titles(store: Store, clo
     assert await found() == list(reversed(ids))
 
 
-async def test_a_word_is_found_however_many_titles_lie_before_it(store: Store, clock: FakeClock) -> None:
+async def test_a_title_word_is_found_beyond_many_other_titles(store: Store, clock: FakeClock) -> None:
     wanted = await begin(store, title="needle")
     clock.advance(1_000)
     for _ in range(11):
@@ -443,8 +443,8 @@ async def test_a_session_is_known_by_its_first_words_until_it_has_a_title(store:
     session_id = await begin(store)
 
     async def opening() -> str:
-        found = (await store.standings([session_id]))[session_id].opening
-        (listed,) = [each for each in (await store.survey()).standings if each.row.id == session_id]
+        found = (await store.session_statuses([session_id]))[session_id].opening
+        (listed,) = [each for each in (await store.overview()).statuses if each.row.id == session_id]
         assert found == listed.opening
         return found
 

@@ -10,9 +10,9 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import PRUNE_AFTER_MS
 from holdfast.domain.state.projections import fold
 from holdfast.domain.transcript.transcript import fold as fold_transcript
-from holdfast.store.ports import Append, Store, Swept
-from tests.conformance.factories import Home
-from tests.support.turn_events import TurnStory, created, turn_facts, turn_with_tool
+from holdfast.store.ports import Append, Store, SweepResult
+from tests.conformance.factories import StoreHome
+from tests.support.turn_events import TurnEvents, created, turn_facts, turn_with_tool
 
 
 def quiet(done: int, total: int) -> None:
@@ -38,7 +38,7 @@ async def test_deltas_are_pruned_an_hour_after_their_body_was_settled(store: Sto
     session_id = await begin(store, *turn_with_tool(1))
     before = await events(store, session_id)
     clock.advance(PRUNE_AFTER_MS - 1)
-    assert await store.sweep() == Swept()
+    assert await store.sweep() == SweepResult()
     assert await events(store, session_id) == before
     clock.advance(1)
     swept = await store.sweep()
@@ -49,8 +49,8 @@ async def test_deltas_are_pruned_an_hour_after_their_body_was_settled(store: Sto
 
 
 async def test_pruning_changes_nothing_that_can_be_seen(store: Store, clock: FakeClock) -> None:
-    story = TurnStory(3)
-    facts = [*turn_with_tool(1), *turn_facts(2), *story.opening(), story.says("still "), story.says("going")]
+    story = TurnEvents(3)
+    facts = [*turn_with_tool(1), *turn_facts(2), *story.opening(), story.text("still "), story.text("going")]
     session_id = await begin(store, *facts)
     whole = await events(store, session_id)
     page = await store.messages(session_id, None, 100)
@@ -80,10 +80,10 @@ async def test_every_cursor_stays_valid_across_pruning(store: Store, clock: Fake
 
 
 async def test_deltas_that_do_not_add_up_are_kept_and_counted(store: Store, clock: FakeClock) -> None:
-    good, bad, tool = TurnStory(1), TurnStory(2), TurnStory(3)
+    good, bad, tool = TurnEvents(1), TurnEvents(2), TurnEvents(3)
     facts = [*good.opening(), *good.rest("fine")]
-    facts += [*bad.opening(), bad.says("said"), bad.settles_as("something else"), bad.completed()]
-    facts += [*tool.opening(), tool.settles(), tool.intends(), tool.prints("one")]
+    facts += [*bad.opening(), bad.text("said"), bad.message_settled_as("something else"), bad.completed()]
+    facts += [*tool.opening(), tool.message_settled(), tool.tool_intended(), tool.tool_output("one")]
     wrong = f.ToolSettled(3, 2, tool.message_id, tool.call_id, "shell", "done", (Text("two"),), "no digest")
     session_id = await begin(store, *facts, wrong, tool.completed())
     clock.advance(PRUNE_AFTER_MS)
@@ -94,13 +94,13 @@ async def test_deltas_that_do_not_add_up_are_kept_and_counted(store: Store, cloc
         f.TextAppended(bad.run_id, bad.message_id, "said")
     ]
     assert "tool_output_appended" in kinds(left)
-    assert await store.sweep() == Swept()
+    assert await store.sweep() == SweepResult()
 
 
 async def test_only_the_deltas_of_settled_messages_go(store: Store, clock: FakeClock) -> None:
-    done, going = TurnStory(1), TurnStory(2)
-    mixed = [*done.opening(), *going.opening(), done.says("a"), going.says("x"), done.thinks("b")]
-    mixed += [going.says("y"), done.says("c"), done.settles(), going.says("z"), done.completed()]
+    done, going = TurnEvents(1), TurnEvents(2)
+    mixed = [*done.opening(), *going.opening(), done.text("a"), going.text("x"), done.reasoning("b")]
+    mixed += [going.text("y"), done.text("c"), done.message_settled(), going.text("z"), done.completed()]
     session_id = await begin(store, *mixed)
     clock.advance(PRUNE_AFTER_MS)
     assert (await store.sweep()).deltas == 3
@@ -110,10 +110,10 @@ async def test_only_the_deltas_of_settled_messages_go(store: Store, clock: FakeC
     assert len(message.events) == 4
 
 
-async def test_a_body_settled_anew_is_compared_with_all_its_deltas(store: Store, clock: FakeClock) -> None:
-    story = TurnStory()
-    facts = [*story.opening(), story.says("a"), story.settles("interrupted")]
-    facts += [story.says("b"), story.settles()]
+async def test_a_resettled_body_is_compared_with_all_its_deltas(store: Store, clock: FakeClock) -> None:
+    story = TurnEvents()
+    facts = [*story.opening(), story.text("a"), story.message_settled("interrupted")]
+    facts += [story.text("b"), story.message_settled()]
     session_id = await begin(store, *facts)
     clock.advance(PRUNE_AFTER_MS)
     swept = await store.sweep()
@@ -126,8 +126,8 @@ async def test_a_body_settled_anew_is_compared_with_all_its_deltas(store: Store,
 async def test_one_sweep_does_all_that_is_due(store: Store, clock: FakeClock, count: int) -> None:
     silent: list[f.AnyFact] = []
     for turn in range(1, count + 1):
-        story = TurnStory(turn)
-        silent += [*story.opening(), story.settles(), story.intends()]
+        story = TurnEvents(turn)
+        silent += [*story.opening(), story.message_settled(), story.tool_intended()]
         silent += [story.tool_settled(), story.completed()]
     await begin(store, *silent)
     session_id = await begin(store, *turn_facts(1))
@@ -137,14 +137,16 @@ async def test_one_sweep_does_all_that_is_due(store: Store, clock: FakeClock, co
 
 
 async def test_a_stream_of_thousands_is_pruned_whole(store: Store, clock: FakeClock) -> None:
-    story = TurnStory()
+    story = TurnEvents()
     session_id = await begin(store, *story.opening(), *story.rest(*(f"{n} " for n in range(3_000))))
     clock.advance(PRUNE_AFTER_MS)
     assert (await store.sweep()).deltas == 3_000
     assert len(await events(store, session_id)) == 7
 
 
-async def test_what_another_store_settled_is_pruned_too(store: Store, home: Home, clock: FakeClock) -> None:
+async def test_what_another_store_settled_is_pruned_too(
+    store: Store, home: StoreHome, clock: FakeClock
+) -> None:
     session_id = await begin(store, *turn_facts(1))
     other = await home.open(clock)
     clock.advance(PRUNE_AFTER_MS)

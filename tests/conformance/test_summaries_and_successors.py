@@ -3,15 +3,15 @@
 import pytest
 
 from holdfast.domain.clock import SystemClock
-from holdfast.domain.decisions.compaction import Drafted
-from holdfast.domain.decisions.successor import move_on
+from holdfast.domain.decisions.compaction import DraftSummary
+from holdfast.domain.decisions.continuation import continue_in
 from holdfast.domain.errors import NoSuchSession
 from holdfast.domain.events import facts as f
-from holdfast.domain.ids import Ids, RunId, SessionId
+from holdfast.domain.ids import IdGenerator, RunId, SessionId
 from holdfast.store.ports import Append, Store
-from tests.support.turn_events import TurnStory, created, turn_facts
+from tests.support.turn_events import TurnEvents, created, turn_facts
 
-IDS = Ids(SystemClock())
+IDS = IdGenerator(SystemClock())
 
 
 async def talked(store: Store, turns: int) -> SessionId:
@@ -51,16 +51,16 @@ async def move(store: Store, old: SessionId) -> SessionId:
     def leave(view):  # type: ignore[no-untyped-def]
         last = view.last_live_turn()
         queued = [run.turn for run in view.open_runs()]
-        drafted = Drafted(min([*queued, last.turn + 1]) - 1, None, "So far.")
-        moving = move_on(view, old, new, drafted, "", IDS)
-        facts[:] = moving.new
-        return moving.old
+        drafted = DraftSummary(min([*queued, last.turn + 1]) - 1, None, "So far.")
+        moving = continue_in(view, old, new, drafted, "", IDS)
+        facts[:] = moving.new_facts
+        return moving.old_facts
 
     await store.append(Append(old, leave), Append(new, lambda view: facts, expect=0))
     return new
 
 
-async def test_where_a_conversation_went_on_is_known_also_after_it_was_deleted(store: Store) -> None:
+async def test_the_successor_of_a_deleted_session_is_known(store: Store) -> None:
     old = await talked(store, 2)
     assert await store.successor(old) is None and await store.successor(SessionId("s_nothing")) is None
     new = await move(store, old)
@@ -71,13 +71,17 @@ async def test_where_a_conversation_went_on_is_known_also_after_it_was_deleted(s
     assert await store.successor(old) == new
 
 
-async def test_a_deleted_conversation_is_found_by_its_number_and_goes_on_where_it_is_said_to(
+async def test_a_deleted_session_is_found_by_number_and_names_its_successor(
     store: Store,
 ) -> None:
     old, new = await talked(store, 2), IDS.session()
-    assert await store.buried(old) == await store.buried(SessionId("s_nothing")) == 0
+    assert (
+        await store.deleted_session_number(old)
+        == await store.deleted_session_number(SessionId("s_nothing"))
+        == 0
+    )
     await store.append(Append(old, (f.SessionDeleted(),)))
-    number = await store.buried(old)
+    number = await store.deleted_session_number(old)
     assert number and await store.successor(old) is None
     await store.append(Append(old, (f.SessionContinued(new),), number=number))
     assert await store.successor(old) == new
@@ -85,12 +89,12 @@ async def test_a_deleted_conversation_is_found_by_its_number_and_goes_on_where_i
         await store.session(old)
     # One that has its id since then is another.
     await store.append(Append(old, (f.SessionCreated("again"),)))
-    assert await store.buried(old) == number and await store.successor(old) is None
+    assert await store.deleted_session_number(old) == number and await store.successor(old) is None
 
 
 async def test_a_run_that_waited_is_found_where_its_conversation_went_on(store: Store) -> None:
     old = await talked(store, 1)
-    accepted = TurnStory(2, "wait", "key").accepted()
+    accepted = TurnEvents(2, "wait", "key").accepted()
     queued = f.TurnQueued(accepted.turn, accepted.run_id or RunId(""))
     await store.append(Append(old, (accepted, queued)))
     new = await move(store, old)

@@ -12,7 +12,7 @@ from holdfast.domain.events.codec import Event
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import READ_EVENTS_MAX, SUBSCRIBER_EVENTS_MAX
 from holdfast.store.ports import Append, Store
-from tests.conformance.factories import Home
+from tests.conformance.factories import StoreHome
 from tests.support.turn_events import IDS, accept, created
 
 SEEN_WITHIN_S = 1.0
@@ -47,7 +47,7 @@ async def test_a_tail_replays_and_then_follows(store: Store) -> None:
     await tail.aclose()
 
 
-async def test_a_long_past_is_replayed_whole(store: Store) -> None:
+async def test_a_tail_replays_a_long_history_completely(store: Store) -> None:
     new = created()
     await store.append(new)
     count = 2 * READ_EVENTS_MAX + 3
@@ -92,7 +92,7 @@ async def test_a_reader_sees_only_its_session(store: Store) -> None:
     await tail.aclose()
 
 
-async def test_a_reader_that_falls_behind_its_bound_misses_nothing(store: Store) -> None:
+async def test_an_overflowed_reader_misses_no_event(store: Store) -> None:
     session_id = await begin(store)
     tail = store.tail(session_id, 0)
     first = await take(tail, 1)
@@ -108,7 +108,7 @@ async def test_a_reader_that_falls_behind_its_bound_misses_nothing(store: Store)
     await tail.aclose()
 
 
-async def test_all_that_a_reader_is_shown_is_already_stored(store: Store, home: Home) -> None:
+async def test_readers_only_see_durable_events(store: Store, home: StoreHome) -> None:
     session_id = await begin(store)
     other = await home.open()
     tail = store.tail(session_id, 0)
@@ -119,7 +119,7 @@ async def test_all_that_a_reader_is_shown_is_already_stored(store: Store, home: 
     await tail.aclose()
 
 
-async def test_a_tail_sees_what_another_store_wrote(store: Store, home: Home) -> None:
+async def test_a_tail_sees_what_another_store_wrote(store: Store, home: StoreHome) -> None:
     session_id = await begin(store)
     other = await home.open()
     tail = store.tail(session_id, 1)
@@ -136,10 +136,10 @@ async def test_a_tail_sees_what_another_store_wrote(store: Store, home: Home) ->
     await tail.aclose()
 
 
-async def test_a_tail_sees_what_another_process_wrote(store: Store, home: Home) -> None:
+async def test_a_tail_sees_what_another_process_wrote(store: Store, home: StoreHome) -> None:
     session_id = await begin(store)
     tail = store.tail(session_id, 1)
-    with home.child("rename", session_id, "10") as child:
+    with home.start_child("rename", session_id, "10") as child:
         assert child.stdin is not None and child.stdout is not None
         assert await asyncio.to_thread(child.stdout.readline) == "ready\n"
         waits: list[float] = []
@@ -156,10 +156,10 @@ async def test_a_tail_sees_what_another_process_wrote(store: Store, home: Home) 
     assert sorted(waits)[5] < SEEN_WITHIN_S
 
 
-async def test_writers_in_two_processes_interleave_without_gaps(store: Store, home: Home) -> None:
+async def test_writers_in_two_processes_interleave_without_gaps(store: Store, home: StoreHome) -> None:
     session_id = await begin(store)
     tail = store.tail(session_id, 0)
-    with home.child("send", session_id, "40") as child:
+    with home.start_child("send", session_id, "40") as child:
         assert child.stdout is not None
         await asyncio.to_thread(child.stdout.readline)
         for n in range(40):
@@ -173,44 +173,44 @@ async def test_writers_in_two_processes_interleave_without_gaps(store: Store, ho
     await tail.aclose()
 
 
-async def test_there_is_no_tail_of_no_session(store: Store) -> None:
+async def test_tailing_an_unknown_session_raises(store: Store) -> None:
     tail = store.tail(IDS.session(), 0)
     with pytest.raises(NoSuchSession):
         await take(tail, 1)
 
 
-async def test_a_follower_that_has_read_everything_is_shown_that_its_session_is_deleted(store: Store) -> None:
+async def test_an_up_to_date_follower_receives_the_deletion(store: Store) -> None:
     session_id = await begin(store)
     rung = asyncio.Event()
     with store.follow(session_id, 1, rung.set) as follower:
-        assert list(await follower.take()) == []
+        assert list(await follower.next_events()) == []
         await store.append(Append(session_id, (f.SessionDeleted(),)))
         async with asyncio.timeout(30):
             await rung.wait()
-        assert [event.kind for event in await follower.take()] == ["session_deleted"]
+        assert [event.kind for event in await follower.next_events()] == ["session_deleted"]
 
 
-async def test_a_follower_takes_in_batches_what_the_bell_rings_for(store: Store, home: Home) -> None:
+async def test_a_follower_reads_events_in_batches_after_a_notification(store: Store, home: StoreHome) -> None:
     session_id = await begin(store, 3)
     other = await home.open()
     rung = asyncio.Event()
     with store.follow(session_id, 1, rung.set) as follower:
-        assert [event.seq for event in await follower.take()] == [2, 3, 4]
-        assert list(await follower.take()) == []
+        assert [event.seq for event in await follower.next_events()] == [2, 3, 4]
+        assert list(await follower.next_events()) == []
         for seq, writer in ((5, store), (6, other)):
             rung.clear()
             await writer.append(rename(session_id, seq))
             async with asyncio.timeout(30):
                 await rung.wait()
-            assert [event.seq for event in await follower.take()] == [seq]
+            assert [event.seq for event in await follower.next_events()] == [seq]
         assert follower.after == 6
-        follower.look()
-        assert list(await follower.take()) == []
+        follower.resync()
+        assert list(await follower.next_events()) == []
 
 
-async def test_a_follower_of_no_session_is_told_when_it_takes(store: Store) -> None:
+async def test_a_follower_of_an_unknown_session_raises_on_next_events(store: Store) -> None:
     with store.follow(IDS.session(), 0, lambda: None) as follower:
         with pytest.raises(NoSuchSession):
-            await follower.take()
+            await follower.next_events()
         with pytest.raises(NoSuchSession):
-            await follower.take()
+            await follower.next_events()

@@ -11,8 +11,8 @@ from holdfast.domain.ids import RunId, SessionId
 from holdfast.domain.limits import PAGE_MESSAGES_MAX
 from holdfast.domain.transcript.transcript import TranscriptFold
 from holdfast.domain.transcript.transcript import fold as fold_transcript
-from holdfast.store.ports import Append, Message, MessagePage, Store
-from tests.support.turn_events import IDS, TurnStory, accept, created, turn_facts, turn_with_tool
+from holdfast.store.ports import Append, MessagePage, Store, StoredMessage
+from tests.support.turn_events import IDS, TurnEvents, accept, created, turn_facts, turn_with_tool
 
 
 async def begin(store: Store, *facts: f.AnyFact) -> SessionId:
@@ -23,9 +23,9 @@ async def begin(store: Store, *facts: f.AnyFact) -> SessionId:
     return new.session_id
 
 
-async def all_pages(store: Store, session_id: SessionId, limit: int) -> list[Message]:
+async def all_pages(store: Store, session_id: SessionId, limit: int) -> list[StoredMessage]:
     """Every message, oldest first, by following the cursors."""
-    found: list[Message] = []
+    found: list[StoredMessage] = []
     before: str | None = None
     while True:
         page: MessagePage = await store.messages(session_id, before, limit)
@@ -58,12 +58,12 @@ async def test_a_page_has_what_each_message_says(store: Store) -> None:
 
 
 async def test_a_message_being_written_shows_its_deltas_so_far(store: Store) -> None:
-    story = TurnStory()
+    story = TurnEvents()
     session_id = await begin(store, *story.opening())
-    other = TurnStory(1)
-    other.begins()
-    deltas = [story.thinks("hm"), story.says("one "), story.says("two")]
-    noise = [f.SessionRenamed("x", "user"), other.says("not mine")]
+    other = TurnEvents(1)
+    other.step_started()
+    deltas = [story.reasoning("hm"), story.text("one "), story.text("two")]
+    noise = [f.SessionRenamed("x", "user"), other.text("not mine")]
     await store.append(Append(session_id, [deltas[0], noise[0], deltas[1], noise[1], deltas[2]]))
     message = (await store.messages(session_id, None, 10)).messages[-1]
     assert (message.row.status, message.row.body_seq) == ("streaming", 0)
@@ -72,8 +72,14 @@ async def test_a_message_being_written_shows_its_deltas_so_far(store: Store) -> 
 
 
 async def test_a_tool_being_run_shows_its_output_so_far(store: Store) -> None:
-    story = TurnStory()
-    facts = [*story.opening(), story.settles(), story.intends(), story.tool_started(), story.prints("out")]
+    story = TurnEvents()
+    facts = [
+        *story.opening(),
+        story.message_settled(),
+        story.tool_intended(),
+        story.tool_started(),
+        story.tool_output("out"),
+    ]
     session_id = await begin(store, *facts)
     message = (await store.messages(session_id, None, 10)).messages[-1]
     assert (message.row.role, message.row.id) == ("tool", story.call_id)
@@ -81,8 +87,8 @@ async def test_a_tool_being_run_shows_its_output_so_far(store: Store) -> None:
 
 
 async def test_settling_replaces_what_was_streamed(store: Store) -> None:
-    story = TurnStory()
-    session_id = await begin(store, *story.opening(), story.says("draft"), story.settles_as("final"))
+    story = TurnEvents()
+    session_id = await begin(store, *story.opening(), story.text("draft"), story.message_settled_as("final"))
     (_, message) = (await store.messages(session_id, None, 10)).messages
     assert message.row.status == "settled"
     (event,) = message.events
@@ -90,8 +96,8 @@ async def test_settling_replaces_what_was_streamed(store: Store) -> None:
 
 
 async def test_the_newest_body_is_the_one_that_counts(store: Store) -> None:
-    story = TurnStory()
-    facts = [*story.opening(), story.says("a"), story.settles(), story.settles_as("better")]
+    story = TurnEvents()
+    facts = [*story.opening(), story.text("a"), story.message_settled(), story.message_settled_as("better")]
     session_id = await begin(store, *facts)
     (_, message) = (await store.messages(session_id, None, 10)).messages
     (event,) = message.events
@@ -111,19 +117,19 @@ async def test_undone_and_cleared_turns_stay_readable_and_are_not_live(store: St
 
 
 async def test_late_output_takes_its_place_and_is_marked(store: Store) -> None:
-    story = TurnStory()
-    facts = [*story.opening(), story.says("lost"), story.cancelled()]
+    story = TurnEvents()
+    facts = [*story.opening(), story.text("lost"), story.cancelled()]
     session_id = await begin(store, *facts)
     (_, before) = (await store.messages(session_id, None, 10)).messages
     assert before.row.status == "interrupted"
     assert [event.kind for event in before.events] == ["model_step_started", "text_appended"]
-    await store.append(Append(session_id, (story.settles("recovered", late=True),)))
+    await store.append(Append(session_id, (story.message_settled("recovered", late=True),)))
     (_, after) = (await store.messages(session_id, None, 10)).messages
     assert (after.row.status, after.row.late, after.row.place) == ("recovered", True, before.row.place)
 
 
 async def test_recovered_output_stands_before_its_marker(store: Store) -> None:
-    story = TurnStory()
+    story = TurnEvents()
     notice = f.RunInterrupted(story.run_id, 1, 1_000_001, IDS.message())
     facts = [*story.opening(), notice, f.RecoveryPending(story.run_id, 1, 1_000_001)]
     session_id = await begin(store, *facts)
@@ -139,15 +145,21 @@ async def test_recovered_output_stands_before_its_marker(store: Store) -> None:
 
 
 async def test_pages_and_the_events_after_them_read_as_the_whole_journal_does(store: Store) -> None:
-    story = TurnStory(3)
-    facts = [*turn_with_tool(1), *turn_facts(2), f.TurnsUndone(2), *story.opening(), story.says("a")]
+    story = TurnEvents(3)
+    facts = [*turn_with_tool(1), *turn_facts(2), f.TurnsUndone(2), *story.opening(), story.text("a")]
     session_id = await begin(store, *facts)
     page = await store.messages(session_id, None, 100)
     tools = await store.tools(session_id, story.run_id)
-    rest = [story.says("b"), story.settles(), story.intends(), story.prints("c"), story.tool_settled()]
+    rest = [
+        story.text("b"),
+        story.message_settled(),
+        story.tool_intended(),
+        story.tool_output("c"),
+        story.tool_settled(),
+    ]
     await store.append(Append(session_id, rest))
     reading = TranscriptFold()
-    reading.add_page(page.messages, tools)
+    reading.add_messages(page.messages, tools)
     for event in await store.read(session_id, page.head, 100):
         reading.add(event)
     whole = fold_transcript(await store.read(session_id, 0, 1_000))
@@ -200,7 +212,7 @@ async def test_what_is_not_a_cursor_is_refused(store: Store, cursor: str) -> Non
         await store.sessions(cursor, 10)
 
 
-async def test_what_is_not_there_is_told_apart(store: Store) -> None:
+async def test_missing_sessions_and_runs_raise_distinct_errors(store: Store) -> None:
     stranger = IDS.session()
     with pytest.raises(NoSuchSession):
         await store.session(stranger)
@@ -213,10 +225,16 @@ async def test_what_is_not_there_is_told_apart(store: Store) -> None:
 
 
 async def test_runs_and_open_calls_are_found(store: Store) -> None:
-    story, done = TurnStory(2), TurnStory(1)
-    facts = [*done.opening(), *done.rest("x"), *story.opening(), story.settles(), story.intends()]
+    story, done = TurnEvents(2), TurnEvents(1)
+    facts = [
+        *done.opening(),
+        *done.rest("x"),
+        *story.opening(),
+        story.message_settled(),
+        story.tool_intended(),
+    ]
     session_id = await begin(store, *facts)
-    other = await begin(store, *TurnStory().opening())
+    other = await begin(store, *TurnEvents().opening())
     runs = await store.open_runs()
     assert [(owner, run.turn) for owner, run in runs] == [(session_id, 2), (other, 1)]
     assert await store.active_runs() == runs
@@ -248,7 +266,7 @@ async def test_the_runs_of_some_turns_are_read_in_their_order(store: Store) -> N
 
 
 async def test_a_run_that_waits_for_a_person_is_open_and_not_active(store: Store) -> None:
-    story = TurnStory()
+    story = TurnEvents()
     session_id = await begin(store, *story.opening())
     await store.append(Append(session_id, (f.RunWaiting(story.run_id, "approval"),)))
     assert [run.id for _, run in await store.open_runs()] == [story.run_id]
@@ -258,20 +276,20 @@ async def test_a_run_that_waits_for_a_person_is_open_and_not_active(store: Store
 
 
 async def test_what_runs_were_given_is_read_from_a_turn_on(store: Store) -> None:
-    stories = [TurnStory(turn) for turn in range(1, 5)]
+    stories = [TurnEvents(turn) for turn in range(1, 5)]
     session_id = await begin(store)
     for story in stories:
         given = (f"of turn {story.turn}",)
         opened = (story.accepted(), story.started())
         given_to_it = f.ContextPrepared(story.run_id, "digest", given)
-        await store.append(Append(session_id, (*opened, given_to_it, story.begins())))
+        await store.append(Append(session_id, (*opened, given_to_it, story.step_started())))
     for first in range(1, 5):
-        facts = [event.fact for event in await store.prepared(session_id, first)]
+        facts = [event.fact for event in await store.prepared_contexts(session_id, first)]
         assert [fact.run_id for fact in facts if isinstance(fact, f.ContextPrepared)] == [
             story.run_id for story in stories[first - 1 :]
         ]
-    assert list(await store.prepared(session_id, 9)) == []
-    *_, last = await store.prepared(session_id, 1)
-    assert len(await store.prepared(session_id, 2, last.seq)) == len(stories) - 2
+    assert list(await store.prepared_contexts(session_id, 9)) == []
+    *_, last = await store.prepared_contexts(session_id, 1)
+    assert len(await store.prepared_contexts(session_id, 2, last.seq)) == len(stories) - 2
     with pytest.raises(NoSuchSession):
-        await store.prepared(SessionId("s_none"), 1)
+        await store.prepared_contexts(SessionId("s_none"), 1)

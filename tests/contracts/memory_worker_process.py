@@ -9,16 +9,16 @@ import asyncio
 import sys
 from pathlib import Path
 
-from tests.support.fake_memory_providers import Diary, home
+from tests.support.fake_memory_providers import FileProvider, memory_harness
 
 
 async def live(folder: Path, diary: Path, keyed: bool, point: str) -> None:
-    async with home(folder, Diary(diary, keyed, point)) as here:
-        session_id = await here.here.begin()
-        await here.turn(session_id, "My boat is called Vega.")
+    async with memory_harness(folder, FileProvider(diary, keyed, point)) as harness:
+        session_id = await harness.app.create_session()
+        await harness.run_turn(session_id, "My boat is called Vega.")
         print(session_id, flush=True)
-        if point != "owed":
-            await here.lifecycle.settle(session_id)
+        if point != "pending":
+            await harness.scheduler.commit_pending(session_id)
         print(point, flush=True)
         await asyncio.Event().wait()
 

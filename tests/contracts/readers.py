@@ -11,19 +11,19 @@ from holdfast.domain.errors import NoSuchSession
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.codec import Event
 from holdfast.domain.ids import SessionId
-from holdfast.domain.state.changes import Change
+from holdfast.domain.state.changes import CommittedChange
 from holdfast.domain.state.projections import fold
 from holdfast.domain.state.rows import SessionRow
-from holdfast.domain.transcript.removals import History
+from holdfast.domain.transcript.removals import TurnHistory
 from holdfast.domain.transcript.transcript import TranscriptFold
-from holdfast.http.schemas.responses import MessageList, message_of, run_of, used
-from tests.support.api_client import Api
-from tests.support.in_process_app import House
+from holdfast.http.schemas.responses import MessageList, message_info, run_info, usage_info
+from tests.support.api_client import ApiClient
+from tests.support.in_process_app import AppHarness
 
 READERS = 4
 
 
-class State(msgspec.Struct, frozen=True):
+class ExpectedState(msgspec.Struct, frozen=True):
     """A conversation as one change left it: its row, and its page as a response shows it."""
 
     row: SessionRow
@@ -31,7 +31,7 @@ class State(msgspec.Struct, frozen=True):
     runs: dict[str, Any]
 
 
-class Readers:
+class ConversationReaders:
     """Collect every response about a conversation, and its whole journal."""
 
     def __init__(self, session_id: SessionId) -> None:
@@ -42,18 +42,18 @@ class Readers:
         self.heads: list[int] = []
         """The head after each change: nobody can have seen anything else."""
 
-    def note(self, change: Change) -> None:
+    def on_change(self, change: CommittedChange) -> None:
         if change.session_id == self.session_id and change.events:
             self.heads.append(change.last_seq)
 
-    async def follow(self, here: House) -> None:
+    async def follow(self, app: AppHarness) -> None:
         with suppress(NoSuchSession):
-            async for event in here.store.tail(self.session_id, 0):
+            async for event in app.store.tail(self.session_id, 0):
                 self.journal.append(event)
                 if event.kind == "session_deleted":
                     return
 
-    async def poll(self, api: Api) -> None:
+    async def poll(self, api: ApiClient) -> None:
         """Ask until the conversation is gone. Each different answer is kept once."""
         path = f"/api/sessions/{self.session_id}"
         while True:
@@ -67,19 +67,19 @@ class Readers:
             if response.status == 200:
                 self.sessions[body] = msgspec.json.decode(body)
 
-    async def see(self, here: House) -> None:
+    async def wait_until_seen(self, app: AppHarness) -> None:
         """Return once a reader has seen what the last change left."""
         head = self.heads[-1]
 
         async def has_seen() -> bool:
             return any(page["head"] >= head for page in self.pages.values())
 
-        await here.until(has_seen, "a reader that saw the last change")
+        await app.wait_until(has_seen, "a reader that saw the last change")
 
     def check(self) -> None:
         """Compare each answer with the fold of the journal at its head."""
         assert self.pages and self.sessions
-        seen = {said["head"] for said in (*self.pages.values(), *self.sessions.values())}
+        seen = {answer["head"] for answer in (*self.pages.values(), *self.sessions.values())}
         assert seen <= set(self.heads), "what is seen was left by a change"
         for said in self.pages.values():
             page = self._page_at(said["head"])
@@ -91,31 +91,31 @@ class Readers:
             shown = {
                 name: said[name] for name in ("title", "status", "turns", "updated_at", "run_id", "usage")
             }
-            turns, usage = row.live_turns, msgspec.to_builtins(used(row.usage))
+            turns, usage = row.live_turns, msgspec.to_builtins(usage_info(row.usage))
             assert shown == {
                 "title": row.title, "status": row.status, "turns": turns, "updated_at": row.updated_at,
                 "run_id": row.run_id, "usage": usage,
             }, f"the conversation at {said['head']}"  # fmt: skip
 
-    def states(self) -> list[State]:
+    def states(self) -> list[ExpectedState]:
         """Return every state that the conversation was in, in order, whether or not a reader met it."""
         found = []
         for head in self.heads:
             row, page = self._row_at(head), self._page_at(head)
             if row.deleted_at is None:
-                found.append(State(row, page["messages"], {run["id"]: run for run in page["runs"]}))
+                found.append(ExpectedState(row, page["messages"], {run["id"]: run for run in page["runs"]}))
         return found
 
-    def _until(self, head: int) -> list[Event]:
+    def _events_through(self, head: int) -> list[Event]:
         return [event for event in self.journal if event.seq <= head]
 
     def _row_at(self, head: int) -> SessionRow:
-        row = fold(self.session_id, self._until(head)).session()
+        row = fold(self.session_id, self._events_through(head)).session()
         assert row is not None
         return row
 
     def _page_at(self, head: int) -> Any:
-        events = self._until(head)
+        events = self._events_through(head)
         book, transcript = fold(self.session_id, events), TranscriptFold()
         for event in events:
             transcript.add(event)
@@ -124,13 +124,13 @@ class Readers:
         removals = [
             e for e in events if isinstance(e.fact, f.TurnsUndone | f.TurnsRestored | f.SessionCleared)
         ]
-        history = History([*book.turns.values()], removals)
+        history = TurnHistory([*book.turns.values()], removals)
         versions = history.versions([turn.turn for turn in transcript.transcript().turns])
         messages = []
         for turn in transcript.transcript().turns:
             for entry in turn.entries:
                 tool = open_calls.get(entry.id)
-                message = message_of(
+                message = message_info(
                     turn,
                     entry,
                     tool.approval if tool is not None else "",
@@ -141,19 +141,21 @@ class Readers:
                     message = msgspec.structs.replace(message, reason=reasons[tool.id].reason)
                 messages.append(message)
         shown = {message.turn for message in messages}
-        runs = [run_of(self.session_id, run) for run in book.runs.values() if run.turn in shown]
+        runs = [run_info(self.session_id, run) for run in book.runs.values() if run.turn in shown]
         runs.sort(key=lambda run: run.turn)
         return msgspec.json.decode(msgspec.json.encode(MessageList(tuple(messages), tuple(runs), head, None)))
 
 
 @asynccontextmanager
-async def reading(here: House, api: Api, session_id: SessionId) -> AsyncIterator[Readers]:
+async def conversation_readers(
+    app: AppHarness, api: ApiClient, session_id: SessionId
+) -> AsyncIterator[ConversationReaders]:
     """Readers at full speed, until the conversation is deleted."""
-    readers = Readers(session_id)
-    here.store.note_changes(readers.note)
-    readers.heads.append(await here.store.head(session_id))
+    readers = ConversationReaders(session_id)
+    app.store.add_change_listener(readers.on_change)
+    readers.heads.append(await app.store.head(session_id))
     async with asyncio.TaskGroup() as group:
-        group.create_task(readers.follow(here))
+        group.create_task(readers.follow(app))
         for _ in range(READERS):
             group.create_task(readers.poll(api))
         yield readers

@@ -15,7 +15,7 @@ from holdfast.domain.ids import RunId, SessionId
 ROOT = Path(__file__).resolve().parents[2]
 
 
-class Resident:
+class WorkerProcess:
     """The other process, as the test sees it."""
 
     def __init__(self, folder: Path, story: str) -> None:
@@ -31,14 +31,14 @@ class Resident:
         assert line, "the other process ended by itself"
         return line.strip()
 
-    def until(self, kind: str, times: int = 1) -> None:
+    def wait_for_event(self, kind: str, times: int = 1) -> None:
         while times:
             times -= self._line() == kind
 
     def send(self, signum: signal.Signals) -> None:
         os.kill(self.process.pid, signum)
 
-    def stop(self) -> None:
+    def suspend(self) -> None:
         """Stop it between two commits: whoever is stopped inside one stalls every other writer with it."""
         for _ in range(100):
             self.send(signal.SIGSTOP)
@@ -49,14 +49,14 @@ class Resident:
             time.sleep(0.003)
         raise AssertionError("it is always inside a commit")
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self.send(signal.SIGCONT)
 
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
 
-    def end(self) -> None:
+    def clean_up(self) -> None:
         self.kill()
         if self.process.stdout is not None:
             self.process.stdout.close()
@@ -72,9 +72,9 @@ def _is_free(path: Path) -> bool:
 
 
 @contextmanager
-def resident(folder: Path, story: str) -> Iterator[Resident]:
-    other = Resident(folder, story)
+def worker_process(folder: Path, story: str) -> Iterator[WorkerProcess]:
+    other = WorkerProcess(folder, story)
     try:
         yield other
     finally:
-        other.end()
+        other.clean_up()

@@ -15,55 +15,55 @@ from pathlib import Path
 
 from holdfast.domain.ids import RunId, SessionId
 from holdfast.models.ports import TextDelta
-from tests.support.in_process_app import House, Lever, Line, calls, house
+from tests.support.in_process_app import AppHarness, FakeTool, StepAction, running_app, tool_call_step
 
 STEP_S = 0.004
 
 
 async def live(folder: Path, story: str) -> None:
-    lever = Lever("lever", "pure" if story == "pure" else "unsafe")
-    lever.hold = asyncio.Event()
-    async with house(folder, lever, started=False) as here:
-        here.model.steps = _steps(story)
+    tool = FakeTool("lever", "pure" if story == "pure" else "unsafe")
+    tool.hold = asyncio.Event()
+    async with running_app(folder, tool, started=False) as app:
+        app.model.steps = _steps(story)
         if story == "words":
-            _slow_down(here)
-        session_id, run_id, seen = await (_find(here) if story == "again" else _begin(here))
+            _slow_down(app)
+        session_id, run_id, seen = await (_find(app) if story == "again" else _begin(app))
         print(session_id, run_id, flush=True)
-        await here.engine.start()
-        async for event in here.store.tail(session_id, seen):
+        await app.engine.start()
+        async for event in app.store.tail(session_id, seen):
             print(event.kind, flush=True)
 
 
-async def _begin(here: House) -> tuple[SessionId, RunId, int]:
-    session_id = await here.begin()
-    sent = await here.say(session_id, "Begin", key="resident")
+async def _begin(app: AppHarness) -> tuple[SessionId, RunId, int]:
+    session_id = await app.create_session()
+    sent = await app.send(session_id, "Begin", key="resident")
     return session_id, sent.run_id, 0
 
 
-async def _find(here: House) -> tuple[SessionId, RunId, int]:
-    ((session_id, run),) = await here.store.active_runs()
-    return session_id, run.id, len(await here.events(session_id))
+async def _find(app: AppHarness) -> tuple[SessionId, RunId, int]:
+    ((session_id, run),) = await app.store.active_runs()
+    return session_id, run.id, len(await app.event_kinds(session_id))
 
 
-def _steps(story: str) -> list[list[Line]]:
+def _steps(story: str) -> list[list[StepAction]]:
     match story:
         case "words":
             return [[TextDelta(f"w{i} ") for i in range(100_000)]]
         case "nothing" | "again":
             return [[asyncio.Event()]]
         case _:
-            return [calls("lever")]
+            return [tool_call_step("lever")]
 
 
-def _slow_down(here: House) -> None:
-    spoken = here.model.stream
+def _slow_down(app: AppHarness) -> None:
+    spoken = app.model.stream
 
     async def stream(request, tools):  # type: ignore[no-untyped-def]
         async for delta in spoken(request, tools):
             await asyncio.sleep(STEP_S)
             yield delta
 
-    here.model.stream = stream  # type: ignore[method-assign]
+    app.model.stream = stream  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

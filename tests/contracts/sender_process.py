@@ -10,20 +10,20 @@ import sys
 from pathlib import Path
 
 from holdfast.domain.ids import SessionId
-from tests.support.in_process_app import house
+from tests.support.in_process_app import running_app
 
 MOVED, MESSAGES_MAX = 4, 400
 
 
 async def live(folder: Path, session_id: SessionId, name: str) -> None:
     moved = 0
-    async with house(folder) as here:
+    async with running_app(folder) as app:
         for number in range(MESSAGES_MAX):
             key = f"{name}-{number}"
-            sent = await here.say(session_id, key, key=key)
+            sent = await app.send(session_id, key, key=key)
             print(key, sent.session_id, sent.turn_id, flush=True)
             moved += sent.session_id != session_id
-            await here.until_run(sent.run_id, "completed")
+            await app.wait_for_run(sent.run_id, "completed")
             if moved == MOVED:
                 break
             # A person draws breath too: there are moments in which nothing is under way.

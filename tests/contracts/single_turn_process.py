@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 
 from holdfast.domain.ids import SessionId
-from tests.support.in_process_app import house, says
+from tests.support.in_process_app import running_app, text_step
 
 
 async def speak(folder: Path, session_id: SessionId, text: str, answer: str) -> None:
-    async with house(folder, started=False) as here:
-        here.model.steps = [says(answer)]
-        sent = await here.say(session_id, text)
-        await here.until_run(sent.run_id, "completed")
+    async with running_app(folder, started=False) as app:
+        app.model.steps = [text_step(answer)]
+        sent = await app.send(session_id, text)
+        await app.wait_for_run(sent.run_id, "completed")
 
 
 if __name__ == "__main__":

@@ -12,14 +12,14 @@ import pytest
 
 from holdfast.domain.context import context
 from holdfast.domain.context.context import ToolMessage
-from holdfast.domain.errors import HoldfastError, NeverRun, RuleRefused, TooLarge, ToolRefused
+from holdfast.domain.errors import CommandForbidden, HoldfastError, RuleRefused, TooLarge, ToolRefused
 from holdfast.domain.events import facts as f
-from holdfast.domain.events.parts import text_of
+from holdfast.domain.events.parts import message_text
 from holdfast.domain.ids import CallId, RunId, SessionId
 from holdfast.domain.limits import ARGUMENTS_BYTES_MAX
-from holdfast.domain.shell.rules import Allowing
+from holdfast.domain.shell.rules import ApprovalGrant
 from holdfast.store.sqlite.store import SqliteStore
-from tests.support.in_process_app import House, Lever, calls, house, says
+from tests.support.in_process_app import AppHarness, FakeTool, running_app, text_step, tool_call_step
 
 NEVER = ("reboot *",)
 
@@ -28,89 +28,93 @@ def command(text: str) -> str:
     return msgspec.json.encode({"command": text}).decode()
 
 
-async def asked(here: House, text: str = "ls", session_id: SessionId | None = None) -> tuple[RunId, CallId]:
+async def asked(
+    app: AppHarness, text: str = "ls", session_id: SessionId | None = None
+) -> tuple[RunId, CallId]:
     """A command that a person is asked about."""
-    session_id = session_id or await here.begin()
-    here.model.steps = [calls("shell", command(text)), says("Done.")]
-    sent = await here.say(session_id, "Go")
+    session_id = session_id or await app.create_session()
+    app.model.steps = [tool_call_step("shell", command(text)), text_step("Done.")]
+    sent = await app.send(session_id, "Go")
     assert sent.run_id is not None
-    await here.until_run(sent.run_id, "waiting")
-    await at_rest(here)
-    [tool] = await here.store.tools(session_id, sent.run_id)
+    await app.wait_for_run(sent.run_id, "waiting")
+    await at_rest(app)
+    [tool] = await app.store.tools(session_id, sent.run_id)
     assert tool.approval == "requested"
     return sent.run_id, tool.id
 
 
-async def at_rest(here: House) -> None:
+async def at_rest(app: AppHarness) -> None:
     async def is_so() -> bool:
-        return here.engine.runner.at_work == 0
+        return app.engine.runner.running == 0
 
-    await here.until(is_so, "rest")
-
-
-async def facts_of(here: House, run_id: RunId) -> list[f.AnyFact]:
-    session_id, _ = await here.store.run(run_id)
-    return [event.fact for event in await here.store.read(session_id, 0, 1000)]  # type: ignore[misc]
+    await app.wait_until(is_so, "rest")
 
 
-async def ledger(here: House, run_id: RunId) -> list[str]:
-    found = [type(fact).__name__ for fact in await facts_of(here, run_id)]
+async def facts_of(app: AppHarness, run_id: RunId) -> list[f.AnyFact]:
+    session_id, _ = await app.store.run(run_id)
+    return [event.fact for event in await app.store.read(session_id, 0, 1000)]  # type: ignore[misc]
+
+
+async def ledger(app: AppHarness, run_id: RunId) -> list[str]:
+    found = [type(fact).__name__ for fact in await facts_of(app, run_id)]
     return [name for name in found if name.startswith(("Tool", "Approval")) and not name.endswith("Appended")]
 
 
-def told(here: House) -> str:
+def last_tool_text(app: AppHarness) -> str:
     """What the model was told of its last call."""
-    [message] = [each for each in here.model.requests[-1].messages if isinstance(each, ToolMessage)][-1:]
-    return "\n".join(text_of((part,)) for part in message.parts)
+    [message] = [each for each in app.model.requests[-1].messages if isinstance(each, ToolMessage)][-1:]
+    return "\n".join(message_text((part,)) for part in message.parts)
 
 
-def shell() -> Lever:
-    return Lever("shell", "unsafe")
+def shell() -> FakeTool:
+    return FakeTool("shell", "unsafe")
 
 
 async def test_an_allowed_call_runs_once(tmp_path: Path) -> None:
     lever = shell()
-    async with house(tmp_path, lever, approvals="ask") as here:
-        run_id, call_id = await asked(here)
-        assert lever.pulled == []
-        await here.engine.resolve(run_id, call_id, "approve")
-        await here.until_run(run_id, "completed")
-        assert lever.pulled == [command("ls")]
-        assert await ledger(here, run_id) == [
+    async with running_app(tmp_path, lever, approvals="ask") as app:
+        run_id, call_id = await asked(app)
+        assert lever.run_arguments == []
+        await app.engine.resolve(run_id, call_id, "approve")
+        await app.wait_for_run(run_id, "completed")
+        assert lever.run_arguments == [command("ls")]
+        assert await ledger(app, run_id) == [
             "ToolIntended", "ApprovalRequested", "ApprovalResolved", "ToolStarted", "ToolSettled"
         ]  # fmt: skip
 
 
 async def test_a_denied_call_does_not_run_and_the_model_reads_why(tmp_path: Path) -> None:
     lever = shell()
-    async with house(tmp_path, lever, approvals="ask") as here:
-        run_id, call_id = await asked(here)
-        await here.engine.resolve(run_id, call_id, "deny", "Not on a Friday.")
-        await here.until_run(run_id, "completed")
-        assert lever.pulled == [] and told(here) == f"{context.DENIED}\nNot on a Friday."
+    async with running_app(tmp_path, lever, approvals="ask") as app:
+        run_id, call_id = await asked(app)
+        await app.engine.resolve(run_id, call_id, "deny", "Not on a Friday.")
+        await app.wait_for_run(run_id, "completed")
+        assert lever.run_arguments == [] and last_tool_text(app) == f"{context.DENIED}\nNot on a Friday."
 
 
-async def test_a_changed_call_runs_as_it_was_changed_and_everyone_is_told(tmp_path: Path) -> None:
+async def test_an_edited_call_runs_with_its_new_arguments_and_readers_see_them(tmp_path: Path) -> None:
     lever = shell()
-    async with house(tmp_path, lever, approvals="ask") as here:
-        run_id, call_id = await asked(here, "rm a")
-        await here.engine.resolve(run_id, call_id, "approve", None, Allowing(arguments=command("rm b")))
-        await here.until_run(run_id, "completed")
-        assert lever.pulled == [command("rm b")]
-        assert told(here).startswith(context.EDITED + command("rm b"))
-        session_id, _ = await here.store.run(run_id)
-        [entry] = [each for each in await here.entries(session_id) if each.role == "tool"]
+    async with running_app(tmp_path, lever, approvals="ask") as app:
+        run_id, call_id = await asked(app, "rm a")
+        await app.engine.resolve(run_id, call_id, "approve", None, ApprovalGrant(arguments=command("rm b")))
+        await app.wait_for_run(run_id, "completed")
+        assert lever.run_arguments == [command("rm b")]
+        assert last_tool_text(app).startswith(context.EDITED + command("rm b"))
+        session_id, _ = await app.store.run(run_id)
+        [entry] = [each for each in await app.entries(session_id) if each.role == "tool"]
         assert (entry.arguments, entry.outcome) == (command("rm b"), "done")
-        [settled] = [fact for fact in await facts_of(here, run_id) if isinstance(fact, f.ToolSettled)]
+        [settled] = [fact for fact in await facts_of(app, run_id) if isinstance(fact, f.ToolSettled)]
         assert settled.arguments == command("rm b")
 
 
-async def test_a_change_that_changes_nothing_is_an_ordinary_yes(tmp_path: Path) -> None:
-    async with house(tmp_path, shell(), approvals="ask") as here:
-        run_id, call_id = await asked(here, "ls")
-        await here.engine.resolve(run_id, call_id, "approve", None, Allowing(arguments='{ "command": "ls" }'))
-        await here.until_run(run_id, "completed")
-        assert (await ledger(here, run_id)).count("ToolIntended") == 1
+async def test_an_edit_without_changes_is_a_plain_approval(tmp_path: Path) -> None:
+    async with running_app(tmp_path, shell(), approvals="ask") as app:
+        run_id, call_id = await asked(app, "ls")
+        await app.engine.resolve(
+            run_id, call_id, "approve", None, ApprovalGrant(arguments='{ "command": "ls" }')
+        )
+        await app.wait_for_run(run_id, "completed")
+        assert (await ledger(app, run_id)).count("ToolIntended") == 1
 
 
 @pytest.mark.parametrize(
@@ -119,42 +123,44 @@ async def test_a_change_that_changes_nothing_is_an_ordinary_yes(tmp_path: Path) 
         ("{", ToolRefused),
         ("[]", ToolRefused),
         ('{"command": "' + "x" * ARGUMENTS_BYTES_MAX + '"}', TooLarge),
-        (command("sudo reboot"), NeverRun),
+        (command("sudo reboot"), CommandForbidden),
     ],
 )
-async def test_a_change_that_cannot_be_leaves_the_question_open(
+async def test_an_invalid_edit_leaves_the_approval_open(
     tmp_path: Path, arguments: str, error: type[HoldfastError]
 ) -> None:
     lever = shell()
-    async with house(tmp_path, lever, approvals="ask", never_run=NEVER) as here:
-        run_id, call_id = await asked(here)
+    async with running_app(tmp_path, lever, approvals="ask", never_run=NEVER) as app:
+        run_id, call_id = await asked(app)
         with pytest.raises(error):
-            await here.engine.resolve(run_id, call_id, "approve", None, Allowing(arguments=arguments))
-        assert (await here.run(run_id)).status == "waiting" and lever.pulled == []
-        await here.engine.resolve(run_id, call_id, "approve")
-        await here.until_run(run_id, "completed")
-        assert lever.pulled == [command("ls")]
+            await app.engine.resolve(run_id, call_id, "approve", None, ApprovalGrant(arguments=arguments))
+        assert (await app.run(run_id)).status == "waiting" and lever.run_arguments == []
+        await app.engine.resolve(run_id, call_id, "approve")
+        await app.wait_for_run(run_id, "completed")
+        assert lever.run_arguments == [command("ls")]
 
 
-async def test_a_change_survives_the_end_of_the_process(tmp_path: Path) -> None:
-    async with house(tmp_path, shell(), approvals="ask") as here:
-        run_id, call_id = await asked(here, "rm a")
+async def test_an_edited_call_survives_a_restart(tmp_path: Path) -> None:
+    async with running_app(tmp_path, shell(), approvals="ask") as app:
+        run_id, call_id = await asked(app, "rm a")
         # As if the process had died the moment that the answer was durable.
-        await here.engine.verbs.resolve(run_id, call_id, "approve", None, Allowing(arguments=command("rm b")))
+        await app.engine.commands.resolve(
+            run_id, call_id, "approve", None, ApprovalGrant(arguments=command("rm b"))
+        )
     lever = shell()
-    async with house(tmp_path, lever, approvals="ask") as again:
-        again.model.steps = [says("Done.")]
-        await again.until_run(run_id, "completed")
-        assert lever.pulled == [command("rm b")]
-        assert told(again).startswith(context.EDITED + command("rm b"))
+    async with running_app(tmp_path, lever, approvals="ask") as again:
+        again.model.steps = [text_step("Done.")]
+        await again.wait_for_run(run_id, "completed")
+        assert lever.run_arguments == [command("rm b")]
+        assert last_tool_text(again).startswith(context.EDITED + command("rm b"))
         assert (await ledger(again, run_id)).count("ApprovalRequested") == 1
 
 
-ANSWERS: Mapping[str, tuple[f.Decision, str | None, Allowing]] = MappingProxyType({
-    "yes": ("approve", None, Allowing()),
-    "no": ("deny", "no", Allowing()),
-    "changed": ("approve", None, Allowing(arguments=command("rm b"))),
-    "always": ("approve", None, Allowing("always")),
+ANSWERS: Mapping[str, tuple[f.ToolDecision, str | None, ApprovalGrant]] = MappingProxyType({
+    "yes": ("approve", None, ApprovalGrant()),
+    "no": ("deny", "no", ApprovalGrant()),
+    "changed": ("approve", None, ApprovalGrant(arguments=command("rm b"))),
+    "always": ("approve", None, ApprovalGrant("always")),
 })  # fmt: skip
 
 
@@ -163,212 +169,218 @@ async def test_of_two_answers_at_once_one_counts(tmp_path: Path, pair: tuple[str
     """From two engines that share the store, as two browsers at two servers would be."""
     lever = shell()
     async with (
-        house(tmp_path, lever, approvals="ask") as here,
-        house(tmp_path, lever, approvals="ask", started=False) as other,
+        running_app(tmp_path, lever, approvals="ask") as app,
+        running_app(tmp_path, lever, approvals="ask", started=False) as other,
     ):
-        run_id, call_id = await asked(here, "rm a")
+        run_id, call_id = await asked(app, "rm a")
         await other.engine.start()
         outcomes = await asyncio.gather(
-            here.engine.resolve(run_id, call_id, *ANSWERS[pair[0]]),
+            app.engine.resolve(run_id, call_id, *ANSWERS[pair[0]]),
             other.engine.resolve(run_id, call_id, *ANSWERS[pair[1]]),
             return_exceptions=True,
         )
         refused = [each for each in outcomes if isinstance(each, ToolRefused)]
         assert len(refused) == 1 and outcomes.count(None) == 1
         winner = pair[outcomes.index(None)]
-        await here.until_run(run_id, "completed")
+        await app.wait_for_run(run_id, "completed")
         expected = {"yes": ["rm a"], "always": ["rm a"], "changed": ["rm b"], "no": []}[winner]
-        assert lever.pulled == [command(text) for text in expected]
-        assert (await ledger(here, run_id)).count("ApprovalResolved") == 1
-        for one in (here, other):
+        assert lever.run_arguments == [command(text) for text in expected]
+        assert (await ledger(app, run_id)).count("ApprovalResolved") == 1
+        for one in (app, other):
             assert len(await one.engine.permissions.rules()) == (winner == "always")
 
 
 @pytest.mark.parametrize("scope", ["session", "always"])
-async def test_what_was_allowed_for_longer_is_not_asked_about_again(tmp_path: Path, scope: f.Scope) -> None:
+async def test_a_call_covered_by_a_rule_needs_no_approval(tmp_path: Path, scope: f.ApprovalScope) -> None:
     lever = shell()
-    async with house(tmp_path, lever, approvals="ask") as here:
-        first, second = await here.begin(), await here.begin()
-        run_id, call_id = await asked(here, "git status", first)
-        await here.engine.resolve(run_id, call_id, "approve", None, Allowing(scope, "git status *"))
-        await here.until_run(run_id, "completed")
-        here.model.steps = [calls("shell", command("git status -s")), says("Done.")]
-        again = await here.say(first, "Again")
-        await here.until_run(again.run_id, "completed")
-        assert len(lever.pulled) == 2
+    async with running_app(tmp_path, lever, approvals="ask") as app:
+        first, second = await app.create_session(), await app.create_session()
+        run_id, call_id = await asked(app, "git status", first)
+        await app.engine.resolve(run_id, call_id, "approve", None, ApprovalGrant(scope, "git status *"))
+        await app.wait_for_run(run_id, "completed")
+        app.model.steps = [tool_call_step("shell", command("git status -s")), text_step("Done.")]
+        again = await app.send(first, "Again")
+        await app.wait_for_run(again.run_id, "completed")
+        assert len(lever.run_arguments) == 2
         assert again.run_id is not None
         resolved = [
-            fact for fact in await facts_of(here, again.run_id) if isinstance(fact, f.ApprovalResolved)
+            fact for fact in await facts_of(app, again.run_id) if isinstance(fact, f.ApprovalResolved)
         ]
         assert [(each.by, each.scope, each.rule) for each in resolved] == [
             ("user", scope, "git status *"), ("policy", scope, "git status *")
         ]  # fmt: skip
-        here.model.steps = [calls("shell", command("git status")), says("Done.")]
-        elsewhere = await here.say(second, "And there")
-        await here.until_run(elsewhere.run_id, "completed" if scope == "always" else "waiting")
-        assert len(lever.pulled) == (3 if scope == "always" else 2)
+        app.model.steps = [tool_call_step("shell", command("git status")), text_step("Done.")]
+        elsewhere = await app.send(second, "And there")
+        await app.wait_for_run(elsewhere.run_id, "completed" if scope == "always" else "waiting")
+        assert len(lever.run_arguments) == (3 if scope == "always" else 2)
 
 
-async def test_a_rule_does_not_reach_what_hides_behind_its_words(tmp_path: Path) -> None:
+async def test_a_rule_does_not_cover_hidden_commands(tmp_path: Path) -> None:
     lever = shell()
-    async with house(tmp_path, lever, approvals="ask") as here:
-        await here.engine.permissions.add("shell", "git status *")
+    async with running_app(tmp_path, lever, approvals="ask") as app:
+        await app.engine.permissions.add("shell", "git status *")
         for text in ("git status && rm x", "git status; rm x", "git status $(rm x)", "git status > x"):
-            await asked(here, text)
-        assert lever.pulled == []
+            await asked(app, text)
+        assert lever.run_arguments == []
 
 
-async def test_a_revoked_rule_counts_from_the_next_call_on(tmp_path: Path) -> None:
+async def test_a_revoked_rule_takes_effect_at_the_next_call(tmp_path: Path) -> None:
     lever = shell()
-    async with house(tmp_path, lever, approvals="ask") as here:
-        rule = await here.engine.permissions.add("shell", "ls")
+    async with running_app(tmp_path, lever, approvals="ask") as app:
+        rule = await app.engine.permissions.add("shell", "ls")
         lever.hold = asyncio.Event()
-        session_id = await here.begin()
-        here.model.steps = [calls("shell", command("ls")), calls("shell", command("ls")), says("Done.")]
-        sent = await here.say(session_id, "Go")
+        session_id = await app.create_session()
+        app.model.steps = [
+            tool_call_step("shell", command("ls")),
+            tool_call_step("shell", command("ls")),
+            text_step("Done."),
+        ]
+        sent = await app.send(session_id, "Go")
         await lever.started.wait()
-        await here.engine.permissions.revoke(rule.id)
+        await app.engine.permissions.revoke(rule.id)
         lever.hold.set()
-        await here.until_run(sent.run_id, "waiting")
-        assert len(lever.pulled) == 1
+        await app.wait_for_run(sent.run_id, "waiting")
+        assert len(lever.run_arguments) == 1
 
 
 async def test_a_rule_that_cannot_be_made_leaves_the_question_open(tmp_path: Path) -> None:
     lever = shell()
-    async with house(tmp_path, lever, approvals="ask") as here:
-        run_id, call_id = await asked(here, "ls && rm x")
+    async with running_app(tmp_path, lever, approvals="ask") as app:
+        run_id, call_id = await asked(app, "ls && rm x")
         with pytest.raises(RuleRefused):
-            await here.engine.resolve(run_id, call_id, "approve", None, Allowing("always"))
-        assert (await here.run(run_id)).status == "waiting" and not await here.engine.permissions.rules()
+            await app.engine.resolve(run_id, call_id, "approve", None, ApprovalGrant("always"))
+        assert (await app.run(run_id)).status == "waiting" and not await app.engine.permissions.rules()
 
 
 @pytest.mark.parametrize("approvals", ["ask", "allow"])
 @pytest.mark.parametrize("text", ["reboot", "sudo reboot", "ls && reboot now", "sh -c 'reboot'"])
-async def test_what_is_never_run_is_not_even_asked_about(tmp_path: Path, approvals: str, text: str) -> None:
+async def test_a_forbidden_command_is_refused_without_approval(
+    tmp_path: Path, approvals: str, text: str
+) -> None:
     lever = shell()
-    async with house(tmp_path, lever, approvals=approvals, never_run=NEVER) as here:  # type: ignore[arg-type]
-        await here.engine.permissions.add("shell", "reboot *")
-        session_id = await here.begin()
-        here.model.steps = [calls("shell", command(text)), calls("shell", command("ls")), says("Done.")]
-        sent = await here.say(session_id, "Go")
+    async with running_app(tmp_path, lever, approvals=approvals, never_run=NEVER) as app:  # type: ignore[arg-type]
+        await app.engine.permissions.add("shell", "reboot *")
+        session_id = await app.create_session()
+        app.model.steps = [
+            tool_call_step("shell", command(text)),
+            tool_call_step("shell", command("ls")),
+            text_step("Done."),
+        ]
+        sent = await app.send(session_id, "Go")
         assert sent.run_id is not None
-        run = await here.until_run(sent.run_id, "waiting", "completed")
+        run = await app.wait_for_run(sent.run_id, "waiting", "completed")
         assert run.status == ("waiting" if approvals == "ask" else "completed"), (
             "the next call is an ordinary one"
         )
-        assert command(text) not in lever.pulled
-        requested = [fact for fact in await facts_of(here, run.id) if isinstance(fact, f.ApprovalRequested)]
+        assert command(text) not in lever.run_arguments
+        requested = [fact for fact in await facts_of(app, run.id) if isinstance(fact, f.ApprovalRequested)]
         assert len(requested) == (approvals == "ask")
-        message = here.model.requests[1].messages[-1]
+        message = app.model.requests[1].messages[-1]
         assert isinstance(message, ToolMessage)
-        assert text_of(message.parts[-1:]) == str(NeverRun(pattern="reboot *"))
+        assert message_text(message.parts[-1:]) == str(CommandForbidden(pattern="reboot *"))
 
 
 DOUBLED = '{"command": "true", "command": "reboot"}'
 
 
 @pytest.mark.parametrize("arguments", [DOUBLED, command("find -exec " * 9000)])
-async def test_what_cannot_be_checked_is_not_run_and_the_model_reads_why(
-    tmp_path: Path, arguments: str
-) -> None:
+async def test_an_uncheckable_command_is_refused_with_a_reason(tmp_path: Path, arguments: str) -> None:
     lever = shell()
-    async with house(tmp_path, lever, approvals="allow", never_run=NEVER) as here:
-        session_id = await here.begin()
-        here.model.steps = [calls("shell", arguments), says("Done.")]
-        sent = await here.say(session_id, "Go")
+    async with running_app(tmp_path, lever, approvals="allow", never_run=NEVER) as app:
+        session_id = await app.create_session()
+        app.model.steps = [tool_call_step("shell", arguments), text_step("Done.")]
+        sent = await app.send(session_id, "Go")
         assert sent.run_id is not None
-        await here.until_run(sent.run_id, "completed")
-        assert lever.pulled == []
-        message = here.model.requests[1].messages[-1]
+        await app.wait_for_run(sent.run_id, "completed")
+        assert lever.run_arguments == []
+        message = app.model.requests[1].messages[-1]
         assert isinstance(message, ToolMessage)
-        assert text_of(message.parts[-1:]).endswith(
+        assert message_text(message.parts[-1:]).endswith(
             " to be checked against the list of commands that are never run."
         )
-        [answer] = [
-            fact for fact in await facts_of(here, sent.run_id) if isinstance(fact, f.ApprovalResolved)
-        ]
+        [answer] = [fact for fact in await facts_of(app, sent.run_id) if isinstance(fact, f.ApprovalResolved)]
         assert (answer.decision, answer.by, answer.rule) == ("deny", "policy", "")
 
 
-async def test_a_call_is_not_changed_to_what_cannot_be_checked(tmp_path: Path) -> None:
+async def test_a_call_cannot_be_edited_to_an_uncheckable_command(tmp_path: Path) -> None:
     lever = shell()
-    async with house(tmp_path, lever, approvals="ask", never_run=NEVER) as here:
-        run_id, call_id = await asked(here)
-        with pytest.raises(NeverRun):
-            await here.engine.resolve(run_id, call_id, "approve", None, Allowing(arguments=DOUBLED))
-        assert (await here.run(run_id)).status == "waiting" and lever.pulled == []
+    async with running_app(tmp_path, lever, approvals="ask", never_run=NEVER) as app:
+        run_id, call_id = await asked(app)
+        with pytest.raises(CommandForbidden):
+            await app.engine.resolve(run_id, call_id, "approve", None, ApprovalGrant(arguments=DOUBLED))
+        assert (await app.run(run_id)).status == "waiting" and lever.run_arguments == []
 
 
-async def test_a_list_that_grew_holds_for_what_was_allowed_before(tmp_path: Path) -> None:
-    async with house(tmp_path, shell(), approvals="ask") as here:
-        run_id, call_id = await asked(here, "reboot")
-        await here.engine.verbs.resolve(run_id, call_id, "approve")
+async def test_a_longer_denylist_overrides_earlier_approvals(tmp_path: Path) -> None:
+    async with running_app(tmp_path, shell(), approvals="ask") as app:
+        run_id, call_id = await asked(app, "reboot")
+        await app.engine.commands.resolve(run_id, call_id, "approve")
     lever = shell()
-    async with house(tmp_path, lever, approvals="ask", never_run=NEVER) as again:
-        await again.until_run(run_id, "completed")
-        assert lever.pulled == []
+    async with running_app(tmp_path, lever, approvals="ask", never_run=NEVER) as again:
+        await again.wait_for_run(run_id, "completed")
+        assert lever.run_arguments == []
 
 
-async def test_what_is_never_run_is_not_run_again_either(tmp_path: Path) -> None:
+async def test_a_forbidden_command_is_not_repeated(tmp_path: Path) -> None:
     lever = shell()
     lever.hold = asyncio.Event()
-    async with house(tmp_path, lever) as here:
-        session_id = await here.begin()
-        here.model.steps = [calls("shell", command("reboot")), says("Done.")]
-        sent = await here.say(session_id, "Go")
+    async with running_app(tmp_path, lever) as app:
+        session_id = await app.create_session()
+        app.model.steps = [tool_call_step("shell", command("reboot")), text_step("Done.")]
+        sent = await app.send(session_id, "Go")
         await lever.started.wait()
     lever = shell()
-    async with house(tmp_path, lever, never_run=NEVER) as again:
+    async with running_app(tmp_path, lever, never_run=NEVER) as again:
         assert sent.run_id is not None
-        await again.until_run(sent.run_id, "waiting")
+        await again.wait_for_run(sent.run_id, "waiting")
         [tool] = await again.store.tools(session_id, sent.run_id)
-        with pytest.raises(NeverRun):
+        with pytest.raises(CommandForbidden):
             await again.engine.resolve(sent.run_id, tool.id, "rerun")
         await again.engine.resolve(sent.run_id, tool.id, "skip")
-        await again.until_run(sent.run_id, "completed")
-        assert lever.pulled == []
+        await again.wait_for_run(sent.run_id, "completed")
+        assert lever.run_arguments == []
 
 
-async def test_whoever_is_asked_reads_where_it_works_and_what_does_not_protect_them(tmp_path: Path) -> None:
+async def test_an_approval_shows_the_workspace_and_the_sandbox_gaps(tmp_path: Path) -> None:
     cautions = ("It can read your files.",)
-    async with house(tmp_path, shell(), approvals="ask", cautions=cautions) as here:
-        run_id, _ = await asked(here)
-        [question] = [fact for fact in await facts_of(here, run_id) if isinstance(fact, f.ApprovalRequested)]
-        session_id, _ = await here.store.run(run_id)
+    async with running_app(tmp_path, shell(), approvals="ask", cautions=cautions) as app:
+        run_id, _ = await asked(app)
+        [question] = [fact for fact in await facts_of(app, run_id) if isinstance(fact, f.ApprovalRequested)]
+        session_id, _ = await app.store.run(run_id)
         assert question.reason.startswith("It works in ") and session_id in question.reason
         assert question.reason.endswith(" It can read your files.")
 
 
-async def test_waiting_holds_no_lease_and_no_task_and_is_not_asked_again(tmp_path: Path) -> None:
-    async with house(tmp_path, shell(), approvals="ask") as here:
-        run_id, _ = await asked(here)
-        lease = await here.store.claim(run_id, 1000)
-        assert lease.was_free and here.engine.runner.at_work == 0
-        await here.store.release(lease)
-        session_id, _ = await here.store.run(run_id)
-        head = await here.store.head(session_id)
+async def test_a_waiting_run_holds_no_lease_or_task_and_asks_once(tmp_path: Path) -> None:
+    async with running_app(tmp_path, shell(), approvals="ask") as app:
+        run_id, _ = await asked(app)
+        lease = await app.store.claim(run_id, 1000)
+        assert lease.was_free and app.engine.runner.running == 0
+        await app.store.release(lease)
+        session_id, _ = await app.store.run(run_id)
+        head = await app.store.head(session_id)
         for _ in range(3):
-            await here.engine.recovery.sweep()
-        assert await here.store.head(session_id) == head
-    async with house(tmp_path, shell(), approvals="ask") as again:
+            await app.engine.recovery.sweep()
+        assert await app.store.head(session_id) == head
+    async with running_app(tmp_path, shell(), approvals="ask") as again:
         for _ in range(3):
             await again.engine.recovery.sweep()
         assert await again.store.head(session_id) == head, "a restart adds nothing"
 
 
-async def test_runs_that_wait_cost_a_sweep_nothing_but_their_row(tmp_path: Path) -> None:
+async def test_waiting_runs_cost_a_sweep_only_their_row(tmp_path: Path) -> None:
     """However many wait, a sweep writes nothing, claims nothing and asks the store the same few questions."""
-    async with house(tmp_path, shell(), approvals="ask", started=False) as here:
+    async with running_app(tmp_path, shell(), approvals="ask", started=False) as app:
         counted: list[int] = []
         for count in (1, 40):
-            while len(await here.store.open_runs()) < count:
-                await asked(here)
+            while len(await app.store.open_runs()) < count:
+                await asked(app)
             seen: list[str] = []
-            with _counting(here.store, seen):
-                await here.engine.recovery.sweep()
+            with _counting(app.store, seen):
+                await app.engine.recovery.sweep()
             assert set(seen) <= {"active_runs", "pending_runs"}
             counted.append(len(seen))
-            assert await here.store.active_runs() == []
+            assert await app.store.active_runs() == []
         assert counted[0] == counted[1]
 
 
@@ -407,33 +419,33 @@ def _counting(store: SqliteStore, seen: list[str]) -> Iterator[None]:
 async def test_turns_behind_a_question_are_answered_after_it(tmp_path: Path) -> None:
     """A message to a run that waits is its answer: the question is closed, and nothing runs."""
     lever = shell()
-    async with house(tmp_path, lever, approvals="ask") as here:
-        session_id = await here.begin()
-        run_id, call_id = await asked(here, "ls", session_id)
-        here.model.steps = [says("All right.")]
-        sent = await here.say(session_id, "Never mind")
-        await here.until_run(sent.run_id, "completed")
+    async with running_app(tmp_path, lever, approvals="ask") as app:
+        session_id = await app.create_session()
+        run_id, call_id = await asked(app, "ls", session_id)
+        app.model.steps = [text_step("All right.")]
+        sent = await app.send(session_id, "Never mind")
+        await app.wait_for_run(sent.run_id, "completed")
         with pytest.raises(ToolRefused):
-            await here.engine.resolve(run_id, call_id, "approve")
-        assert lever.pulled == [] and (await here.run(run_id)).is_over
+            await app.engine.resolve(run_id, call_id, "approve")
+        assert lever.run_arguments == [] and (await app.run(run_id)).is_finished
 
 
 async def test_calls_of_one_message_are_asked_about_together_and_run_in_order(tmp_path: Path) -> None:
     lever = shell()
-    async with house(tmp_path, lever, approvals="ask", never_run=NEVER) as here:
-        await here.engine.permissions.add("shell", "ls")
-        session_id = await here.begin()
+    async with running_app(tmp_path, lever, approvals="ask", never_run=NEVER) as app:
+        await app.engine.permissions.add("shell", "ls")
+        session_id = await app.create_session()
         texts = ("rm a", "ls", "reboot", "rm b")
-        step = [line for text in texts for line in calls("shell", command(text))[:1]]
+        step = [line for text in texts for line in tool_call_step("shell", command(text))[:1]]
         indexed = [msgspec.structs.replace(line, index=i) for i, line in enumerate(step)]  # type: ignore[type-var]
-        here.model.steps = [[*indexed, *calls("shell")[1:]], says("Done.")]
-        sent = await here.say(session_id, "Go")
+        app.model.steps = [[*indexed, *tool_call_step("shell")[1:]], text_step("Done.")]
+        sent = await app.send(session_id, "Go")
         assert sent.run_id is not None
-        await here.until_run(sent.run_id, "waiting")
-        tools = await here.store.tools(session_id, sent.run_id)
+        await app.wait_for_run(sent.run_id, "waiting")
+        tools = await app.store.tools(session_id, sent.run_id)
         assert [tool.approval for tool in tools] == ["requested", "", "", "requested"]
-        await here.engine.resolve(sent.run_id, tools[3].id, "approve")
-        assert (await here.run(sent.run_id)).status == "waiting" and lever.pulled == []
-        await here.engine.resolve(sent.run_id, tools[0].id, "approve")
-        await here.until_run(sent.run_id, "completed")
-        assert lever.pulled == [command(text) for text in ("rm a", "ls", "rm b")]
+        await app.engine.resolve(sent.run_id, tools[3].id, "approve")
+        assert (await app.run(sent.run_id)).status == "waiting" and lever.run_arguments == []
+        await app.engine.resolve(sent.run_id, tools[0].id, "approve")
+        await app.wait_for_run(sent.run_id, "completed")
+        assert lever.run_arguments == [command(text) for text in ("rm a", "ls", "rm b")]

@@ -13,35 +13,43 @@ from holdfast.domain.clock import FakeClock
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import AnyPart, File, Text
 from holdfast.domain.ids import SessionId
-from holdfast.domain.secrets import MASK, Mask
+from holdfast.domain.secrets import MASK, SecretMask
 from holdfast.domain.state.rows import SessionRow
 from holdfast.domain.usage import Usage
 from holdfast.models.ports import ModelFailure, ReasoningDelta, StepEnd, TextDelta
-from tests.contracts.readers import State, reading
-from tests.support.in_process_app import House, Lever, Line, calls, house, says, thinks
-from tests.support.in_process_server import door
+from tests.contracts.readers import ExpectedState, conversation_readers
+from tests.support.in_process_app import (
+    AppHarness,
+    FakeTool,
+    StepAction,
+    reasoning_step,
+    running_app,
+    text_step,
+    tool_call_step,
+)
+from tests.support.in_process_server import http_server
 
 ROUNDS = 4
-WORDS: list[Line] = [TextDelta(f"word{n} ") for n in range(60)]
+WORDS: list[StepAction] = [TextDelta(f"word{n} ") for n in range(60)]
 
 
-async def until_streaming(here: House, session_id: SessionId) -> None:
+async def until_streaming(app: AppHarness, session_id: SessionId) -> None:
     """Wait until the newest message has words, and more of them may come."""
 
     async def is_so() -> bool:
-        role, status, words = (await here.text(session_id))[-1]
+        role, status, words = (await app.entry_texts(session_id))[-1]
         return (role, status) == ("assistant", "streaming") and bool(words)
 
-    await here.until(is_so, "a stream")
+    await app.wait_until(is_so, "a stream")
 
 
-async def until_said(here: House, session_id: SessionId, words: str) -> None:
+async def until_said(app: AppHarness, session_id: SessionId, words: str) -> None:
     """Wait until the newest message is kept as far as these words."""
 
     async def is_so() -> bool:
-        return (await here.text(session_id))[-1][2].endswith(words)
+        return (await app.entry_texts(session_id))[-1][2].endswith(words)
 
-    await here.until(is_so, f"{words!r}")
+    await app.wait_until(is_so, f"{words!r}")
 
 
 def tables(folder: Path) -> dict[str, list[object]]:
@@ -53,61 +61,66 @@ def tables(folder: Path) -> dict[str, list[object]]:
         return {name: list(db.execute(f'SELECT * FROM "{name}"')) for name in names}  # noqa: S608
 
 
-async def listed(here: House) -> list[SessionId]:
-    return [row.id for row in (await here.store.sessions(None, 10)).sessions]
+async def listed(app: AppHarness) -> list[SessionId]:
+    return [row.id for row in (await app.store.sessions(None, 10)).sessions]
 
 
 async def test_progress_is_kept_while_a_run_streams_without_touching_the_session_list(tmp_path: Path) -> None:
     """C2"""
     clock = FakeClock()
-    async with house(tmp_path, clock=clock) as here:
+    async with running_app(tmp_path, clock=clock) as app:
         go_on, end = asyncio.Event(), asyncio.Event()
-        here.model.steps = [[TextDelta("first "), go_on, *WORDS, end, *says("the end")]]
-        session_id = await here.begin()
-        sent = await here.say(session_id, "Count")
-        await until_said(here, session_id, "first ")
+        app.model.steps = [[TextDelta("first "), go_on, *WORDS, end, *text_step("the end")]]
+        session_id = await app.create_session()
+        sent = await app.send(session_id, "Count")
+        await until_said(app, session_id, "first ")
         clock.advance(1_000)
-        other = await here.begin()
-        await here.store.search("whatever", 1)  # The index has caught up then.
-        before, row = tables(tmp_path), await here.store.session(session_id)
-        assert row.status == "working" and await listed(here) == [other, session_id]
+        other = await app.create_session()
+        await app.store.search("whatever", 1)  # The index has caught up then.
+        before, row = tables(tmp_path), await app.store.session(session_id)
+        assert row.status == "working" and await listed(app) == [other, session_id]
         clock.advance(1_000)
         go_on.set()
-        await until_said(here, session_id, "word59 ")
-        await here.store.search("whatever", 1)
+        await until_said(app, session_id, "word59 ")
+        await app.store.search("whatever", 1)
         during = tables(tmp_path)
         assert [name for name in before if during[name] != before[name]] == ["deltas"]
-        assert await here.store.session(session_id) == row and await listed(here) == [other, session_id]
+        assert await app.store.session(session_id) == row and await listed(app) == [other, session_id]
         # While nothing happens nothing is written, though everything in the background has had its turn.
         clock.advance(1_000)
-        for chore in (here.engine.recovery.sweep, here.engine.runner.spool, here.contexts.sweep):
+        for chore in (app.engine.recovery.sweep, app.engine.runner.spool, app.contexts.evict_idle):
             await chore()
-        await here.store.sweep()
+        await app.store.sweep()
         assert tables(tmp_path) == during
         # The next change of state brings the list up to date.
         end.set()
-        await here.until_run(sent.run_id, "completed")
-        after = await here.store.session(session_id)
+        await app.wait_for_run(sent.run_id, "completed")
+        after = await app.store.session(session_id)
         assert (after.status, after.updated_at) == ("idle", clock.now_ms())
-        assert await listed(here) == [session_id, other]
+        assert await listed(app) == [session_id, other]
 
 
 async def test_activity_moves_a_session_up_the_list_and_text_or_housekeeping_does_not(tmp_path: Path) -> None:
     """C3"""
-    clock, lever = FakeClock(), Lever("lever", "pure")
-    lever.hold = asyncio.Event()
-    async with house(tmp_path, lever, clock=clock) as here:
-        session_id, more, call, end = await here.begin(), asyncio.Event(), asyncio.Event(), asyncio.Event()
-        here.model.steps = [
-            [TextDelta("a"), more, TextDelta("b"), call, *calls("lever")],
-            [TextDelta("c"), end, *says()],
+    clock, tool = FakeClock(), FakeTool("lever", "pure")
+    tool.hold = asyncio.Event()
+    async with running_app(tmp_path, tool, clock=clock) as app:
+        session_id, more, call, end = (
+            await app.create_session(),
+            asyncio.Event(),
+            asyncio.Event(),
+            asyncio.Event(),
+        )
+        app.model.steps = [
+            [TextDelta("a"), more, TextDelta("b"), call, *tool_call_step("lever")],
+            [TextDelta("c"), end, *text_step()],
         ]
         other = session_id
 
         async def is_moved() -> bool:
             """Whether it has moved to now; if not, it is still where it was."""
-            row = await here.store.session(session_id)
-            first = (await listed(here))[0]
+            row = await app.store.session(session_id)
+            first = (await listed(app))[0]
             moved = row.updated_at == clock.now_ms()
             assert first == (session_id if moved else other)
             return moved
@@ -115,161 +128,164 @@ async def test_activity_moves_a_session_up_the_list_and_text_or_housekeeping_doe
         async def pass_time() -> SessionId:
             """Another session is the newest then."""
             clock.advance(1_000)
-            newest = await here.begin()
+            newest = await app.create_session()
             clock.advance(1_000)
             return newest
 
         other = await pass_time()
-        sent = await here.say(session_id, "Go")
+        sent = await app.send(session_id, "Go")
         assert await is_moved(), "a message was accepted"
-        await until_said(here, session_id, "a")
+        await until_said(app, session_id, "a")
         other = await pass_time()
         more.set()
-        await until_said(here, session_id, "ab")
+        await until_said(app, session_id, "ab")
         assert not await is_moved(), "text"
         call.set()
-        await lever.started.wait()
+        await tool.started.wait()
         assert not await is_moved(), "a step ended and a call began"
-        await here.engine.verbs.rename(session_id, "A name")
-        await here.engine.verbs.archive(session_id, True)
-        await here.engine.verbs.archive(session_id, False)
-        await here.engine.verbs.configure(session_id, f.SessionConfigured(resume="ask"))
-        await here.engine.drafts.keep(session_id, "What I am about to say")
+        await app.engine.commands.rename(session_id, "A name")
+        await app.engine.commands.archive(session_id, True)
+        await app.engine.commands.archive(session_id, False)
+        await app.engine.commands.configure(session_id, f.SessionConfigured(resume="ask"))
+        await app.engine.drafts.save(session_id, "What I am about to say")
         assert not await is_moved(), "housekeeping"
-        lever.hold.set()
-        await until_said(here, session_id, "c")
+        tool.hold.set()
+        await until_said(app, session_id, "c")
         assert await is_moved(), "a call settled"
         other = await pass_time()
         assert not await is_moved()
         end.set()
-        await here.until_run(sent.run_id, "completed")
+        await app.wait_for_run(sent.run_id, "completed")
         assert await is_moved(), "the run ended"
         other = await pass_time()
-        await here.engine.verbs.rename(session_id, "A title", by="model")
-        await here.store.sweep()
+        await app.engine.commands.rename(session_id, "A title", by="model")
+        await app.store.sweep()
         assert not await is_moved(), "housekeeping"
 
 
 async def test_two_writers_of_one_session_neither_fail_nor_overwrite_each_other(tmp_path: Path) -> None:
     """C4"""
-    async with house(tmp_path) as here, house(tmp_path, started=False) as there:
-        session_id = await here.begin()
+    async with running_app(tmp_path) as app, running_app(tmp_path, started=False) as there:
+        session_id = await app.create_session()
         sends = [
-            (here if i % 2 else there).engine.verbs.accept(session_id, (), key=f"key {i}") for i in range(40)
+            (app if i % 2 else there).engine.commands.accept(session_id, (), key=f"key {i}")
+            for i in range(40)
         ]
         accepted = await asyncio.gather(*sends)
         assert len({one.turn_id for one in accepted}) == 40
-        events = await here.store.read(session_id, 0, 1000)
+        events = await app.store.read(session_id, 0, 1000)
         turns = [e.fact.turn for e in events if isinstance(e.fact, f.TurnAccepted)]
         assert turns == list(range(1, 41))
         for one in accepted:
-            await here.engine.verbs.cancel(one.run_id or f.RunId(""))
+            await app.engine.commands.cancel(one.run_id or f.RunId(""))
 
 
 async def test_the_final_state_of_a_run_comes_after_its_last_checkpoint_and_nothing_follows_it(
     tmp_path: Path,
 ) -> None:
     """C5"""
-    async with house(tmp_path) as here:
-        session_id = await here.begin()
-        here.model.steps = [says(*(f"word{i} " for i in range(300)))]
-        sent = await here.say(session_id, "Write")
-        await here.until_run(sent.run_id, "completed")
-        await here.until_at_rest()
-        kinds = await here.events(session_id)
+    async with running_app(tmp_path) as app:
+        session_id = await app.create_session()
+        app.model.steps = [text_step(*(f"word{i} " for i in range(300)))]
+        sent = await app.send(session_id, "Write")
+        await app.wait_for_run(sent.run_id, "completed")
+        await app.wait_until_idle()
+        kinds = await app.event_kinds(session_id)
         after = kinds[kinds.index("run_completed") + 1 :]
         assert set(after) <= {"session_renamed"}, "a title may come, of the run nothing"
 
 
 async def test_a_model_that_returns_nothing_ends_the_run_with_a_clear_error(tmp_path: Path) -> None:
     """C6"""
-    async with house(tmp_path) as here:
-        session_id = await here.begin()
-        here.model.steps = [says() for _ in range(10)]
-        sent = await here.say(session_id, "Anyone there?")
-        run = await here.until_run(sent.run_id, "failed")
+    async with running_app(tmp_path) as app:
+        session_id = await app.create_session()
+        app.model.steps = [text_step() for _ in range(10)]
+        sent = await app.send(session_id, "Anyone there?")
+        run = await app.wait_for_run(sent.run_id, "failed")
         assert run.failure is not None and "returned nothing" in run.failure.detail
-        assert (await here.store.session(session_id)).status == "failed"
-        here.model.steps = [says("Yes.")]
-        again = await here.say(session_id, "And now?")
-        await here.until_run(again.run_id, "completed")
+        assert (await app.store.session(session_id)).status == "failed"
+        app.model.steps = [text_step("Yes.")]
+        again = await app.send(session_id, "And now?")
+        await app.wait_for_run(again.run_id, "completed")
 
 
-async def test_a_model_that_only_thinks_is_asked_again_and_its_thinking_is_never_the_whole_answer(
+async def test_a_reasoning_only_answer_is_retried_and_never_the_whole_answer(
     tmp_path: Path,
 ) -> None:
     """C6"""
-    async with house(tmp_path) as here:
-        session_id = await here.begin()
-        here.model.steps = [thinks("Hm."), thinks("Hm, hm.", "Yes.")]
-        sent = await here.say(session_id, "Anyone there?")
-        await here.until_run(sent.run_id, "completed")
-        assert (await here.text(session_id))[-1] == ("assistant", "settled", "Yes.")
-        here.model.steps = [thinks("Hm.") for _ in range(10)]
-        again = await here.say(session_id, "And now?")
-        run = await here.until_run(again.run_id, "failed")
+    async with running_app(tmp_path) as app:
+        session_id = await app.create_session()
+        app.model.steps = [reasoning_step("Hm."), reasoning_step("Hm, hm.", "Yes.")]
+        sent = await app.send(session_id, "Anyone there?")
+        await app.wait_for_run(sent.run_id, "completed")
+        assert (await app.entry_texts(session_id))[-1] == ("assistant", "settled", "Yes.")
+        app.model.steps = [reasoning_step("Hm.") for _ in range(10)]
+        again = await app.send(session_id, "And now?")
+        run = await app.wait_for_run(again.run_id, "failed")
         assert run.failure is not None and "it thought, and said nothing" in run.failure.detail
-        assert len(here.model.steps) == 5, "it is not asked for ever"
-        here.model.steps = [thinks("Hm.", "\n\n"), says("Yes.")]
-        sent = await here.say(session_id, "And now?")
-        await here.until_run(sent.run_id, "completed")
-        assert (await here.text(session_id))[-1] == ("assistant", "settled", "Yes."), "blanks say nothing"
+        assert len(app.model.steps) == 5, "it is not asked for ever"
+        app.model.steps = [reasoning_step("Hm.", "\n\n"), text_step("Yes.")]
+        sent = await app.send(session_id, "And now?")
+        await app.wait_for_run(sent.run_id, "completed")
+        assert (await app.entry_texts(session_id))[-1] == ("assistant", "settled", "Yes."), (
+            "blanks say nothing"
+        )
 
 
-async def test_what_a_provider_counted_of_an_answer_that_only_thought_is_counted(tmp_path: Path) -> None:
+async def test_reasoning_only_usage_is_counted(tmp_path: Path) -> None:
     """C6: asking again is not for nothing."""
     used = Usage(50_000, 20_000, cost_micros=900_000)
-    async with house(tmp_path) as here:
-        session_id = await here.begin()
-        here.model.steps = [[ReasoningDelta("", "signed"), StepEnd("stop", used)], says("Yes.")]
-        sent = await here.say(session_id, "Anyone there?")
-        run = await here.until_run(sent.run_id, "completed")
+    async with running_app(tmp_path) as app:
+        session_id = await app.create_session()
+        app.model.steps = [[ReasoningDelta("", "signed"), StepEnd("stop", used)], text_step("Yes.")]
+        sent = await app.send(session_id, "Anyone there?")
+        run = await app.wait_for_run(sent.run_id, "completed")
         assert run.usage.input_tokens >= 50_000 and run.usage.output_tokens >= 20_000
         assert run.usage.cost_micros == 900_000
 
 
-async def test_who_has_said_the_answer_beside_a_call_need_not_say_it_again(tmp_path: Path) -> None:
+async def test_an_answer_given_beside_a_call_need_not_be_repeated(tmp_path: Path) -> None:
     """C6"""
-    async with house(tmp_path, Lever("lever", "pure")) as here:
-        session_id = await here.begin()
-        here.model.steps = [[TextDelta("Noted."), *calls("lever")], thinks("That went well.")]
-        sent = await here.say(session_id, "Note this")
-        await here.until_run(sent.run_id, "completed")
-        assert len(here.model.requests) == 2
+    async with running_app(tmp_path, FakeTool("lever", "pure")) as app:
+        session_id = await app.create_session()
+        app.model.steps = [[TextDelta("Noted."), *tool_call_step("lever")], reasoning_step("That went well.")]
+        sent = await app.send(session_id, "Note this")
+        await app.wait_for_run(sent.run_id, "completed")
+        assert len(app.model.requests) == 2
 
 
 async def test_an_error_anywhere_in_a_run_ends_it_settled_and_is_the_error_that_is_shown(
     tmp_path: Path,
 ) -> None:
     """C7"""
-    lever = Lever("lever", "pure")
-    lever.error = RuntimeError("the lever broke off")
-    async with house(tmp_path, lever) as here:
-        session_id = await here.begin()
+    tool = FakeTool("lever", "pure")
+    tool.error = RuntimeError("the lever broke off")
+    async with running_app(tmp_path, tool) as app:
+        session_id = await app.create_session()
         broken = {
             "the model is not to be had": [[ModelFailure(detail="no such model", retryable=False)]],
             "it fails in the middle": [[TextDelta("Well, "), ValueError("a surprise")]],
-            "a tool fails in a way nobody thought of": [calls("lever")],
+            "a tool fails in a way nobody thought of": [tool_call_step("lever")],
         }
         said = {"no such model", "a surprise", "the lever broke off"}
         for steps in broken.values():
-            here.model.steps = list(steps)
-            sent = await here.say(session_id, "Go on")
-            run = await here.until_run(sent.run_id, "failed")
+            app.model.steps = list(steps)
+            sent = await app.send(session_id, "Go on")
+            run = await app.wait_for_run(sent.run_id, "failed")
             assert run.failure is not None
             assert [words for words in said if words in run.failure.detail]
-        statuses = {status for _, status, _ in await here.text(session_id)}
+        statuses = {status for _, status, _ in await app.entry_texts(session_id)}
         assert "streaming" not in statuses
-        assert await here.store.open_runs() == []
+        assert await app.store.open_runs() == []
 
 
 async def test_the_error_that_ends_a_run_is_kept_without_its_secrets(tmp_path: Path) -> None:
     """C7"""
-    async with house(tmp_path) as here:
-        here.engine.runner._mask = Mask(["hunter2hunter2"]).whole
-        here.model.steps = [[ValueError("hunter2hunter2 is no key")]]
-        sent = await here.say(await here.begin(), "Go")
-        run = await here.until_run(sent.run_id, "failed")
+    async with running_app(tmp_path) as app:
+        app.engine.runner._mask = SecretMask(["hunter2hunter2"]).mask
+        app.model.steps = [[ValueError("hunter2hunter2 is no key")]]
+        sent = await app.send(await app.create_session(), "Go")
+        run = await app.wait_for_run(sent.run_id, "failed")
         assert run.failure is not None and run.failure.detail == f"{MASK} is no key"
 
 
@@ -286,22 +302,22 @@ async def test_an_error_before_the_first_step_of_a_run_ends_it_too(
     def refuse(session: SessionRow) -> NoReturn:
         raise error
 
-    async with house(tmp_path) as here:
+    async with running_app(tmp_path) as app:
         # The folder of a session that another one came before is looked up there.
-        before = await here.begin()
-        session_id = await here.engine.create(f.SessionCreated(previous_session_id=before))
+        before = await app.create_session()
+        session_id = await app.engine.create(f.SessionCreated(previous_session_id=before))
         match lookup:
             case "session":
-                monkeypatch.setattr(here.store, "session", break_down)
+                monkeypatch.setattr(app.store, "session", break_down)
             case "agent":
-                here.workers = refuse
+                app.workers = refuse
             case "workspace":
-                monkeypatch.setattr(here.store, "successor", break_down)
-        sent = await here.say(session_id, "Go")
-        await here.until_at_rest()
-        run = await here.run(sent.run_id)
+                monkeypatch.setattr(app.store, "successor", break_down)
+        sent = await app.send(session_id, "Go")
+        await app.wait_until_idle()
+        run = await app.run(sent.run_id)
         assert run.status == "failed" and run.failure is not None and run.failure.detail == str(error)
-        assert await here.store.open_runs() == []
+        assert await app.store.open_runs() == []
 
 
 async def test_a_title_made_in_the_background_never_replaces_one_that_a_person_chose(tmp_path: Path) -> None:
@@ -312,31 +328,31 @@ async def test_a_title_made_in_the_background_never_replaces_one_that_a_person_c
         await hold.wait()
         return "A title by the model"
 
-    async with house(tmp_path, title=ask) as here:
-        first, second = await here.begin(), await here.begin()
+    async with running_app(tmp_path, generate_title=ask) as app:
+        first, second = await app.create_session(), await app.create_session()
         for session_id in (first, second):
-            sent = await here.say(session_id, "Hello")
-            await here.until_run(sent.run_id, "completed")
-        await here.engine.verbs.rename(first, "Mine")
+            sent = await app.send(session_id, "Hello")
+            await app.wait_for_run(sent.run_id, "completed")
+        await app.engine.commands.rename(first, "Mine")
         hold.set()
 
         async def second_is_named() -> bool:
-            return (await here.store.session(second)).title == "A title by the model"
+            return (await app.store.session(second)).title == "A title by the model"
 
-        await here.until(second_is_named)
+        await app.wait_until(second_is_named)
         await asyncio.sleep(0.05)
-        assert (await here.store.session(first)).title == "Mine"
-        await here.engine.verbs.rename(second, "Mine too")
-        await here.engine.verbs.rename(second, "Again by the model", by="model")
-        assert (await here.store.session(second)).title == "Mine too"
+        assert (await app.store.session(first)).title == "Mine"
+        await app.engine.commands.rename(second, "Mine too")
+        await app.engine.commands.rename(second, "Again by the model", by="model")
+        assert (await app.store.session(second)).title == "Mine too"
 
 
-async def attached(here: House, text: str) -> tuple[AnyPart, ...]:
+async def attached(app: AppHarness, text: str) -> tuple[AnyPart, ...]:
     """A message with an attachment."""
-    return Text(text), File(await here.store.put_blob(b"a note"), "note.txt", "text/plain", 6)
+    return Text(text), File(await app.store.put_blob(b"a note"), "note.txt", "text/plain", 6)
 
 
-def running(state: State) -> list[str]:
+def running(state: ExpectedState) -> list[str]:
     """Return the run that is at work; whatever can say that one is must name the same."""
     found = [run_id for run_id, run in state.runs.items() if run["status"] == "running"]
     timed = [run_id for run_id, run in state.runs.items() if run["started_at"] and not run["ended_at"]]
@@ -350,19 +366,21 @@ def running(state: State) -> list[str]:
 
 async def test_cancelling_clears_everything_that_says_running_in_one_moment(tmp_path: Path) -> None:
     """C9: words that stream or a call under way, for a message with an attachment, while others read."""
-    lever = Lever("lever", "unsafe")
-    async with house(tmp_path, lever) as here, door(here) as api:
-        session_id, said, runs = await here.begin(), await attached(here, "Pull"), list[str]()
-        async with reading(here, api, session_id) as readers:
+    tool = FakeTool("lever", "unsafe")
+    async with running_app(tmp_path, tool) as app, http_server(app) as api:
+        session_id, said, runs = await app.create_session(), await attached(app, "Pull"), list[str]()
+        async with conversation_readers(app, api, session_id) as readers:
             for number in range(ROUNDS):
-                lever.hold, lever.started = asyncio.Event(), asyncio.Event()
-                here.model.steps = [[*WORDS, *calls("lever")] if number % 2 else [*WORDS, asyncio.Event()]]
-                sent = await here.engine.send(session_id, said)
+                tool.hold, tool.started = asyncio.Event(), asyncio.Event()
+                app.model.steps = [
+                    [*WORDS, *tool_call_step("lever")] if number % 2 else [*WORDS, asyncio.Event()]
+                ]
+                sent = await app.engine.send(session_id, said)
                 assert sent.run_id is not None
                 runs.append(sent.run_id)
-                await (lever.started.wait() if number % 2 else until_streaming(here, session_id))
-                await here.engine.cancel(sent.run_id)
-            await here.engine.delete(session_id)
+                await (tool.started.wait() if number % 2 else until_streaming(app, session_id))
+                await app.engine.cancel(sent.run_id)
+            await app.engine.delete(session_id)
     readers.check()
     for state in readers.states():
         begun = [run_id for run_id in runs if run_id in state.runs]
@@ -376,16 +394,16 @@ async def test_cancelling_clears_everything_that_says_running_in_one_moment(tmp_
 
 async def test_undo_racing_a_stream_leaves_only_states_that_really_were(tmp_path: Path) -> None:
     """C10: of a message with an attachment, while others read."""
-    async with house(tmp_path) as here, door(here) as api:
-        session_id, said = await here.begin(), await attached(here, "Write")
-        async with reading(here, api, session_id) as readers:
+    async with running_app(tmp_path) as app, http_server(app) as api:
+        session_id, said = await app.create_session(), await attached(app, "Write")
+        async with conversation_readers(app, api, session_id) as readers:
             for _ in range(ROUNDS):
-                here.model.steps = [[*WORDS, asyncio.Event()]]  # Goes on until it is stopped.
-                await here.engine.send(session_id, said)
-                await until_streaming(here, session_id)
-                await here.engine.verbs.undo(session_id, None)
-            await here.until_at_rest()
-            await here.engine.delete(session_id)
+                app.model.steps = [[*WORDS, asyncio.Event()]]  # Goes on until it is stopped.
+                await app.engine.send(session_id, said)
+                await until_streaming(app, session_id)
+                await app.engine.commands.undo(session_id, None)
+            await app.wait_until_idle()
+            await app.engine.delete(session_id)
     readers.check()
     for state in readers.states():
         live = [each for each in state.messages if each["live"]]
@@ -403,20 +421,20 @@ async def test_undo_racing_a_stream_leaves_only_states_that_really_were(tmp_path
 
 async def test_restore_racing_a_stream_leaves_only_states_that_really_were(tmp_path: Path) -> None:
     """C10: the turn that streams makes way for the one that comes back, while others read."""
-    async with house(tmp_path) as here, door(here) as api:
-        session_id = await here.begin()
-        async with reading(here, api, session_id) as readers:
+    async with running_app(tmp_path) as app, http_server(app) as api:
+        session_id = await app.create_session()
+        async with conversation_readers(app, api, session_id) as readers:
             for _ in range(ROUNDS):
-                here.model.steps = [says("the end"), [*WORDS, asyncio.Event()]]
-                sent = await here.engine.send(session_id, (Text("Write"),))
-                await here.until_run(sent.run_id, "completed")
-                await here.engine.verbs.undo(session_id, sent.turn_id)
-                await here.engine.send(session_id, (Text("Write more"),))
-                await until_streaming(here, session_id)
-                await here.engine.verbs.restore(session_id, sent.turn_id)
-                await here.engine.verbs.undo(session_id, sent.turn_id)
-            await here.until_at_rest()
-            await here.engine.delete(session_id)
+                app.model.steps = [text_step("the end"), [*WORDS, asyncio.Event()]]
+                sent = await app.engine.send(session_id, (Text("Write"),))
+                await app.wait_for_run(sent.run_id, "completed")
+                await app.engine.commands.undo(session_id, sent.turn_id)
+                await app.engine.send(session_id, (Text("Write more"),))
+                await until_streaming(app, session_id)
+                await app.engine.commands.restore(session_id, sent.turn_id)
+                await app.engine.commands.undo(session_id, sent.turn_id)
+            await app.wait_until_idle()
+            await app.engine.delete(session_id)
     readers.check()
     for state in readers.states():
         live = {each["turn_id"] for each in state.messages if each["live"] and each["role"] == "user"}
@@ -429,21 +447,25 @@ async def test_restore_racing_a_stream_leaves_only_states_that_really_were(tmp_p
 @pytest.mark.parametrize("streams", [True, False])
 async def test_a_retried_or_edited_turn_is_one_change(tmp_path: Path, streams: bool) -> None:
     """C10: of a message with an attachment, also while its answer streams, while others read."""
-    async with house(tmp_path) as here, door(here) as api:
-        session_id, said, edited = await here.begin(), await attached(here, "Hello"), (Text("Hello again"),)
-        async with reading(here, api, session_id) as readers:
+    async with running_app(tmp_path) as app, http_server(app) as api:
+        session_id, said, edited = (
+            await app.create_session(),
+            await attached(app, "Hello"),
+            (Text("Hello again"),),
+        )
+        async with conversation_readers(app, api, session_id) as readers:
             sent = None
             for parts in (said, None, edited, None):
-                here.model.steps = [[*WORDS, *([asyncio.Event()] if streams else says("the end"))]]
+                app.model.steps = [[*WORDS, *([asyncio.Event()] if streams else text_step("the end"))]]
                 if sent is None:
-                    sent = await here.engine.send(session_id, said)
+                    sent = await app.engine.send(session_id, said)
                 else:
-                    sent = await here.engine.replace(session_id, sent.turn_id, parts)
+                    sent = await app.engine.replace(session_id, sent.turn_id, parts)
                 if streams:
-                    await until_streaming(here, session_id)
+                    await until_streaming(app, session_id)
                 else:
-                    await here.until_run(sent.run_id, "completed")
-            await here.engine.delete(session_id)
+                    await app.wait_for_run(sent.run_id, "completed")
+            await app.engine.delete(session_id)
     readers.check()
     asked: list[tuple[str, object]] = []
     for state in readers.states()[1:]:

@@ -14,443 +14,490 @@ from holdfast.domain.clock import FakeClock, SystemClock
 from holdfast.domain.errors import ProviderFailure
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import Text
-from holdfast.domain.ids import Ids, SessionId
+from holdfast.domain.ids import IdGenerator, SessionId
 from holdfast.domain.limits import AGENT_CACHE_IDLE_MS
-from holdfast.domain.ranges import numbers_in
-from holdfast.domain.secrets import Mask
-from holdfast.domain.state.changes import ReadBack
+from holdfast.domain.ranges import expand_ranges
+from holdfast.domain.secrets import SecretMask
+from holdfast.domain.state.changes import LoadedContext
 from holdfast.domain.state.projections import fold
 from holdfast.memory.ports import Owner
-from holdfast.memory.provider_resolver import digest_of
-from holdfast.memory.scheduler import Outcome
+from holdfast.memory.provider_resolver import owner_digest
+from holdfast.memory.scheduler import SegmentCommitResult
 from holdfast.models.ports import ModelFailure
 from holdfast.settings.settings import Settings
 from holdfast.store.sqlite.store import SqliteStore
-from tests.support.fake_memory_providers import Home, Keeper, Stubborn, home
-from tests.support.in_process_app import Lever, calls
-from tests.witness_memory.watching import INSTALLED, Witness
+from tests.support.fake_memory_providers import (
+    FakeProvider,
+    MemoryHarness,
+    UncancellableProvider,
+    memory_harness,
+)
+from tests.support.in_process_app import FakeTool, tool_call_step
+from tests.witness_memory.watching import INSTALLED, WitnessMonitor
 
 A, B = Owner("a"), Owner("b")
 SOON_S = 30
 """What may take a moment on a busy machine, and never takes so long."""
 
 
-async def test_a_commit_that_finishes_late_leaves_a_turn_completed_meanwhile_owed(tmp_path: Path) -> None:
+async def test_a_late_commit_leaves_a_turn_completed_meanwhile_pending(tmp_path: Path) -> None:
     """M1"""
-    keeper = Keeper()
-    async with home(tmp_path, keeper) as here:
-        session_id = await here.here.begin()
-        await here.turn(session_id, "one")
-        keeper.hold = asyncio.Event()
-        commit = asyncio.create_task(here.lifecycle.settle(session_id, asked=True))
-        await keeper.called.wait()
-        await here.turn(session_id, "two")
-        keeper.answers = ["late", ProviderFailure(detail="not now")]
-        keeper.hold.set()
-        assert (await commit).paid == 1
-        assert [(row.state, row.turns) for row in await here.debts(session_id)] == [
-            ("paid", ((1, 1),)), ("failed", ((2, 2),))
+    provider = FakeProvider()
+    async with memory_harness(tmp_path, provider) as harness:
+        session_id = await harness.app.create_session()
+        await harness.run_turn(session_id, "one")
+        provider.hold = asyncio.Event()
+        commit = asyncio.create_task(harness.scheduler.commit_pending(session_id, requested=True))
+        await provider.called.wait()
+        await harness.run_turn(session_id, "two")
+        provider.answers = ["late", ProviderFailure(detail="not now")]
+        provider.hold.set()
+        assert (await commit).committed == 1
+        assert [(row.state, row.turns) for row in await harness.queue_entries(session_id)] == [
+            ("committed", ((1, 1),)), ("failed", ((2, 2),))
         ]  # fmt: skip
-        assert await here.lifecycle.settle(session_id, asked=True) == Outcome("paid", 1)
-        assert [segment.messages[0].text for segment in keeper.calls] == ["one", "two", "two"]
+        assert await harness.scheduler.commit_pending(session_id, requested=True) == SegmentCommitResult(
+            "committed", 1
+        )
+        assert [segment.messages[0].text for segment in provider.calls] == ["one", "two", "two"]
 
 
-async def test_a_failed_commit_stays_owed_by_its_owner_and_the_next_one_pays_it(tmp_path: Path) -> None:
+async def test_a_failed_commit_stays_pending_for_its_owner_and_is_retried(tmp_path: Path) -> None:
     """M2"""
-    a, b = Keeper("a"), Keeper("b")
-    async with home(tmp_path, a, b) as here:
-        session_id = await here.here.begin()
-        await here.turn(session_id, "one")
+    a, b = FakeProvider("a"), FakeProvider("b")
+    async with memory_harness(tmp_path, a, b) as harness:
+        session_id = await harness.app.create_session()
+        await harness.run_turn(session_id, "one")
         a.answers = [ProviderFailure(detail="the disk is full")]
-        failed = await here.lifecycle.settle(session_id, asked=True)
+        failed = await harness.scheduler.commit_pending(session_id, requested=True)
         assert failed.status == "failed" and "the disk is full" in failed.detail
-        (row,) = await here.debts(session_id)
-        assert (row.state, row.owner) == ("failed", digest_of(A))
+        (row,) = await harness.queue_entries(session_id)
+        assert (row.state, row.owner) == ("failed", owner_digest(A))
         assert row.failure is not None and "the disk is full" in row.failure.detail
-        await here.lifecycle.enrol(session_id, B)
-        assert await here.lifecycle.settle(session_id, asked=True) == Outcome("paid", 1)
-        assert len(a.kept) == 1 and not b.calls
+        await harness.scheduler.register_owner(session_id, B)
+        assert await harness.scheduler.commit_pending(session_id, requested=True) == SegmentCommitResult(
+            "committed", 1
+        )
+        assert len(a.stored) == 1 and not b.calls
         first, again = a.calls
         assert (first.key, first.messages) == (again.key, again.messages)
 
 
 async def test_work_without_an_owner_adopts_the_one_that_is_named_and_keeps_it(tmp_path: Path) -> None:
     """M3"""
-    a, b = Keeper("a"), Keeper("b")
-    async with home(tmp_path, a, b) as here:
-        here.attic.present = None
-        session_id = await here.here.begin()
-        await here.turn(session_id, "one")
-        assert [row.owner for row in await here.debts(session_id)] == [""]
+    a, b = FakeProvider("a"), FakeProvider("b")
+    async with memory_harness(tmp_path, a, b) as harness:
+        harness.agent_memory.current_owner = None
+        session_id = await harness.app.create_session()
+        await harness.run_turn(session_id, "one")
+        assert [row.owner for row in await harness.queue_entries(session_id)] == [""]
         a.answers = [ProviderFailure(detail="not now")]
-        assert (await here.lifecycle.settle(session_id, await here.keep("a"), asked=True)).status == "failed"
-        await here.lifecycle.enrol(session_id, B)
-        assert await here.lifecycle.settle(session_id, asked=True) == Outcome("paid", 1)
-        assert len(a.kept) == 1 and not b.calls
+        assert (
+            await harness.scheduler.commit_pending(session_id, await harness.save_owner("a"), requested=True)
+        ).status == "failed"
+        await harness.scheduler.register_owner(session_id, B)
+        assert await harness.scheduler.commit_pending(session_id, requested=True) == SegmentCommitResult(
+            "committed", 1
+        )
+        assert len(a.stored) == 1 and not b.calls
         # And where none is named, the one at hand.
-        await here.lifecycle.evict(session_id)
-        await here.turn(session_id, "two")
-        await here.lifecycle.enrol(session_id, B)
-        assert await here.lifecycle.settle(session_id, asked=True) == Outcome("paid", 1)
-        assert len(b.kept) == 1
+        await harness.scheduler.evict(session_id)
+        await harness.run_turn(session_id, "two")
+        await harness.scheduler.register_owner(session_id, B)
+        assert await harness.scheduler.commit_pending(session_id, requested=True) == SegmentCommitResult(
+            "committed", 1
+        )
+        assert len(b.stored) == 1
 
 
 async def test_a_replacement_owns_only_what_is_completed_from_then_on(tmp_path: Path) -> None:
     """M4"""
-    a, b = Keeper("a"), Keeper("b")
-    async with home(tmp_path, a, b) as here:
-        session_id = await here.here.begin()
-        await here.turn(session_id, "one")
-        here.attic.present = B
-        assert await here.lifecycle.enrol(session_id, B) == here.lifecycle.registered(session_id)
-        await here.turn(session_id, "two")
-        owed = [(row.turns, row.owner) for row in await here.debts(session_id)]
-        assert owed == [(((1, 1),), digest_of(A)), (((2, 2),), digest_of(B))]
+    a, b = FakeProvider("a"), FakeProvider("b")
+    async with memory_harness(tmp_path, a, b) as harness:
+        session_id = await harness.app.create_session()
+        await harness.run_turn(session_id, "one")
+        harness.agent_memory.current_owner = B
+        assert await harness.scheduler.register_owner(session_id, B) == harness.scheduler.active_owner(
+            session_id
+        )
+        await harness.run_turn(session_id, "two")
+        owed = [(row.turns, row.owner) for row in await harness.queue_entries(session_id)]
+        assert owed == [(((1, 1),), owner_digest(A)), (((2, 2),), owner_digest(B))]
         a.answers = [ProviderFailure(detail="not now")]
-        await here.lifecycle.settle(session_id)
+        await harness.scheduler.commit_pending(session_id)
         assert len(a.calls) == 1 and not b.calls, "the older owner comes first"
-        assert await here.lifecycle.settle(session_id, asked=True) == Outcome("paid", 2)
-        assert [[said.messages[0].text for said in each.kept.values()] for each in (a, b)] == [
+        assert await harness.scheduler.commit_pending(session_id, requested=True) == SegmentCommitResult(
+            "committed", 2
+        )
+        assert [[said.messages[0].text for said in each.stored.values()] for each in (a, b)] == [
             ["one"],
             ["two"],
         ]
 
 
-async def test_a_commit_pays_the_oldest_with_its_own_owner_whoever_asked(tmp_path: Path) -> None:
+async def test_a_commit_handles_the_oldest_entry_with_its_own_owner(tmp_path: Path) -> None:
     """M5"""
-    a, b = Keeper("a"), Keeper("b")
-    async with home(tmp_path, a, b) as here:
-        session_id = await here.here.begin()
+    a, b = FakeProvider("a"), FakeProvider("b")
+    async with memory_harness(tmp_path, a, b) as harness:
+        session_id = await harness.app.create_session()
         for owner, text in ((A, "one"), (B, "two"), (A, "three")):
-            here.attic.present = owner
-            await here.turn(session_id, text)
+            harness.agent_memory.current_owner = owner
+            await harness.run_turn(session_id, text)
         b.answers = [ProviderFailure(detail="no")]
-        stopped = await here.lifecycle.settle(
-            session_id, digest_of(B)
+        stopped = await harness.scheduler.commit_pending(
+            session_id, owner_digest(B)
         )  # A boundary goes on until one fails …
-        assert (stopped.status, stopped.paid) == ("failed", 1)
-        assert await here.states(session_id) == ["paid", "failed", "owed"]
+        assert (stopped.status, stopped.committed) == ("failed", 1)
+        assert await harness.states(session_id) == ["committed", "failed", "pending"]
         assert [[said.turns for said in each.calls] for each in (a, b)] == [[((1, 1),)], [((2, 2),)]]
-        assert await here.lifecycle.settle(session_id, asked=True) == Outcome("paid", 2)  # … or all is paid.
-        assert await here.states(session_id) == ["paid"] * 3
-        assert [len(keeper.kept) for keeper in (a, b)] == [2, 1]
+        assert await harness.scheduler.commit_pending(session_id, requested=True) == SegmentCommitResult(
+            "committed", 2
+        )  # … or all is paid.
+        assert await harness.states(session_id) == ["committed"] * 3
+        assert [len(keeper.stored) for keeper in (a, b)] == [2, 1]
 
 
 async def test_an_owner_without_a_completed_turn_commits_nothing_and_says_so(tmp_path: Path) -> None:
     """M6"""
-    keeper = Keeper()
-    async with home(tmp_path, keeper) as here:
-        session_id = await here.here.begin()
-        await here.lifecycle.enrol(session_id, Owner("keeper"))
-        assert await here.lifecycle.settle(session_id, asked=True) == Outcome("nothing")
-        assert await here.lifecycle.settle(session_id) == Outcome("nothing")
-        assert not keeper.calls
+    provider = FakeProvider()
+    async with memory_harness(tmp_path, provider) as harness:
+        session_id = await harness.app.create_session()
+        await harness.scheduler.register_owner(session_id, Owner("keeper"))
+        assert await harness.scheduler.commit_pending(session_id, requested=True) == SegmentCommitResult(
+            "nothing"
+        )
+        assert await harness.scheduler.commit_pending(session_id) == SegmentCommitResult("nothing")
+        assert not provider.calls
 
 
-async def test_owed_work_is_found_after_its_owner_is_gone_and_paid_by_one_that_is_supplied(
+async def test_pending_entries_of_a_lost_owner_are_committed_by_a_new_owner(
     tmp_path: Path,
 ) -> None:
     """M7"""
-    a, b = Keeper("a"), Keeper("b")
-    async with home(tmp_path, a, b, stop_s=0.0) as here:
-        first, second = await here.here.begin(), await here.here.begin()
+    a, b = FakeProvider("a"), FakeProvider("b")
+    async with memory_harness(tmp_path, a, b, stop_s=0.0) as harness:
+        first, second = await harness.app.create_session(), await harness.app.create_session()
         for session_id in (first, second):
-            await here.turn(session_id, "one")
-    async with home(tmp_path, a, b) as here:
-        assert here.lifecycle.registered(first) == "" and not a.calls
-        assert [row.owner for row in await here.debts(first)] == [digest_of(A)]
-        assert [debt.session_id for debt in await here.ledger.open_debts(10)] == [first, second]
+            await harness.run_turn(session_id, "one")
+    async with memory_harness(tmp_path, a, b) as harness:
+        assert harness.scheduler.active_owner(first) == "" and not a.calls
+        assert [row.owner for row in await harness.queue_entries(first)] == [owner_digest(A)]
+        assert [debt.session_id for debt in await harness.queue.pending_entries(10)] == [first, second]
         # Made again from its snapshot.
-        assert await here.lifecycle.settle(first, asked=True) == Outcome("paid", 1)
-        del here.keepers["a"]
-        refused = await here.lifecycle.settle(second, asked=True)
-        assert (refused.status, refused.paid) == ("no_owner", 0) and "a is not installed" in refused.detail
-        assert await here.states(second) == ["owed"] and not b.calls
-        assert await here.lifecycle.settle(second, await here.keep("b"), asked=True) == Outcome("paid", 1)
-        assert len(b.kept) == 1
+        assert await harness.scheduler.commit_pending(first, requested=True) == SegmentCommitResult("committed", 1)
+        del harness.providers["a"]
+        refused = await harness.scheduler.commit_pending(second, requested=True)
+        assert (refused.status, refused.committed) == (
+            "no_owner",
+            0,
+        ) and "a is not installed" in refused.detail
+        assert await harness.states(second) == ["pending"] and not b.calls
+        assert await harness.scheduler.commit_pending(
+            second, await harness.save_owner("b"), requested=True
+        ) == SegmentCommitResult("committed", 1)
+        assert len(b.stored) == 1
 
 
-async def test_shutdown_waits_for_a_commit_in_flight_and_pays_what_was_completed_meanwhile(
+async def test_shutdown_waits_for_a_commit_in_flight_and_commits_turns_completed_meanwhile(
     tmp_path: Path,
 ) -> None:
     """M8"""
-    keeper = Keeper()
-    async with home(tmp_path, keeper) as here:
-        session_id, other = await here.here.begin(), await here.here.begin()
-        await here.turn(session_id, "one")
-        keeper.hold = asyncio.Event()
-        here.lifecycle.boundary(session_id)
-        await keeper.called.wait()
-        await here.turn(session_id, "two")
-        await here.turn(other, "three")
-        stop = asyncio.create_task(here.lifecycle.stop(SOON_S))
+    provider = FakeProvider()
+    async with memory_harness(tmp_path, provider) as harness:
+        session_id, other = await harness.app.create_session(), await harness.app.create_session()
+        await harness.run_turn(session_id, "one")
+        provider.hold = asyncio.Event()
+        harness.scheduler.schedule_commit(session_id)
+        await provider.called.wait()
+        await harness.run_turn(session_id, "two")
+        await harness.run_turn(other, "three")
+        stop = asyncio.create_task(harness.scheduler.stop(SOON_S))
         await asyncio.sleep(0.05)
         assert not stop.done()
-        keeper.hold.set()
+        provider.hold.set()
         await stop
-        assert await here.states(session_id) == ["paid", "paid"] and await here.states(other) == ["paid"]
-        here.lifecycle.boundary(session_id)  # After the stop: nothing happens.
-        assert len(keeper.calls) == 3
+        assert await harness.states(session_id) == ["committed", "committed"] and await harness.states(other) == [
+            "committed"
+        ]
+        harness.scheduler.schedule_commit(session_id)  # After the stop: nothing happens.
+        assert len(provider.calls) == 3
 
 
-async def test_shutdown_keeps_its_deadline_and_what_it_leaves_is_paid_after_the_next_start(
+async def test_shutdown_keeps_its_deadline_and_the_next_start_commits_the_rest(
     tmp_path: Path,
 ) -> None:
     """M8"""
-    keeper = Stubborn()
-    keeper.hold = asyncio.Event()
-    async with home(tmp_path, keeper, stop_s=0.1) as here:
-        session_id, other = await here.here.begin(), await here.here.begin()
-        await here.turn(session_id, "one")
-        await here.turn(other, "two")
-        here.lifecycle.boundary(session_id)
-        await keeper.called.wait()
+    provider = UncancellableProvider()
+    provider.hold = asyncio.Event()
+    async with memory_harness(tmp_path, provider, stop_s=0.1) as harness:
+        session_id, other = await harness.app.create_session(), await harness.app.create_session()
+        await harness.run_turn(session_id, "one")
+        await harness.run_turn(other, "two")
+        harness.scheduler.schedule_commit(session_id)
+        await provider.called.wait()
         before = time.monotonic()
-        await here.lifecycle.stop(0.1)
+        await harness.scheduler.stop(0.1)
         assert time.monotonic() - before < SOON_S  # The provider would never have ended.
-        assert await here.states(session_id) == ["failed"]  # It takes the key: it is told again.
-        (key,) = {row.key for row in await here.debts(session_id)}
-    keeper.hold.set()
-    later = Keeper()
-    async with home(tmp_path, later) as here:
-        await here.lifecycle.start(3600)
-        await here.until_states(session_id, "paid")
-        await here.until_states(other, "paid")
-        assert key in later.kept and len(later.kept) == 2
+        assert await harness.states(session_id) == ["failed"]  # It takes the key: it is told again.
+        (key,) = {row.key for row in await harness.queue_entries(session_id)}
+    provider.hold.set()
+    later = FakeProvider()
+    async with memory_harness(tmp_path, later) as harness:
+        await harness.scheduler.start(3600)
+        await harness.wait_for_states(session_id, "committed")
+        await harness.wait_for_states(other, "committed")
+        assert key in later.stored and len(later.stored) == 2
 
 
 async def test_a_new_session_that_names_the_previous_one_is_a_boundary_for_it(tmp_path: Path) -> None:
     """M9"""
-    keeper = Keeper()
-    async with home(tmp_path, keeper) as here:
-        session_id = await here.here.begin()
-        await here.turn(session_id, "one")
-        assert await here.states(session_id) == ["owed"]
-        await here.here.engine.create(f.SessionCreated(previous_session_id=session_id))
-        await here.until_states(session_id, "paid")
-        await here.turn(session_id, "two")
-        await here.here.engine.clear(session_id)  # As is clearing it.
-        await here.until_states(session_id, "paid", "paid")
+    provider = FakeProvider()
+    async with memory_harness(tmp_path, provider) as harness:
+        session_id = await harness.app.create_session()
+        await harness.run_turn(session_id, "one")
+        assert await harness.states(session_id) == ["pending"]
+        await harness.app.engine.create(f.SessionCreated(previous_session_id=session_id))
+        await harness.wait_for_states(session_id, "committed")
+        await harness.run_turn(session_id, "two")
+        await harness.app.engine.clear(session_id)  # As is clearing it.
+        await harness.wait_for_states(session_id, "committed", "committed")
 
 
-async def let_go(here: Home, clock: FakeClock) -> None:
+async def let_go(harness: MemoryHarness, clock: FakeClock) -> None:
     """Have the cache let go of every conversation, as nobody has used one for a while."""
-    await here.here.until_at_rest()
+    await harness.app.wait_until_idle()
     clock.advance(AGENT_CACHE_IDLE_MS)
-    await here.here.contexts.sweep()
-    assert here.here.contexts.entries == 0
+    await harness.app.contexts.evict_idle()
+    assert harness.app.contexts.entries == 0
 
 
 async def test_eviction_commits_before_the_agent_is_dropped_then_forgets_it(tmp_path: Path) -> None:
     """M10: of a conversation that is no longer held ready."""
-    keeper, clock = Keeper(), FakeClock()
-    async with home(tmp_path, keeper, clock=clock) as here:
-        session_id = await here.here.begin()
-        await here.turn(session_id, "one")
-        keeper.hold = asyncio.Event()
-        await let_go(here, clock)
+    provider, clock = FakeProvider(), FakeClock()
+    async with memory_harness(tmp_path, provider, clock=clock) as harness:
+        session_id = await harness.app.create_session()
+        await harness.run_turn(session_id, "one")
+        provider.hold = asyncio.Event()
+        await let_go(harness, clock)
         async with asyncio.timeout(SOON_S):
-            await keeper.called.wait()
-        assert here.lifecycle.registered(session_id) == digest_of(Owner("keeper"))
-        keeper.hold.set()
-        await here.here.contexts.close(SOON_S)  # What leaves has left then.
-        assert await here.states(session_id) == ["paid"] and here.lifecycle.registered(session_id) == ""
-        here.attic.present = None
-        await here.turn(session_id, "two")
-        outcome = await here.lifecycle.settle(session_id, asked=True)
-        assert (outcome.status, outcome.paid) == ("no_owner", 0)
-        assert await here.states(session_id) == ["paid", "owed"] and len(keeper.calls) == 1
+            await provider.called.wait()
+        assert harness.scheduler.active_owner(session_id) == owner_digest(Owner("keeper"))
+        provider.hold.set()
+        await harness.app.contexts.close(SOON_S)  # What leaves has left then.
+        assert (
+            await harness.states(session_id) == ["committed"] and harness.scheduler.active_owner(session_id) == ""
+        )
+        harness.agent_memory.current_owner = None
+        await harness.run_turn(session_id, "two")
+        outcome = await harness.scheduler.commit_pending(session_id, requested=True)
+        assert (outcome.status, outcome.committed) == ("no_owner", 0)
+        assert await harness.states(session_id) == ["committed", "pending"] and len(provider.calls) == 1
 
 
-async def test_the_program_tells_memory_of_a_conversation_that_it_holds_ready_no_longer(
+async def test_evicting_a_cached_conversation_commits_its_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """M10: put together as `holdfast serve` does it, with a provider that was installed."""
-    witness, clock = Witness(tmp_path / "witness"), FakeClock(SystemClock().now_ms())
+    witness, clock = WitnessMonitor(tmp_path / "witness"), FakeClock(SystemClock().now_ms())
     monkeypatch.syspath_prepend(str(INSTALLED))
     monkeypatch.setattr(sys, "modules", sys.modules.copy())
     monkeypatch.setenv("WITNESS_MEMORY", witness.environ["WITNESS_MEMORY"])
     settings = Settings(data=tmp_path / "data", model="demo", memory="witness")
     store = await SqliteStore.open(settings.data, clock=clock)
-    staff = await app._hire(
-        app._Given(store, settings, "http://127.0.0.1:1", {}, Mask(()), clock, Ids(clock))
+    staff = await app._build_app(
+        app._Dependencies(
+            store, settings, "http://127.0.0.1:1", {}, SecretMask(()), clock, IdGenerator(clock)
+        )
     )
     engine = staff.engine
     try:
         session_id = await engine.create(f.SessionCreated())
         await engine.send(session_id, (Text("Count to 1"),))
-        await witness.until(lambda: not engine.runner.at_work, "rest")
+        await witness.wait_until(lambda: not engine.runner.running, "rest")
         assert witness.turns(session_id) == {}
         clock.advance(AGENT_CACHE_IDLE_MS)
-        await engine.contexts.sweep()
+        await engine.contexts.evict_idle()
         await engine.contexts.close(SOON_S)
         assert witness.turns(session_id) == {1: 1}
     finally:
         await engine.stop(0.0)
-        await staff.dismiss()
+        await staff.close()
         await store.close()
 
 
 async def test_eviction_waits_for_a_commit_in_flight_and_closes_once(tmp_path: Path) -> None:
     """M11: though it is let go from several sides."""
-    keeper, clock = Keeper(), FakeClock()
-    async with home(tmp_path, keeper, clock=clock) as here:
-        session_id, other, contexts = await here.here.begin(), await here.here.begin(), here.here.contexts
-        await here.turn(session_id, "one")
-        keeper.hold = asyncio.Event()
-        here.lifecycle.boundary(session_id)
+    provider, clock = FakeProvider(), FakeClock()
+    async with memory_harness(tmp_path, provider, clock=clock) as harness:
+        session_id, other, contexts = (
+            await harness.app.create_session(),
+            await harness.app.create_session(),
+            harness.app.contexts,
+        )
+        await harness.run_turn(session_id, "one")
+        provider.hold = asyncio.Event()
+        harness.scheduler.schedule_commit(session_id)
         async with asyncio.timeout(SOON_S):
-            await keeper.called.wait()
-        await here.turn(session_id, "two")
-        await here.here.until_at_rest()
-        held = contexts.hold(session_id, is_run=False)
+            await provider.called.wait()
+        await harness.run_turn(session_id, "two")
+        await harness.app.wait_until_idle()
+        held = contexts.acquire(session_id, is_run=False)
         fold = weakref.ref(await held.fold(100_000, _not_read))
         held.release()
         del held
-        await let_go(here, clock)
-        leaving = [asyncio.create_task(here.lifecycle.evict(session_id)) for _ in range(2)]
+        await let_go(harness, clock)
+        leaving = [asyncio.create_task(harness.scheduler.evict(session_id)) for _ in range(2)]
         leaving.append(asyncio.create_task(contexts.close(SOON_S)))
-        await here.turn(other, "Meanwhile there is all the time in the world.")
+        await harness.run_turn(other, "Meanwhile there is all the time in the world.")
         assert fold() is not None and not any(task.done() for task in leaving)
-        keeper.hold.set()
+        provider.hold.set()
         await asyncio.gather(*leaving)
         gc.collect()
-        assert fold() is None and here.lifecycle.registered(session_id) == ""
-        assert await here.states(session_id) == ["paid", "paid"] and len(keeper.calls) == 2
+        assert fold() is None and harness.scheduler.active_owner(session_id) == ""
+        assert await harness.states(session_id) == ["committed", "committed"] and len(provider.calls) == 2
 
 
-async def test_eviction_waits_a_bounded_time_for_a_provider_that_hangs_and_the_debt_stays(
+async def test_eviction_times_out_on_a_hanging_provider_and_the_entry_stays(
     tmp_path: Path,
 ) -> None:
     """M11"""
-    keeper, clock = Keeper(), FakeClock()
-    async with home(tmp_path, keeper, clock=clock, stop_s=0.1, evict_s=0.1) as here:
-        session_id = await here.here.begin()
-        await here.turn(session_id, "one")
-        keeper.hold = asyncio.Event()
-        await let_go(here, clock)
+    provider, clock = FakeProvider(), FakeClock()
+    async with memory_harness(tmp_path, provider, clock=clock, stop_s=0.1, evict_s=0.1) as harness:
+        session_id = await harness.app.create_session()
+        await harness.run_turn(session_id, "one")
+        provider.hold = asyncio.Event()
+        await let_go(harness, clock)
         async with asyncio.timeout(SOON_S):
-            await here.here.contexts.close(2 * SOON_S)
-        assert keeper.called.is_set() and await here.states(session_id) == ["committing"]
-        assert here.lifecycle.registered(session_id) == ""
+            await harness.app.contexts.close(2 * SOON_S)
+        assert provider.called.is_set() and await harness.states(session_id) == ["committing"]
+        assert harness.scheduler.active_owner(session_id) == ""
 
 
-async def _not_read() -> ReadBack:
+async def _not_read() -> LoadedContext:
     raise AssertionError("it is held")
 
 
 async def test_nothing_waits_for_memory_while_a_commit_hangs(tmp_path: Path) -> None:
     """M12: turns, clearing, other sessions, and enrolling one for which another is let go."""
-    keeper = Keeper()
-    async with home(tmp_path, keeper, held=1, stop_s=0.1) as here:
-        session_id = await here.here.begin()
-        await here.turn(session_id, "one")
-        keeper.hold = asyncio.Event()
+    provider = FakeProvider()
+    async with memory_harness(tmp_path, provider, handles_max=1, stop_s=0.1) as harness:
+        session_id = await harness.app.create_session()
+        await harness.run_turn(session_id, "one")
+        provider.hold = asyncio.Event()
         async with asyncio.timeout(SOON_S):
-            other = await here.here.begin()
-            await here.turn(other, "Enrolled, so the first is let go, and that hangs.")
-            await keeper.called.wait()
-            assert await here.states(session_id) == ["committing"]
+            other = await harness.app.create_session()
+            await harness.run_turn(other, "Enrolled, so the first is let go, and that hangs.")
+            await provider.called.wait()
+            assert await harness.states(session_id) == ["committing"]
             for number in range(3):
-                await here.turn(session_id, f"turn {number}")
-                await here.turn(other, f"turn {number}")
-            await here.here.engine.clear(session_id)
-            await here.here.engine.clear(other)
-            await here.turn(session_id, "after")
-        assert not keeper.kept
-        assert (await here.debts(session_id))[0].state == "committing"
+                await harness.run_turn(session_id, f"turn {number}")
+                await harness.run_turn(other, f"turn {number}")
+            await harness.app.engine.clear(session_id)
+            await harness.app.engine.clear(other)
+            await harness.run_turn(session_id, "after")
+        assert not provider.stored
+        assert (await harness.queue_entries(session_id))[0].state == "committing"
 
 
-async def test_a_handle_is_let_go_when_there_is_no_room_the_longest_unused_first(tmp_path: Path) -> None:
+async def test_the_least_recently_used_handle_is_evicted_first(tmp_path: Path) -> None:
     """M12"""
-    keeper = Keeper()
-    async with home(tmp_path, keeper, held=2) as here:
-        first, second, third = [await here.here.begin() for _ in range(3)]
+    provider = FakeProvider()
+    async with memory_harness(tmp_path, provider, handles_max=2) as harness:
+        first, second, third = [await harness.app.create_session() for _ in range(3)]
         for session_id in (first, second):
-            await here.turn(session_id, "one")
-        await here.lifecycle.enrol(first, Owner("keeper"))  # Used again: the other is the longest unused.
-        await here.lifecycle.enrol(third, Owner("keeper"))
-        await here.until_states(second, "paid")
+            await harness.run_turn(session_id, "one")
+        await harness.scheduler.register_owner(
+            first, Owner("keeper")
+        )  # Used again: the other is the longest unused.
+        await harness.scheduler.register_owner(third, Owner("keeper"))
+        await harness.wait_for_states(second, "committed")
 
         async def is_gone() -> bool:
-            return not here.lifecycle.registered(second)
+            return not harness.scheduler.active_owner(second)
 
-        await here.here.until(is_gone)
-        assert here.lifecycle.registered(first) and here.lifecycle.registered(third)
-        assert await here.states(first) == ["owed"]
+        await harness.app.wait_until(is_gone)
+        assert harness.scheduler.active_owner(first) and harness.scheduler.active_owner(third)
+        assert await harness.states(first) == ["pending"]
 
 
 async def test_a_completed_turn_is_marked_in_its_own_settling_and_nothing_else_is(tmp_path: Path) -> None:
     """M13"""
-    lever = Lever("lever", "unsafe")
-    lever.hold = asyncio.Event()
-    keeper = Keeper()
-    async with home(tmp_path, keeper, levers=(lever,)) as here:
-        session_id = await here.here.begin()
-        await here.turn(session_id, "one")
-        here.here.model.steps = [[ModelFailure(detail="no such model", retryable=False)]]
-        failed = await here.here.say(session_id, "two")
-        await here.here.until_run(failed.run_id, "failed")
-        here.here.model.steps = [calls("lever")]
-        cancelled = await here.here.say(session_id, "three")
-        await lever.started.wait()
+    tool = FakeTool("lever", "unsafe")
+    tool.hold = asyncio.Event()
+    provider = FakeProvider()
+    async with memory_harness(tmp_path, provider, fake_tools=(tool,)) as harness:
+        session_id = await harness.app.create_session()
+        await harness.run_turn(session_id, "one")
+        harness.app.model.steps = [[ModelFailure(detail="no such model", retryable=False)]]
+        failed = await harness.app.send(session_id, "two")
+        await harness.app.wait_for_run(failed.run_id, "failed")
+        harness.app.model.steps = [tool_call_step("lever")]
+        cancelled = await harness.app.send(session_id, "three")
+        await tool.started.wait()
         assert cancelled.run_id is not None
-        await here.here.engine.cancel(cancelled.run_id)
-        await here.turn(session_id, "four")
-        (row,) = await here.debts(session_id)
-        assert (row.state, row.turns) == ("owed", ((1, 1), (4, 4))) and not keeper.calls
-        events = await here.here.store.read(session_id, 0, 1000)
+        await harness.app.engine.cancel(cancelled.run_id)
+        await harness.run_turn(session_id, "four")
+        (row,) = await harness.queue_entries(session_id)
+        assert (row.state, row.turns) == ("pending", ((1, 1), (4, 4))) and not provider.calls
+        events = await harness.app.store.read(session_id, 0, 1000)
         completed = {e.fact.run_id: e.fact for e in events if isinstance(e.fact, f.RunCompleted)}
         assert all(fact.owed and fact.owner == row.owner for fact in completed.values())
         for end in range(len(events) + 1):  # A crash leaves a prefix: none has one without the other.
             book = fold(session_id, events[:end])
-            owed = {turn for debt in book.debts.values() for turn in numbers_in(debt.turns)}
+            owed = {turn for debt in book.queued_commits.values() for turn in expand_ranges(debt.turns)}
             assert owed == {run.turn for run in book.runs.values() if run.status == "completed"}
 
 
-async def test_what_is_not_to_be_remembered_is_not_owed(tmp_path: Path) -> None:
+async def test_unremembered_sessions_queue_no_memory_entries(tmp_path: Path) -> None:
     """M13"""
-    keeper = Keeper()
-    async with home(tmp_path, keeper) as here:
-        passing = await here.here.engine.create(f.SessionCreated(remember=False))
-        await here.turn(passing, "one")
-        here.attic.is_on = False
-        off = await here.here.begin()
-        await here.turn(off, "two")
-        assert await here.debts(passing) == [] and await here.debts(off) == []
-        events = [e.fact for e in await here.here.store.read(passing, 0, 1000)]
+    provider = FakeProvider()
+    async with memory_harness(tmp_path, provider) as harness:
+        passing = await harness.app.engine.create(f.SessionCreated(remember=False))
+        await harness.run_turn(passing, "one")
+        harness.agent_memory.is_enabled = False
+        off = await harness.app.create_session()
+        await harness.run_turn(off, "two")
+        assert await harness.queue_entries(passing) == [] and await harness.queue_entries(off) == []
+        events = [e.fact for e in await harness.app.store.read(passing, 0, 1000)]
         assert [fact.owed for fact in events if isinstance(fact, f.RunCompleted)] == [False]
-        assert await here.lifecycle.settle(passing) == Outcome("nothing") and not keeper.calls
+        assert (
+            await harness.scheduler.commit_pending(passing) == SegmentCommitResult("nothing")
+            and not provider.calls
+        )
 
 
 async def test_many_turns_make_one_commit_and_a_further_boundary_calls_nobody(tmp_path: Path) -> None:
     """M14"""
-    keeper = Keeper()
-    async with home(tmp_path, keeper) as here:
-        session_id = await here.here.begin()
+    provider = FakeProvider()
+    async with memory_harness(tmp_path, provider) as harness:
+        session_id = await harness.app.create_session()
         for number in range(5):
-            await here.turn(session_id, f"turn {number}")
-        assert await here.lifecycle.settle(session_id) == Outcome("paid", 1)
-        (told,) = keeper.calls
+            await harness.run_turn(session_id, f"turn {number}")
+        assert await harness.scheduler.commit_pending(session_id) == SegmentCommitResult("committed", 1)
+        (told,) = provider.calls
         assert told.turns == ((1, 5),) and len(told.messages) == 10
-        head = await here.here.store.head(session_id)
-        assert await here.lifecycle.settle(session_id) == Outcome("nothing")
-        assert len(keeper.calls) == 1 and await here.here.store.head(session_id) == head
+        head = await harness.app.store.head(session_id)
+        assert await harness.scheduler.commit_pending(session_id) == SegmentCommitResult("nothing")
+        assert len(provider.calls) == 1 and await harness.app.store.head(session_id) == head
 
 
 @pytest.mark.parametrize("nobody", ["", None])
 async def test_an_empty_session_id_is_a_safe_no_op_everywhere(tmp_path: Path, nobody: str | None) -> None:
     """M15"""
-    keeper = Keeper()
-    async with home(tmp_path, keeper) as here:
-        life = here.lifecycle
-        assert await life.enrol(nobody, A) == ""
-        assert life.registered(nobody) == ""
-        assert await life.settle(nobody, await here.keep("keeper"), asked=True) == Outcome("nothing")
-        assert await life.settle(nobody, asked=True) == Outcome("nothing")
-        life.boundary(nobody)
+    provider = FakeProvider()
+    async with memory_harness(tmp_path, provider) as harness:
+        life = harness.scheduler
+        assert await life.register_owner(nobody, A) == ""
+        assert life.active_owner(nobody) == ""
+        assert await life.commit_pending(
+            nobody, await harness.save_owner("keeper"), requested=True
+        ) == SegmentCommitResult("nothing")
+        assert await life.commit_pending(nobody, requested=True) == SegmentCommitResult("nothing")
+        life.schedule_commit(nobody)
         await life.evict(nobody)
         await life.resolve(nobody, 1, "drop")
         await life.stop(1)
-        assert not keeper.calls and not life.counts
-        assert await life.settle(SessionId("s_0000000000000000"), asked=True) == Outcome("nothing")
+        assert not provider.calls and not life.counts
+        assert await life.commit_pending(
+            SessionId("s_0000000000000000"), requested=True
+        ) == SegmentCommitResult("nothing")

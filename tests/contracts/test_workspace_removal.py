@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.conftest import Holdfast, Running, living_in
+from tests.acceptance.conftest import CliHarness, RunningServer, cli_in
 
 WAIT_S = 60.0
 QUICK_SWEEPER = Path(__file__).with_name("frequent_sweeper.py")
 
 
 @pytest.fixture
-def holdfast(tmp_path: Path) -> Iterator[Holdfast]:
-    with living_in(tmp_path) as command:
+def holdfast(tmp_path: Path) -> Iterator[CliHarness]:
+    with cli_in(tmp_path) as command:
         yield command
 
 
@@ -28,18 +28,18 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "share" / "holdfast"
 
 
-def serve(holdfast: Holdfast) -> Running:
+def serve(holdfast: CliHarness) -> RunningServer:
     return holdfast.serve("--port", "0", program=(str(QUICK_SWEEPER),))
 
 
-def stop(server: Running) -> None:
+def stop(server: RunningServer) -> None:
     server.process.terminate()
     server.process.wait(WAIT_S)
 
 
-def begin(server: Running, text: str) -> str:
+def begin(server: RunningServer, text: str) -> str:
     """A conversation with a file in its own folder."""
-    made = server.ask("/api/sessions", "POST", "{}", **{"content-type": "application/json"})
+    made = server.request("/api/sessions", "POST", "{}", **{"content-type": "application/json"})
     session_id = str(json.loads(made.body)["id"])
     own = own_folder(server.folder, session_id)
     own.mkdir(parents=True)
@@ -56,8 +56,8 @@ def files(folder: Path) -> dict[str, str]:
     return {path.parent.name: path.read_text() for path in folder.glob("workspaces/*/notes.txt")}
 
 
-def delete(server: Running, session_id: str) -> None:
-    assert server.ask(f"/api/sessions/{session_id}", "DELETE").status == 204
+def delete(server: RunningServer, session_id: str) -> None:
+    assert server.request(f"/api/sessions/{session_id}", "DELETE").status == 204
 
 
 def until_gone(path: Path) -> None:
@@ -68,7 +68,7 @@ def until_gone(path: Path) -> None:
         time.sleep(0.01)
 
 
-def sweeps(server: Running, times: int) -> None:
+def sweeps(server: RunningServer, times: int) -> None:
     """Return once the server has swept so often: each time something is there that must go."""
     for _ in range(times):
         session_id = begin(server, "passing")
@@ -76,7 +76,7 @@ def sweeps(server: Running, times: int) -> None:
         until_gone(own_folder(server.folder, session_id))
 
 
-def restore(holdfast: Holdfast, file: str) -> str:
+def restore(holdfast: CliHarness, file: str) -> str:
     """Restore `file`; returns the one that was kept."""
     done = holdfast.run("restore", file, "--yes", "--json")
     assert done.returncode == 0, done.stderr
@@ -84,7 +84,7 @@ def restore(holdfast: Holdfast, file: str) -> str:
 
 
 def test_a_workspace_stays_until_the_deletion_of_its_session_is_recorded_in_this_store(
-    holdfast: Holdfast, folder: Path, tmp_path: Path
+    holdfast: CliHarness, folder: Path, tmp_path: Path
 ) -> None:
     """C14: restoring a backup, and going back."""
     server = serve(holdfast)
@@ -95,7 +95,7 @@ def test_a_workspace_stays_until_the_deletion_of_its_session_is_recorded_in_this
     stop(server)
     kept = restore(holdfast, str(tmp_path / "older.db"))
     server = serve(holdfast)
-    assert server.ask(f"/api/sessions/{second}").status == 404
+    assert server.request(f"/api/sessions/{second}").status == 404
     sweeps(server, 3)
     assert files(folder) == both
     stop(server)
@@ -104,14 +104,14 @@ def test_a_workspace_stays_until_the_deletion_of_its_session_is_recorded_in_this
     sweeps(server, 3)
     assert files(folder) == both
     for session_id in both:
-        assert server.ask(f"/api/sessions/{session_id}").status == 200
+        assert server.request(f"/api/sessions/{session_id}").status == 200
     delete(server, second)
     until_gone(own_folder(folder, second))
     assert files(folder) == {first: "first"}
 
 
 def test_a_start_with_another_database_deletes_no_workspace(
-    holdfast: Holdfast, folder: Path, tmp_path: Path
+    holdfast: CliHarness, folder: Path, tmp_path: Path
 ) -> None:
     """C14: a new store, and one that was put there by hand."""
     server = serve(holdfast)
@@ -130,8 +130,8 @@ def test_a_start_with_another_database_deletes_no_workspace(
     assert files(folder) == {session_id: "mine"}
 
 
-def test_a_restore_carries_out_no_deletion_that_an_older_store_had_recorded(
-    holdfast: Holdfast, folder: Path, tmp_path: Path
+def test_a_restore_performs_no_deletion_recorded_by_an_older_store(
+    holdfast: CliHarness, folder: Path, tmp_path: Path
 ) -> None:
     """C14: the conversation was imported again since, and has the folder."""
     server = holdfast.serve("--port", "0")
@@ -150,12 +150,12 @@ def test_a_restore_carries_out_no_deletion_that_an_older_store_had_recorded(
     stop(server)
     restore(holdfast, kept)
     server = serve(holdfast)
-    assert server.ask(f"/api/sessions/{session_id}").status == 200
+    assert server.request(f"/api/sessions/{session_id}").status == 200
     assert files(folder) == {session_id: "again"}
 
 
 def test_a_deletion_removes_the_folder_though_the_server_is_killed_before_that(
-    holdfast: Holdfast, folder: Path
+    holdfast: CliHarness, folder: Path
 ) -> None:
     """C14: what is recorded is carried out by the next server."""
     server = holdfast.serve("--port", "0")  # Its first sweep is a minute away.
@@ -170,7 +170,7 @@ def test_a_deletion_removes_the_folder_though_the_server_is_killed_before_that(
 
 
 def test_without_a_server_doctor_removes_the_folder_of_a_deleted_conversation(
-    holdfast: Holdfast, folder: Path
+    holdfast: CliHarness, folder: Path
 ) -> None:
     """C14"""
     server = holdfast.serve("--port", "0")
@@ -182,7 +182,7 @@ def test_without_a_server_doctor_removes_the_folder_of_a_deleted_conversation(
 
 
 def test_a_deletion_that_a_backup_records_holds_for_the_workspaces_that_came_with_it(
-    holdfast: Holdfast, folder: Path, tmp_path: Path
+    holdfast: CliHarness, folder: Path, tmp_path: Path
 ) -> None:
     """C14: they are that store's own."""
     server = holdfast.serve("--port", "0")

@@ -10,15 +10,15 @@ import aiohttp
 import msgspec
 
 from holdfast.store.sqlite.store import SqliteStore
-from tests.support.auth_tokens import SIGNED_IN
-from tests.support.recording_clients import Crowd, Memory, Sent, frames, words_of
-from tests.support.server_process import Server
+from tests.support.auth_tokens import AUTH_HEADERS
+from tests.support.recording_clients import RecordingClients, SentMessage, SessionRecorder, frames, text_of
+from tests.support.server_process import ServerProcess
 from tests.support.turn_script import EFFECTS
 
 _WORD = re.compile(r"\S+ ")
 
 
-class Figures(msgspec.Struct):
+class CrashFigures(msgspec.Struct):
     """What a run of kills comes to, in one line."""
 
     kills: int = 0
@@ -42,7 +42,7 @@ class Figures(msgspec.Struct):
             f" resumed={len(self.resumed_s)} in {statistics.median(times):.2f} s, at most {max(times):.2f} s"
         )
 
-    def add(self, other: "Figures") -> None:
+    def add(self, other: "CrashFigures") -> None:
         for name in self.__struct_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -51,19 +51,19 @@ class Figures(msgspec.Struct):
         return not (self.lost or self.twice or self.wrong)
 
 
-async def audit(crowd: Crowd, figures: Figures, *servers: Server) -> Figures:
+async def audit(clients: RecordingClients, figures: CrashFigures, *servers: ServerProcess) -> CrashFigures:
     """Read everything back through the first server and compare; then end them all and check the store."""
-    crowd.check()
+    clients.check()
     server = servers[0]
-    async with aiohttp.ClientSession(headers=SIGNED_IN) as http:
-        for memory in crowd.memories:
-            await _audit_one(http, memory, server, figures)
+    async with aiohttp.ClientSession(headers=AUTH_HEADERS) as http:
+        for recorder in clients.recorders:
+            await _audit_one(http, recorder, server, figures)
         async with http.get(f"{server.address}/api/sessions?limit=200") as answer:
             states = {row["status"] for row in (await answer.json())["sessions"]}
             if not states <= {"idle"}:
                 figures.wrong.append(f"sessions are left {states}")
     for each in servers:
-        await each.end()
+        await each.shut_down()
     store = await SqliteStore.open(server.folder)
     try:
         found = await store.check(False, lambda done, total: None)
@@ -73,87 +73,89 @@ async def audit(crowd: Crowd, figures: Figures, *servers: Server) -> Figures:
     return figures
 
 
-async def _audit_one(http: aiohttp.ClientSession, memory: Memory, server: Server, figures: Figures) -> None:
-    sent = dict(memory.events)  # A title may still come while this is read.
-    journal = await _read_journal(http, memory, server.address)
+async def _audit_one(
+    http: aiohttp.ClientSession, recorder: SessionRecorder, server: ServerProcess, figures: CrashFigures
+) -> None:
+    sent = dict(recorder.events)  # A title may still come while this is read.
+    journal = await _read_journal(http, recorder, server.address)
     for seq, seen in sent.items():
         if journal.get(seq) != seen.raw:
-            figures.wrong.append(f"{memory.session_id}:{seq} was {seen.raw!r}, is {journal.get(seq)!r}")
-    figures.wrong += memory.lies
-    messages = await _read_messages(http, memory, server.address)
-    _audit_seen(memory, messages, figures)
-    _audit_turns(memory, messages, figures)
-    _audit_effects(memory, server.folder, figures)
+            figures.wrong.append(f"{recorder.session_id}:{seq} was {seen.raw!r}, is {journal.get(seq)!r}")
+    figures.wrong += recorder.contradictions
+    messages = await _read_messages(http, recorder, server.address)
+    _audit_seen(recorder, messages, figures)
+    _audit_turns(recorder, messages, figures)
+    _audit_effects(recorder, server.folder, figures)
     if any(message["status"] in ("pending", "streaming") for message in messages):
-        figures.wrong.append(f"{memory.session_id} still says that more is to come")
+        figures.wrong.append(f"{recorder.session_id} still says that more is to come")
     figures.late += sum(message["late"] for message in messages)
-    figures.in_doubt += len(memory.of_kind("tool_in_doubt"))
+    figures.in_doubt += len(recorder.of_kind("tool_in_doubt"))
 
 
-def _audit_seen(memory: Memory, messages: list[dict[str, Any]], figures: Figures) -> None:
+def _audit_seen(recorder: SessionRecorder, messages: list[dict[str, Any]], figures: CrashFigures) -> None:
     """Every text that anybody was sent is the beginning of what the transcript has at its place."""
-    texts = {message["id"]: words_of(message) for message in messages}
-    for message_id, text in _joined(memory, "text_appended", "message_id").items():
+    texts = {message["id"]: text_of(message) for message in messages}
+    for message_id, text in _joined(recorder, "text_appended", "message_id").items():
         figures.tokens += len(_WORD.findall(text))
         there = texts.get(message_id, "")
         if not there.startswith(text):
             left = Counter(_WORD.findall(text)) - Counter(_WORD.findall(there))
             figures.lost += max(left.total(), 1)
             figures.wrong.append(f"{message_id} was {text!r}, is {there!r}")
-    for call_id, text in _joined(memory, "tool_output_appended", "call_id").items():
+    for call_id, text in _joined(recorder, "tool_output_appended", "call_id").items():
         # Of a call that a person had run again, the last attempt is what counts.
-        if text not in texts.get(call_id, "") and memory.decisions.get(call_id) != "rerun":
+        if text not in texts.get(call_id, "") and recorder.decisions.get(call_id) != "rerun":
             figures.wrong.append(f"{call_id} printed {text!r}, is {texts.get(call_id)!r}")
-    for message_id, text in memory.looks.items():
+    for message_id, text in recorder.longest_texts.items():
         if not texts.get(message_id, "").startswith(text):
             figures.wrong.append(f"{message_id} was read as {text!r}, is {texts.get(message_id)!r}")
 
 
-def _joined(memory: Memory, kind: str, name: str) -> dict[str, str]:
+def _joined(recorder: SessionRecorder, kind: str, name: str) -> dict[str, str]:
     """What was sent in pieces, whole, by the message or call that it belongs to."""
     joined: dict[str, str] = {}
-    for seen in memory.of_kind(kind):
+    for seen in recorder.of_kind(kind):
         joined[seen.body[name]] = joined.get(seen.body[name], "") + seen.body["text"]
     return joined
 
 
-def _audit_turns(memory: Memory, messages: list[dict[str, Any]], figures: Figures) -> None:
+def _audit_turns(recorder: SessionRecorder, messages: list[dict[str, Any]], figures: CrashFigures) -> None:
     """Every message that was sent is there once, in order, with its whole answer."""
     asked = [message for message in messages if message["role"] == "user"]
     figures.turns += len(asked)
-    wanted = [sent.script.text for sent in memory.sent]
-    if [words_of(message) for message in asked] != wanted:
-        figures.wrong.append(f"{memory.session_id}: sent {wanted}, there is {asked}")
+    wanted = [sent.script.text for sent in recorder.sent]
+    if [text_of(message) for message in asked] != wanted:
+        figures.wrong.append(f"{recorder.session_id}: sent {wanted}, there is {asked}")
         return
-    for sent, message in zip(memory.sent, asked, strict=True):
+    for sent, message in zip(recorder.sent, asked, strict=True):
         if not sent.receipts or any(receipt["turn_id"] != message["turn_id"] for receipt in sent.receipts):
             figures.wrong.append(f"{sent} became {message['turn_id']}")
         answer = "".join(
-            words_of(each)
+            text_of(each)
             for each in messages
             if each["role"] == "assistant" and each["turn"] == message["turn"] and not each["late"]
         )
-        _audit_answer(memory, sent, answer, figures)
+        _audit_answer(recorder, sent, answer, figures)
 
 
-def _audit_answer(memory: Memory, sent: Sent, answer: str, figures: Figures) -> None:
-    outcome, whole = memory.outcome(sent), sent.script.answer()
+def _audit_answer(recorder: SessionRecorder, sent: SentMessage, answer: str, figures: CrashFigures) -> None:
+    outcome, whole = recorder.outcome(sent), sent.script.answer()
     # Whoever writes on while a question is open has passed it over, and with it the run that asked.
-    passed_over = outcome == "run_cancelled" and (sent.may_be_cancelled or memory.of_kind("tool_in_doubt"))
+    passed_over = outcome == "run_cancelled" and (sent.may_be_cancelled or recorder.of_kind("tool_in_doubt"))
     if outcome != "run_completed" and not passed_over:
-        why = [seen.body["failure"] for seen in memory.of_kind("run_failed")]
+        why = [seen.body["failure"] for seen in recorder.of_kind("run_failed")]
         figures.wrong.append(f"{sent.script.name} ended as {outcome or 'nothing'}; failures: {why}")
     if answer != whole and not (passed_over and whole.startswith(answer)):
         figures.wrong.append(f"{sent.script.name} should be {whole!r}, is {answer!r}")
 
 
-def _audit_effects(memory: Memory, folder: Path, figures: Figures) -> None:
-    path = folder / "workspaces" / memory.session_id / EFFECTS
+def _audit_effects(recorder: SessionRecorder, folder: Path, figures: CrashFigures) -> None:
+    path = folder / "workspaces" / recorder.session_id / EFFECTS
     found = Counter(path.read_text().split()) if path.exists() else Counter()
     # Said once for each time that it was asked: a call that is run again may be cut off again.
     again = Counter(
-        _effect_of(memory, seen.body["call_id"])
-        for seen in memory.of_kind("tool_resolved")
+        _effect_of(recorder, seen.body["call_id"])
+        for seen in recorder.of_kind("tool_resolved")
         if seen.body["decision"] == "rerun" and seen.body.get("by", "user") == "user"
     )
     figures.effects += found.total()
@@ -161,29 +163,29 @@ def _audit_effects(memory: Memory, folder: Path, figures: Figures) -> None:
         if times > 1 + again[effect]:
             figures.twice += times - 1 - again[effect]
             figures.wrong.append(f"{effect} took effect {times} times")
-    done = {name for name in _effects_done(memory) if not found[name]}
+    done = {name for name in _effects_done(recorder) if not found[name]}
     if done:
         figures.wrong.append(f"{done} were told to be done and had no effect")
 
 
-def _effect_of(memory: Memory, call_id: str) -> str:
+def _effect_of(recorder: SessionRecorder, call_id: str) -> str:
     # A person may have made another call of it.
-    for seen in reversed(memory.of_kind("tool_intended")):
+    for seen in reversed(recorder.of_kind("tool_intended")):
         if seen.body["call_id"] == call_id:
             return _effect_in(seen.body["arguments"])
     return ""
 
 
-def _effects_done(memory: Memory) -> list[str]:
+def _effects_done(recorder: SessionRecorder) -> list[str]:
     """The effects of calls that were settled as done by their own outcome, not by a person's word."""
-    told = {seen.body["call_id"] for seen in memory.of_kind("tool_resolved")}
-    settled = [seen.body for seen in memory.of_kind("tool_settled")]
+    told = {seen.body["call_id"] for seen in recorder.of_kind("tool_resolved")}
+    settled = [seen.body for seen in recorder.of_kind("tool_settled")]
     calls = [
         body["call_id"]
         for body in settled
         if body["name"] == "shell" and body["outcome"] == "done" and body["call_id"] not in told
     ]
-    return [_effect_of(memory, call_id) for call_id in calls]
+    return [_effect_of(recorder, call_id) for call_id in calls]
 
 
 def _effect_in(arguments: str) -> str:
@@ -191,11 +193,13 @@ def _effect_in(arguments: str) -> str:
     return command.split()[1]
 
 
-async def _read_journal(http: aiohttp.ClientSession, memory: Memory, address: str) -> dict[int, bytes]:
-    async with http.get(f"{address}/api/sessions/{memory.session_id}") as answer:
+async def _read_journal(
+    http: aiohttp.ClientSession, recorder: SessionRecorder, address: str
+) -> dict[int, bytes]:
+    async with http.get(f"{address}/api/sessions/{recorder.session_id}") as answer:
         head = (await answer.json())["head"]
     journal: dict[int, bytes] = {}
-    async with http.get(f"{address}/api/sessions/{memory.session_id}/events?after=0") as answer:
+    async with http.get(f"{address}/api/sessions/{recorder.session_id}/events?after=0") as answer:
         async for seq, _, raw in frames(answer):
             journal[seq] = raw
             if seq >= head:
@@ -203,11 +207,13 @@ async def _read_journal(http: aiohttp.ClientSession, memory: Memory, address: st
     return journal
 
 
-async def _read_messages(http: aiohttp.ClientSession, memory: Memory, address: str) -> list[dict[str, Any]]:
+async def _read_messages(
+    http: aiohttp.ClientSession, recorder: SessionRecorder, address: str
+) -> list[dict[str, Any]]:
     pages: list[list[dict[str, Any]]] = []
     before = ""
     while True:
-        url = f"{address}/api/sessions/{memory.session_id}/messages?limit=200{before}"
+        url = f"{address}/api/sessions/{recorder.session_id}/messages?limit=200{before}"
         async with http.get(url) as answer:
             page = await answer.json()
         pages.append(page["messages"])

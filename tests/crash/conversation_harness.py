@@ -5,94 +5,108 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.crash.audit import Figures, audit
-from tests.crash.scripted_model import Actor, acting
-from tests.crash.writer_history import scratch, seed_of_run
-from tests.support.recording_clients import Crowd, Memory, Seen, Sent, gathering
-from tests.support.server_process import Server, serving
-from tests.support.turn_script import EFFECTS, Script, Step
+from tests.crash.audit import CrashFigures, audit
+from tests.crash.scripted_model import GatedModelServer, gated_model_server
+from tests.crash.writer_history import run_seed, temporary_store_folder
+from tests.support.recording_clients import (
+    ReceivedEvent,
+    RecordingClients,
+    SentMessage,
+    SessionRecorder,
+    recording_clients,
+)
+from tests.support.server_process import ServerProcess, server_process
+from tests.support.turn_script import EFFECTS, Script, ScriptStep
 
 
-class Stage:
-    def __init__(self, actor: Actor, server: Server, crowd: Crowd, memory: Memory) -> None:
-        self.actor = actor
+class CrashHarness:
+    def __init__(
+        self,
+        model_server: GatedModelServer,
+        server: ServerProcess,
+        clients: RecordingClients,
+        recorder: SessionRecorder,
+    ) -> None:
+        self.model_server = model_server
         self.server = server
-        self.crowd = crowd
-        self.memory = memory
-        self.figures = Figures()
+        self.clients = clients
+        self.recorder = recorder
+        self.figures = CrashFigures()
 
     @property
     def workspace(self) -> Path:
-        return self.server.folder / "workspaces" / self.memory.session_id
+        return self.server.folder / "workspaces" / self.recorder.session_id
 
     def effects(self) -> list[str]:
         path = self.workspace / EFFECTS
         return path.read_text().split() if path.exists() else []
 
-    def was_too_late(self, kind: str) -> bool:
+    def reached_before_kill(self, kind: str) -> bool:
         """Whether the server had come to an event of that kind before it was killed."""
         kinds = self.kinds()
         return kind in kinds[: kinds.index("run_interrupted")]
 
-    async def say(self, name: str, *steps: Step) -> Sent:
-        return await self.crowd.say(self.memory, Script(name, steps))
+    async def send(self, name: str, *steps: ScriptStep) -> SentMessage:
+        return await self.clients.send(self.recorder, Script(name, steps))
 
-    async def saw(self, kind: str, times: int = 1) -> None:
-        await self.memory.until(self.memory.has(kind, times), kind)
+    async def wait_for_event(self, kind: str, times: int = 1) -> None:
+        await self.recorder.wait_until(self.recorder.has_events(kind, times), kind)
 
-    async def heard(self, text: str) -> None:
+    async def wait_for_text(self, text: str) -> None:
         """Until a client was sent `text`, of an answer or of a command."""
 
-        def is_there() -> bool:
-            seen = self.memory.of_kind("text_appended", "tool_output_appended")
+        def has_text() -> bool:
+            seen = self.recorder.of_kind("text_appended", "tool_output_appended")
             return text in "".join(each.body["text"] for each in seen)
 
-        await self.memory.until(is_there, text)
+        await self.recorder.wait_until(has_text, text)
 
-    def strike_at(self, kind: str) -> None:
+    def kill_at_event(self, kind: str) -> None:
         """Kill the server the moment that a client is sent an event of that kind."""
 
-        def watch(memory: Memory, seen: Seen) -> None:
+        def kill_on_event(recorder: SessionRecorder, seen: ReceivedEvent) -> None:
             if seen.kind == kind:
-                self.memory.watchers.remove(watch)
-                self.server.strike()
+                self.recorder.watchers.remove(kill_on_event)
+                self.server.send_kill()
 
-        self.memory.watchers.append(watch)
+        self.recorder.watchers.append(kill_on_event)
 
     async def kill_and_start(self) -> None:
         await self.server.kill()
-        await self.start_again()
+        await self.restart()
 
-    async def buried_and_started(self) -> None:
+    async def wait_killed_and_start(self) -> None:
         """The server was struck, or is about to be."""
-        await self.server.bury()
-        await self.start_again()
+        await self.server.wait_killed()
+        await self.restart()
 
-    async def start_again(self) -> None:
+    async def restart(self) -> None:
         self.figures.kills += 1
         await self.server.start()
 
     def kinds(self) -> list[str]:
-        return [self.memory.events[seq].kind for seq in sorted(self.memory.events)]
+        return [self.recorder.events[seq].kind for seq in sorted(self.recorder.events)]
 
 
 @asynccontextmanager
-async def stage(decision: str = "", **settings: str) -> AsyncIterator[Stage]:
+async def crash_harness(decision: str = "", **settings: str) -> AsyncIterator[CrashHarness]:
     """A play that must have ended well when it is left. `decision` answers what may have run."""
-    chance = random.Random(seed_of_run())
-    with scratch() as folder:
+    rng = random.Random(run_seed())
+    with temporary_store_folder() as folder:
         async with (
-            acting() as actor,
-            serving(folder / "store", actor.url, **settings) as server,
-            gathering(chance, _always(decision) if decision else None) as crowd,
+            gated_model_server() as model_server,
+            server_process(folder / "store", model_server.url, **settings) as server,
+            recording_clients(rng, always_decide(decision) if decision else None) as clients,
         ):
-            play = Stage(actor, server, crowd, await crowd.begin(server.address))
-            yield play
-            actor.open_all()
-            await play.memory.until_all_ended()
-            figures = await audit(crowd, play.figures, server)
+            harness = CrashHarness(
+                model_server, server, clients, await clients.create_session(server.address)
+            )
+            yield harness
+            model_server.open_all_gates()
+            await harness.recorder.wait_for_all_runs()
+            figures = await audit(clients, harness.figures, server)
             assert figures.is_clean, f"{figures}\n" + "\n".join(figures.wrong)
 
 
-def _always(decision: str) -> Callable[[], str]:
+def always_decide(decision: str) -> Callable[[], str]:
     return lambda: decision

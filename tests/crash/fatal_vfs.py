@@ -10,11 +10,11 @@ from typing import Any
 import apsw
 
 
-class Fatality:
+class CrashTrigger:
     """Counts the calls that match once it is armed; the last one counted is the end."""
 
-    def __init__(self, chance: random.Random) -> None:
-        self._when = chance.choice(("before", "half", "after"))
+    def __init__(self, rng: random.Random) -> None:
+        self._when = rng.choice(("before", "half", "after"))
         self._left = 0
         self._matches: Callable[[str, str], bool] = lambda path, call: False
 
@@ -44,8 +44,8 @@ def _die() -> None:
 class FatalVFS(apsw.VFS):
     """The default from here on, so that copies go through it too."""
 
-    def __init__(self, name: str, fatality: Fatality) -> None:
-        self._fatality = fatality
+    def __init__(self, name: str, trigger: CrashTrigger) -> None:
+        self._fatality = trigger
         self._base = apsw.vfs_names()[0]
         super().__init__(name, self._base, makedefault=True)
 
@@ -59,11 +59,11 @@ class FatalVFS(apsw.VFS):
 
 class FatalFile(apsw.VFSFile):
     def __init__(
-        self, base: str, fatality: Fatality, name: "str | apsw.URIFilename | None", flags: list[int]
+        self, base: str, trigger: CrashTrigger, name: "str | apsw.URIFilename | None", flags: list[int]
     ) -> None:
-        self._fatality = fatality
+        self._fatality = trigger
         self._path = (name.filename() if isinstance(name, apsw.URIFilename) else name) or ""
-        with fatality.at(self._path, "open"):
+        with trigger.at(self._path, "open"):
             super().__init__(base, name, flags)
 
     def xRead(self, amount: int, offset: int) -> bytes:

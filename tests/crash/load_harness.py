@@ -5,85 +5,88 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from tests.crash.audit import Figures, audit
-from tests.crash.killer import Stopwatch
-from tests.crash.scripted_model import acting
-from tests.crash.writer_history import scratch
-from tests.support.recording_clients import Crowd, Memory, Sent, gathering
-from tests.support.server_process import Server, doctor, serving
-from tests.support.turn_script import written_by
+from tests.crash.audit import CrashFigures, audit
+from tests.crash.killer import ResumeTimer
+from tests.crash.scripted_model import gated_model_server
+from tests.crash.writer_history import temporary_store_folder
+from tests.support.recording_clients import RecordingClients, SentMessage, SessionRecorder, recording_clients
+from tests.support.server_process import ServerProcess, run_doctor, server_process
+from tests.support.turn_script import random_script
 
 PEOPLE = 5
 
 
-class Bustle:
+class LoadHarness:
     """Everyone writes a few messages, waits for the answers, and writes again until it is late."""
 
-    def __init__(self, crowd: Crowd, chance: random.Random, servers: list[Server]) -> None:
-        self._crowd = crowd
-        self._is_late = False
-        self.chance = chance
+    def __init__(self, clients: RecordingClients, rng: random.Random, servers: list[ServerProcess]) -> None:
+        self._clients = clients
+        self._is_stopping = False
+        self.rng = rng
         self.servers = servers
-        self.figures = Figures()
-        self.stopwatch = Stopwatch(crowd.memories)
+        self.figures = CrashFigures()
+        self.resume_timer = ResumeTimer(clients.recorders)
 
     @property
-    def memories(self) -> list[Memory]:
-        return self._crowd.memories
+    def recorders(self) -> list[SessionRecorder]:
+        return self._clients.recorders
 
     def check(self) -> None:
-        self._crowd.check()
+        self._clients.check()
 
-    async def go_on_while(self, happening: Callable[["Bustle"], Awaitable[None]]) -> None:
+    async def run_during(self, happening: Callable[["LoadHarness"], Awaitable[None]]) -> None:
         """Write until `happening` is over, then until everything is answered."""
         async with asyncio.TaskGroup() as group:
-            for memory, name in zip(self.memories, "abcde", strict=True):
-                group.create_task(self._write(memory, name))
+            for recorder, name in zip(self.recorders, "abcde", strict=True):
+                group.create_task(self._write(recorder, name))
             await happening(self)
-            self._is_late = True
-        self.figures.resumed_s = self.stopwatch.resumed_s
+            self._is_stopping = True
+        self.figures.resumed_s = self.resume_timer.resumed_s
 
-    async def _write(self, memory: Memory, name: str) -> None:
+    async def _write(self, recorder: SessionRecorder, name: str) -> None:
         number = 0
-        while not self._is_late or not number:
-            for _ in range(self.chance.choice((1, 1, 2, 3))):
-                sent = await self._crowd.say(memory, written_by(self.chance, f"{name}{number}"))
+        while not self._is_stopping or not number:
+            for _ in range(self.rng.choice((1, 1, 2, 3))):
+                sent = await self._clients.send(recorder, random_script(self.rng, f"{name}{number}"))
                 number += 1
-            if self.chance.random() < 0.1:
-                await self._stop(memory, sent)
-            await memory.until_all_ended()
+            if self.rng.random() < 0.1:
+                await self._stop(recorder, sent)
+            await recorder.wait_for_all_runs()
 
-    async def _stop(self, memory: Memory, sent: Sent) -> None:
+    async def _stop(self, recorder: SessionRecorder, sent: SentMessage) -> None:
         """Stop the last of the messages somewhere; what waits behind one that was stopped would wait."""
-        events = len(memory.events) + self.chance.randint(0, 40)
-        await memory.until(lambda: len(memory.events) >= events or bool(memory.outcome(sent)))
-        await self._crowd.cancel(memory, sent)
+        events = len(recorder.events) + self.rng.randint(0, 40)
+        await recorder.wait_until(lambda: len(recorder.events) >= events or bool(recorder.outcome(sent)))
+        await self._clients.cancel(recorder, sent)
 
 
-async def bustle(seed: int, servers: int, happening: Callable[[Bustle], Awaitable[None]]) -> Figures:
+async def run_load(
+    seed: int, servers: int, happening: Callable[[LoadHarness], Awaitable[None]]
+) -> CrashFigures:
     """What is left after `happening` befell so many servers of one store in the middle of things."""
-    async with _town(random.Random(seed), servers) as town:
-        await town.go_on_while(happening)
-        figures = await audit(town._crowd, town.figures, *town.servers)
-        report = await doctor(town.servers[0].folder)
+    async with load_harness(random.Random(seed), servers) as harness:
+        await harness.run_during(happening)
+        figures = await audit(harness._clients, harness.figures, *harness.servers)
+        report = await run_doctor(harness.servers[0].folder)
         assert report["ok"], f"seed {seed}: {report}"
         return figures
 
 
 @asynccontextmanager
-async def _town(chance: random.Random, count: int) -> AsyncIterator[Bustle]:
+async def load_harness(rng: random.Random, count: int) -> AsyncIterator[LoadHarness]:
     async with AsyncExitStack() as stack:
-        folder = stack.enter_context(scratch())
-        actor = await stack.enter_async_context(acting())
+        folder = stack.enter_context(temporary_store_folder())
+        model_server = await stack.enter_async_context(gated_model_server())
         servers = [
-            await stack.enter_async_context(serving(folder / "store", actor.url)) for _ in range(count)
+            await stack.enter_async_context(server_process(folder / "store", model_server.url))
+            for _ in range(count)
         ]
-        crowd = await stack.enter_async_context(gathering(chance))
+        clients = await stack.enter_async_context(recording_clients(rng))
         for number in range(PEOPLE):
             first = number % count
             addresses = [each.address for each in (*servers[first:], *servers[:first])]
-            memory = await crowd.begin(*addresses)
+            recorder = await clients.create_session(*addresses)
             if number % 2:
-                crowd.look(memory, addresses[-1])
-        crowd.follow_several(crowd.memories, servers[-1].address)
-        yield Bustle(crowd, chance, servers)
+                clients.poll(recorder, addresses[-1])
+        clients.follow_several(clients.recorders, servers[-1].address)
+        yield LoadHarness(clients, rng, servers)

@@ -13,14 +13,14 @@ from typing import Any
 
 import msgspec
 
-from tests.crash.killer import STALLED_MAX
-from tests.support.memory_server_harness import Household, household, owed
-from tests.support.recording_clients import PATIENCE_S, Memory, Seen
-from tests.support.server_process import doctor
-from tests.witness_memory.watching import faults
+from tests.crash.killer import RESUMES_MAX
+from tests.support.memory_server_harness import MemoryServerHarness, memory_server_harness, turns_to_commit
+from tests.support.recording_clients import TIMEOUT_S, ReceivedEvent, SessionRecorder
+from tests.support.server_process import run_doctor
+from tests.witness_memory.watching import call_errors
 
 PEOPLE = "abcd"
-MOMENTS = (
+KILL_POINTS = (
     "commit.before", "commit.before", "commit.after", "commit.after", "retract.before", "retract.after",
     "memory_commit_started", "memory_committed", "memory_commit_failed", "memory_in_doubt", "memory_resolved",
     "memory_forgotten", "run_completed", "run_completed", "turns_undone", "session_cleared", "turn_accepted",
@@ -28,148 +28,163 @@ MOMENTS = (
 )  # fmt: skip
 """At what a server is killed: inside the provider, at an event that a client is sent, or at any time."""
 WAIT_S_MAX = 0.5
-GRACEFUL = 0.1
+GRACEFUL_SHARE = 0.1
 """How often it is asked to end instead."""
 
 
-class Figures(msgspec.Struct):
+class MemoryCrashFigures(msgspec.Struct):
     """What a run of kills comes to, in one line."""
 
     kills: int = 0
     turns: int = 0
     """Turns that memory is to know of in the end."""
-    told: int = 0
-    again: int = 0
+    commits: int = 0
+    repeated_commits: int = 0
     """Stretches that were told once more, under the same key."""
     in_doubt: int = 0
-    taken_back: int = 0
+    retracted: int = 0
     deleted: int = 0
     wrong: list[str] = []
 
     def __str__(self) -> str:
         return (
-            f"kills={self.kills} turns={self.turns} stretches={self.told} told_again={self.again}"
-            f" in_doubt={self.in_doubt} taken_back={self.taken_back} deleted={self.deleted}"
+            f"kills={self.kills} turns={self.turns} stretches={self.commits} told_again={self.repeated_commits}"
+            f" in_doubt={self.in_doubt} taken_back={self.retracted} deleted={self.deleted}"
         )
 
-    def add(self, other: "Figures") -> None:
+    def add(self, other: "MemoryCrashFigures") -> None:
         for name in self.__struct_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-class Mourners:
+class MemoryCrashHarness:
     """Everyone has one conversation at a time."""
 
-    def __init__(self, home: Household, chance: random.Random) -> None:
-        self._home = home
-        self._chance = chance
-        self._is_late = False
-        self._talking: dict[str, Memory] = {}
+    def __init__(self, server_harness: MemoryServerHarness, rng: random.Random) -> None:
+        self._server_harness = server_harness
+        self._rng = rng
+        self._is_stopping = False
+        self._active_sessions: dict[str, SessionRecorder] = {}
         """Who is in which conversation; in those that they left nothing goes on."""
         self._retried: Counter[str] = Counter()
         self.deleted: set[str] = set()
 
-    async def live_through(self, kills: int) -> None:
+    async def run(self, kills: int) -> None:
         async with asyncio.TaskGroup() as group:
-            people = [group.create_task(self._live(name)) for name in PEOPLE]
-            looking = group.create_task(self._look_after_doubts())
+            people = [group.create_task(self._run_user(name)) for name in PEOPLE]
+            looking = group.create_task(self._resolve_loop())
             for _ in range(kills):
                 await self._kill()
-            self._is_late = True
+            self._is_stopping = True
             await asyncio.gather(*people)
             looking.cancel()
-        await self._until_quiet()
+        await self._wait_until_idle()
 
-    async def _live(self, name: str) -> None:
-        talk, number = await self._home.begin(), 0
-        while not self._is_late or not number:
+    async def _run_user(self, name: str) -> None:
+        session, number = await self._server_harness.create_session(), 0
+        while not self._is_stopping or not number:
             number += 1
-            self._talking[name] = talk
-            await self._home.say(talk, f"My thing {name}{number} is called {name}-{number}.")
-            talk = await self._act(talk)
+            self._active_sessions[name] = session
+            await self._server_harness.send(session, f"My thing {name}{number} is called {name}-{number}.")
+            session = await self._random_action(session)
 
-    async def _act(self, talk: Memory) -> Memory:
+    async def _random_action(self, session: SessionRecorder) -> SessionRecorder:
         """What someone does between two messages; the conversation in which they go on."""
-        match self._chance.choices(("", "undo", "clear", "new", "delete", "ask"), (5, 2, 1, 2, 1, 3))[0]:
-            case "undo" if stands := _live_turns(talk):
-                await self._home.undo(talk, self._chance.choice(stands[-2:]))
+        match self._rng.choices(("", "undo", "clear", "new", "delete", "ask"), (5, 2, 1, 2, 1, 3))[0]:
+            case "undo" if stands := _live_turns(session):
+                await self._server_harness.undo(session, self._rng.choice(stands[-2:]))
             case "clear":
-                status, answer = await self._home.insist("POST", f"/api/sessions/{talk.session_id}/clear", {})
+                status, answer = await self._server_harness.request_until_answered(
+                    "POST", f"/api/sessions/{session.session_id}/clear", {}
+                )
                 assert status in (200, 409), answer
-                await talk.until(lambda: not _live_turns(talk), "a clearing")
+                await session.wait_until(lambda: not _live_turns(session), "a clearing")
             case "new":
-                return await self._home.begin(previous_session_id=talk.session_id)
+                return await self._server_harness.create_session(previous_session_id=session.session_id)
             case "delete":
-                self.deleted.add(talk.session_id)
-                status, answer = await self._home.insist("DELETE", f"/api/sessions/{talk.session_id}")
+                self.deleted.add(session.session_id)
+                status, answer = await self._server_harness.request_until_answered(
+                    "DELETE", f"/api/sessions/{session.session_id}"
+                )
                 assert status in (204, 404), answer
-                return await self._home.begin()
+                return await self._server_harness.create_session()
             case "ask":
-                self._home.ask_to_remember(talk)
-        return talk
+                self._server_harness.request_commit(session)
+        return session
 
     async def _kill(self) -> None:
-        home, moment = self._home, self._chance.choice(MOMENTS)
-        left, wait_s = self._chance.choice((1, 1, 2)), self._chance.random() * WAIT_S_MAX
-        await self._spare_the_unlucky()
-        if self._chance.random() < GRACEFUL:
+        server_harness, moment = self._server_harness, self._rng.choice(KILL_POINTS)
+        left, wait_s = self._rng.choice((1, 1, 2)), self._rng.random() * WAIT_S_MAX
+        await self._wait_for_progress()
+        if self._rng.random() < GRACEFUL_SHARE:
             await asyncio.sleep(wait_s)
-            await home.server.end()
+            await server_harness.server.shut_down()
         else:
             async with asyncio.TaskGroup() as group:
-                dying = group.create_task(home.server.bury())
-                await (self._at_order if "." in moment else self._at_event)(moment, left, wait_s, dying)
-        await home.server.start()
+                dying = group.create_task(server_harness.server.wait_killed())
+                await (self._kill_at_provider_point if "." in moment else self._kill_at_event)(
+                    moment, left, wait_s, dying
+                )
+        await server_harness.server.start()
 
-    async def _spare_the_unlucky(self) -> None:
+    async def _wait_for_progress(self) -> None:
         """A run that was cut off too often is put to a person: its budget is not what is tested here."""
-        async with asyncio.timeout(PATIENCE_S):
-            for talk in list(self._talking.values()):
+        async with asyncio.timeout(TIMEOUT_S):
+            for session in list(self._active_sessions.values()):
                 for _ in itertools.repeat(None):
-                    if await self._is_lucky(talk):
+                    if await self._has_progress(session):
                         break
                     await asyncio.sleep(0.02)
 
-    async def _is_lucky(self, talk: Memory) -> bool:
+    async def _has_progress(self, session: SessionRecorder) -> bool:
         """As the server knows it: whoever follows `talk` may not have come back since the last death."""
-        status, page = await self._home.insist("GET", f"/api/sessions/{talk.session_id}/messages?limit=1")
+        status, page = await self._server_harness.request_until_answered(
+            "GET", f"/api/sessions/{session.session_id}/messages?limit=1"
+        )
         if status == 404:
             return True
         assert status == 200, page
-        return max(talk.events, default=0) >= page["head"] and talk.stalled() < STALLED_MAX
+        return (
+            max(session.events, default=0) >= page["head"]
+            and session.resumes_without_progress() < RESUMES_MAX
+        )
 
-    async def _at_order(self, moment: str, left: int, wait_s: float, dying: "asyncio.Task[None]") -> None:
+    async def _kill_at_provider_point(
+        self, moment: str, left: int, wait_s: float, dying: "asyncio.Task[None]"
+    ) -> None:
         verb, _, point = moment.partition(".")
-        self._home.witness.order(verb, point, "kill")
+        self._server_harness.witness.set_order(verb, point, "kill")
         await asyncio.wait({dying}, timeout=wait_s)
-        self._home.witness.lift(verb, point)
-        self._strike(dying)
+        self._server_harness.witness.clear_order(verb, point)
+        self._kill_unless_dead(dying)
 
-    async def _at_event(self, moment: str, left: int, wait_s: float, dying: "asyncio.Task[None]") -> None:
+    async def _kill_at_event(
+        self, moment: str, left: int, wait_s: float, dying: "asyncio.Task[None]"
+    ) -> None:
         """Here and now, while the server is still busy with what comes next."""
 
-        def watch(memory: Memory, seen: Seen) -> None:
+        def count_event(recorder: SessionRecorder, seen: ReceivedEvent) -> None:
             nonlocal left
             left -= seen.kind == moment
             if not left:
-                self._strike(dying)
+                self._kill_unless_dead(dying)
 
-        watched = list(self._home.talks)
-        for talk in watched:
-            talk.watchers.append(watch)
+        watched = list(self._server_harness.sessions)
+        for session in watched:
+            session.watchers.append(count_event)
         await asyncio.wait({dying}, timeout=wait_s)
-        for talk in watched:
-            talk.watchers.remove(watch)
-        self._strike(dying)
+        for session in watched:
+            session.watchers.remove(count_event)
+        self._kill_unless_dead(dying)
 
-    def _strike(self, dying: "asyncio.Task[None]") -> None:
+    def _kill_unless_dead(self, dying: "asyncio.Task[None]") -> None:
         if not dying.done():
             with suppress(ProcessLookupError):
-                self._home.server.strike()
+                self._server_harness.server.send_kill()
 
-    async def _look_after_doubts(self) -> None:
+    async def _resolve_loop(self) -> None:
         while True:
-            await self._resolve(await self._home.waiting())
+            await self._resolve(await self._server_harness.pending_commits())
             await asyncio.sleep(0.3)
 
     async def _resolve(self, rows: list[dict[str, Any]]) -> None:
@@ -177,96 +192,98 @@ class Mourners:
         for row in rows:
             if row["state"] != "in_doubt":
                 continue
-            is_held = row["from_turn"] in self._home.witness.turns(row["session_id"])
+            is_held = row["from_turn"] in self._server_harness.witness.turns(row["session_id"])
             decision = "done" if is_held else "retry"
             self._retried[row["session_id"]] += decision == "retry"
             path = f"/api/memory/waiting/{row['session_id']}/{row['segment']}"
-            status, answer = await self._home.ask("POST", path, {"decision": decision})
+            status, answer = await self._server_harness.request("POST", path, {"decision": decision})
             assert status in (0, 204, 404, 409, 503), answer
 
-    async def _until_quiet(self) -> None:
+    async def _wait_until_idle(self) -> None:
         """Nobody is killed any more: what is owed is told, at once as somebody asks for it."""
         async with asyncio.timeout(120):
-            while rows := await self._home.waiting():
+            while rows := await self._server_harness.pending_commits():
                 await self._resolve(rows)
-                status, answer = await self._home.ask("POST", "/api/memory/commit", {})
+                status, answer = await self._server_harness.request("POST", "/api/memory/commit", {})
                 assert status == 200 and answer["outcome"] != "failed", answer
 
-    def audit(self, takes_key: bool) -> Figures:
-        calls = self._home.witness.calls("commit")
+    def audit(self, takes_key: bool) -> MemoryCrashFigures:
+        calls = self._server_harness.witness.calls("commit")
         asked = Counter(call.key for call in calls if call.stage == "asked")
-        taken_back = {call.key for call in self._home.witness.calls("retract", "did")}
-        doubts = sum(len(talk.of_kind("memory_in_doubt")) for talk in self._home.talks)
-        figures = Figures(
-            told=len(asked), again=asked.total() - len(asked), in_doubt=doubts, taken_back=len(taken_back),
-            deleted=len(self.deleted), wrong=faults(calls),
+        taken_back = {call.key for call in self._server_harness.witness.calls("retract", "did")}
+        in_doubt = sum(len(session.of_kind("memory_in_doubt")) for session in self._server_harness.sessions)
+        figures = MemoryCrashFigures(
+            commits=len(asked), repeated_commits=asked.total() - len(asked), in_doubt=in_doubt, retracted=len(taken_back),
+            deleted=len(self.deleted), wrong=call_errors(calls),
         )  # fmt: skip
-        for talk in self._home.talks:
-            self._audit_one(talk, figures)
+        for talk in self._server_harness.sessions:
+            self._audit_session(talk, figures)
         if takes_key:
             figures.wrong += [f"{each.body} is in no doubt" for each in self._seen("memory_in_doubt")]
         else:
-            self._audit_unasked(asked, figures)
+            self._audit_repeats(asked, figures)
         return figures
 
-    def _audit_one(self, talk: Memory, figures: Figures) -> None:
+    def _audit_session(self, session: SessionRecorder, figures: MemoryCrashFigures) -> None:
         """Every turn that stands is held once, with what was said in it; and nothing else is.
 
         Of a deleted conversation any of its turns may be held, once: how many were told before that is not
         known here.
         """
-        held, due = self._home.witness.turns(talk.session_id), owed(talk)
-        if talk.session_id in self.deleted:
+        held, due = self._server_harness.witness.turns(session.session_id), turns_to_commit(session)
+        if session.session_id in self.deleted:
             due = {turn: text for turn, text in due.items() if turn in held}
         figures.turns += len(due)
         if held != Counter(due.keys()):
-            figures.wrong.append(f"{talk.session_id}: owed {sorted(due)}, held {sorted(held.elements())}")
+            figures.wrong.append(f"{session.session_id}: owed {sorted(due)}, held {sorted(held.elements())}")
         texts = [
             text
-            for call in self._home.witness.held()
-            if call.session_id == talk.session_id
+            for call in self._server_harness.witness.stored_commits()
+            if call.session_id == session.session_id
             for text in call.texts
         ]
         figures.wrong += [
             f"{text!r} is not what memory was told" for text in due.values() if text not in texts
         ]
 
-    def _audit_unasked(self, asked: Counter[str], figures: Figures) -> None:
+    def _audit_repeats(self, asked: Counter[str], figures: MemoryCrashFigures) -> None:
         """No key may have been used again unless somebody said so."""
-        for talk in self._home.talks:
+        for session in self._server_harness.sessions:
             keys = {
-                call.key for call in self._home.witness.calls("commit") if call.session_id == talk.session_id
+                call.key
+                for call in self._server_harness.witness.calls("commit")
+                if call.session_id == session.session_id
             }
             again = sum(asked[key] - 1 for key in keys)
-            resolved = [seen.body["decision"] for seen in talk.of_kind("memory_resolved")]
+            resolved = [seen.body["decision"] for seen in session.of_kind("memory_resolved")]
             allowed = resolved.count("retry")
-            if talk.session_id in self.deleted:  # Nobody is sent what happens to it from then on.
-                allowed = self._retried[talk.session_id]
+            if session.session_id in self.deleted:  # Nobody is sent what happens to it from then on.
+                allowed = self._retried[session.session_id]
             if again > allowed:
                 figures.wrong.append(
-                    f"{talk.session_id}: told {again} times more, {allowed} times by request"
+                    f"{session.session_id}: told {again} times more, {allowed} times by request"
                 )
 
-    def _seen(self, kind: str) -> list[Seen]:
-        return [seen for talk in self._home.talks for seen in talk.of_kind(kind)]
+    def _seen(self, kind: str) -> list[ReceivedEvent]:
+        return [seen for session in self._server_harness.sessions for seen in session.of_kind(kind)]
 
 
-def _live_turns(talk: Memory) -> list[int]:
+def _live_turns(session: SessionRecorder) -> list[int]:
     """Completed turns that can still be undone."""
-    cleared = max((seen.body["through_turn"] for seen in talk.of_kind("session_cleared")), default=0)
-    return sorted(turn for turn in owed(talk) if turn > cleared)
+    cleared = max((seen.body["through_turn"] for seen in session.of_kind("session_cleared")), default=0)
+    return sorted(turn for turn in turns_to_commit(session) if turn > cleared)
 
 
-async def mourning(seed: int, kills: int, takes_key: bool) -> Figures:
+async def run_memory_crashes(seed: int, kills: int, takes_key: bool) -> MemoryCrashFigures:
     """What is left when a server that remembers was killed so often in the middle of things."""
-    async with household(takes_key, memory_idle_s="1", stop_grace_s="5") as home:
-        mourners = Mourners(home, random.Random(seed))
-        await mourners.live_through(kills)
-        figures = mourners.audit(takes_key)
+    async with memory_server_harness(takes_key, memory_idle_s="1", stop_grace_s="5") as server_harness:
+        harness = MemoryCrashHarness(server_harness, random.Random(seed))
+        await harness.run(kills)
+        figures = harness.audit(takes_key)
         figures.kills = kills
-        await home.server.end()
-        report = await doctor(home.server.folder)
+        await server_harness.server.shut_down()
+        report = await run_doctor(server_harness.server.folder)
         assert report["ok"], f"seed {seed}: {report}"
-        await home.server.start()
-        assert not await home.waiting(), "the end brought no new debts about"
+        await server_harness.server.start()
+        assert not await server_harness.pending_commits(), "the end brought no new debts about"
         return figures

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.domain.clock import SystemClock
-from holdfast.domain.ids import Ids
+from holdfast.domain.ids import IdGenerator
 from holdfast.store.sqlite.restore import restore
 
 CALLS = ("rename", "replace", "link", "symlink", "unlink", "mkdir", "rmdir", "fsync")
@@ -51,7 +51,7 @@ def main(data: Path, backup: Path, trials: Path) -> None:
         path = folder / backup.relative_to(data) if backup.is_relative_to(data) else backup
         child = os.fork()
         if child == 0:
-            process_id = Ids(SystemClock()).process()
+            process_id = IdGenerator(SystemClock()).process()
             die_at(number)
             restore(folder, path, process_id, lambda done, total: None)
             os._exit(0)

@@ -12,9 +12,9 @@ import msgspec
 from aiohttp import web
 
 from tests.support.model_server import DONE, USAGE, call, chunk
-from tests.support.turn_script import Cue, cue_of
+from tests.support.turn_script import ScriptCue, cue_of
 
-Moment = tuple[str, int, int]
+GatePosition = tuple[str, int, int]
 """Before which word of which step of which turn; past the last word: before the step's end."""
 
 
@@ -22,68 +22,68 @@ class Gate:
     """Holds the model up: `reached` once it stands there, goes on when `opened`."""
 
     def __init__(self) -> None:
-        self.reached, self.opened = asyncio.Event(), asyncio.Event()
+        self.is_reached, self.is_open = asyncio.Event(), asyncio.Event()
 
-    async def pass_through(self) -> None:
-        self.reached.set()
-        await self.opened.wait()
+    async def wait(self) -> None:
+        self.is_reached.set()
+        await self.is_open.wait()
 
 
-class Actor:
+class GatedModelServer:
     def __init__(self) -> None:
         self.url = ""
-        self._gates: dict[Moment, Gate] = {}
-        self.cues: list[Cue] = []
-        self.mistakes: list[str] = []
+        self._gates: dict[GatePosition, Gate] = {}
+        self.cues: list[ScriptCue] = []
+        self.script_errors: list[str] = []
 
     def gate(self, name: str, step: int, word: int) -> Gate:
         """From now on the model waits there until the gate is opened."""
         return self._gates.setdefault((name, step, word), Gate())
 
-    def open_all(self) -> None:
+    def open_all_gates(self) -> None:
         for gate in self._gates.values():
-            gate.opened.set()
+            gate.is_open.set()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         try:
             await response.prepare(request)
-            async for piece in self._pieces(body):
+            async for piece in self._answer_chunks(body):
                 await response.write(piece)
             await response.write(USAGE + DONE)
         except ConnectionError:
             pass  # Whoever asked was killed.
         except AssertionError as mistake:
-            self.mistakes.append(str(mistake))
+            self.script_errors.append(str(mistake))
             raise
         return response
 
-    async def _pieces(self, body: dict[str, Any]) -> AsyncIterator[bytes]:
+    async def _answer_chunks(self, body: dict[str, Any]) -> AsyncIterator[bytes]:
         if not body.get("tools"):
             yield chunk({"content": "A play"}) + chunk({}, "stop")
             return
         cue = cue_of(body["messages"])
         self.cues.append(cue)
         step = cue.script.steps[cue.step]
-        if step.thinks and not cue.said:
+        if step.thinks and not cue.words_sent:
             yield chunk({"reasoning_content": f"thinking of {cue.script.name}.{cue.step} "})
         for number, word in enumerate(cue.script.words(cue.step)):
-            if number >= cue.said:
-                await self._pass(cue, number)
+            if number >= cue.words_sent:
+                await self._wait_at_gate(cue, number)
                 yield chunk({"content": word})
                 await asyncio.sleep(step.pace_ms / 1000)
-        await self._pass(cue, step.words)
+        await self._wait_at_gate(cue, step.word_count)
         if step.tool:
             for piece in _call(*cue.script.call(cue.step)):
                 yield piece
                 await asyncio.sleep(0)
         yield chunk({}, "tool_calls" if step.tool else "stop")
 
-    async def _pass(self, cue: Cue, word: int) -> None:
+    async def _wait_at_gate(self, cue: ScriptCue, word: int) -> None:
         gate = self._gates.get((cue.script.name, cue.step, word))
         if gate is not None:
-            await gate.pass_through()
+            await gate.wait()
 
 
 def _call(name: str, arguments: dict[str, Any]) -> list[bytes]:
@@ -95,17 +95,17 @@ def _call(name: str, arguments: dict[str, Any]) -> list[bytes]:
 
 
 @asynccontextmanager
-async def acting() -> AsyncIterator[Actor]:
-    actor = Actor()
+async def gated_model_server() -> AsyncIterator[GatedModelServer]:
+    server = GatedModelServer()
     app = web.Application()
-    app.router.add_post("/v1/chat/completions", actor.answer)
+    app.router.add_post("/v1/chat/completions", server.answer)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        actor.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-        yield actor
+        server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+        yield server
     finally:
-        actor.open_all()
+        server.open_all_gates()
         await runner.cleanup()
-    assert not actor.mistakes, actor.mistakes
+    assert not server.script_errors, server.script_errors

@@ -10,11 +10,19 @@ import time
 import pytest
 
 from holdfast.domain.limits import RESUME_ATTEMPTS_STALLED_MAX
-from tests.crash.chat_crash_harness import LEFT, Channel, Json, Moment, Party, Room, party
-from tests.crash.writer_history import kills_wanted, seed_of_run
-from tests.support.server_process import Turnstile, turnstile
-from tests.support.telegram_faults import DROPPED, SILENT_AFTER, flood
-from tests.support.turn_script import Script, Step
+from tests.crash.chat_crash_harness import (
+    ABANDONED_NOTICE,
+    Channel,
+    ChatCrashHarness,
+    ChatRoom,
+    Json,
+    StrikeCondition,
+    chat_crash_harness,
+)
+from tests.crash.writer_history import kill_count, run_seed
+from tests.support.server_process import CommitGate, commit_gate
+from tests.support.telegram_faults import DROPPED, NO_REPLY_AFTER, too_many_requests
+from tests.support.turn_script import Script, ScriptStep
 
 COMMITS_MAX = 60
 """More than there are from an update to its answer."""
@@ -35,17 +43,17 @@ EDITS = {"telegram": "editMessageText", "webhook": "edit"}
 
 
 async def test_killed_at_any_step_of_receiving_from_telegram_a_message_is_one_turn() -> None:
-    async with party() as guests:
+    async with chat_crash_harness() as harness:
         for step in ("accepted", "answered", "kept"):
-            room = guests.room("telegram")
-            guests.strike_at(_receiving(guests, room, step))
-            await guests.say(room)
-            await guests.say(room)
-            await guests.struck()
-            await guests.answered(room)
+            room = harness.room("telegram")
+            harness.kill_when(_receiving(harness, room, step))
+            await harness.send(room)
+            await harness.send(room)
+            await harness.wait_killed_and_restart()
+            await harness.wait_for_answers(room)
 
 
-def _receiving(guests: Party, room: Room, step: str) -> Moment:
+def _receiving(harness: ChatCrashHarness, room: ChatRoom, step: str) -> StrikeCondition:
     """Once Telegram has told what was said: before and after that is on its way; or once it may forget it."""
 
     def is_now(at: str, method: str, asked: Json) -> bool:
@@ -53,41 +61,41 @@ def _receiving(guests: Party, room: Room, step: str) -> Moment:
             return False
         if step == "kept":
             return at == "arrived" and int(asked.get("offset", 0)) > room.updates[-1]
-        return at == step and room.updates[-1] in guests.telegram.told
+        return at == step and room.updates[-1] in harness.telegram.sent_updates
 
     return is_now
 
 
 async def test_updates_that_come_twice_and_out_of_order_before_and_after_a_kill_are_one_turn_each() -> None:
-    async with party(seed=7) as guests:
-        guests.telegram.copies = 2
-        room = guests.room("telegram")
-        guests.strike_at(lambda at, method, asked: (at, method) == ("arrived", "sendMessage"))
+    async with chat_crash_harness(seed=7) as harness:
+        harness.telegram.copies = 2
+        room = harness.room("telegram")
+        harness.kill_when(lambda at, method, asked: (at, method) == ("arrived", "sendMessage"))
         for _ in range(4):
-            await guests.say(room)
-        await guests.struck()
+            await harness.send(room)
+        await harness.wait_killed_and_restart()
         for number in reversed(room.updates):
-            guests.telegram.tell_again(number)
-        await guests.say(room)
-        await guests.answered(room)
+            harness.telegram.repeat_update(number)
+        await harness.send(room)
+        await harness.wait_for_answers(room)
 
 
 async def test_killed_while_a_program_calls_in_the_repeated_call_is_one_turn() -> None:
-    async with party() as guests:
-        room = guests.room("webhook")
-        with turnstile(guests.server.folder):
+    async with chat_crash_harness() as harness:
+        room = harness.room("webhook")
+        with commit_gate(harness.server.folder):
             # Nothing can be kept, so that nothing can have been promised.
-            calling = asyncio.create_task(guests.say(room))
+            calling = asyncio.create_task(harness.send(room))
             await asyncio.sleep(0)
-            await guests.server.kill()
-        await guests.server.start()
+            await harness.server.kill()
+        await harness.server.start()
         await calling
         # Promised, and nothing else done for it yet.
-        await guests.say(room)
-        await guests.kill_and_start()
-        for script, webhook_id in zip(room.said, room.updates, strict=True):
-            await guests.call_in(room, script.text, webhook_id)
-        await guests.answered(room)
+        await harness.send(room)
+        await harness.kill_and_start()
+        for script, webhook_id in zip(room.scripts, room.updates, strict=True):
+            await harness.post_to_webhook(room, script.text, webhook_id)
+        await harness.wait_for_answers(room)
 
 
 # From the update to the answer, commit by commit.
@@ -95,35 +103,35 @@ async def test_killed_while_a_program_calls_in_the_repeated_call_is_one_turn() -
 
 async def test_killed_after_any_commit_between_an_update_and_its_answer_it_is_answered_once() -> None:
     """Each time a few commits further, from where the seed says; `make crash` takes every one."""
-    stride = 5 if kills_wanted() <= 20 else 1
-    first = seed_of_run() % stride
-    async with party() as guests:
+    stride = 5 if kill_count() <= 20 else 1
+    first = run_seed() % stride
+    async with chat_crash_harness() as harness:
         for commits in range(first, COMMITS_MAX, stride):
-            room = guests.room("telegram")
-            with turnstile(guests.server.folder) as writers:
-                await guests.say(room, Step(2, pace_ms=0))
-                is_over = await _let_pass(guests, room, writers, commits)
-                guests.server.strike()
-            await guests.bury()
-            await guests.server.start()
-            await guests.answered(room)
+            room = harness.room("telegram")
+            with commit_gate(harness.server.folder) as gate:
+                await harness.send(room, ScriptStep(2, pace_ms=0))
+                is_over = await _let_pass(harness, room, gate, commits)
+                harness.server.send_kill()
+            await harness.wait_killed()
+            await harness.server.start()
+            await harness.wait_for_answers(room)
             if is_over:
                 return
         raise AssertionError("it was never answered before the kill")
 
 
-async def _let_pass(guests: Party, room: Room, writers: Turnstile, commits: int) -> bool:
+async def _let_pass(harness: ChatCrashHarness, room: ChatRoom, gate: CommitGate, commits: int) -> bool:
     """So many commits, and the next one is about to be made. True: there were no more, all is answered."""
     for passed in range(commits + 1):
         quiet_since = time.monotonic()
-        while not writers.is_awaited():
-            if guests.missing(room):
+        while not gate.has_waiter():
+            if harness.mismatch(room):
                 quiet_since = time.monotonic()
             elif time.monotonic() - quiet_since > QUIET_S:
                 return True
             await asyncio.sleep(0.005)
         if passed < commits:
-            writers.let_one_pass()
+            gate.allow_one_commit()
     return False
 
 
@@ -132,106 +140,108 @@ async def _let_pass(guests: Party, room: Room, writers: Turnstile, commits: int)
 
 @pytest.mark.parametrize("channel", ["telegram", "webhook"])
 async def test_an_answer_that_waits_for_a_person_ends_when_somebody_writes_again(channel: Channel) -> None:
-    async with party() as guests:
-        room = guests.room(channel)
-        script = await _held_up(guests, room)
+    async with chat_crash_harness() as harness:
+        room = harness.room(channel)
+        script = await _held_up(harness, room)
         for resumed in range(RESUME_ATTEMPTS_STALLED_MAX):
-            await guests.kill_and_start()
-            await guests.until(lambda before=resumed: _cues(guests, script) == before + 2)
-        await guests.kill_and_start()
-        await guests.until(lambda: guests.raw(room)[-1] == "Interrupted by a server restart.")
-        await guests.say(room)
-        await guests.answered(room)
-        assert sum(LEFT in text for text in guests.raw(room)) == 1
+            await harness.kill_and_start()
+            await harness.wait_until(lambda before=resumed: _cues(harness, script) == before + 2)
+        await harness.kill_and_start()
+        await harness.wait_until(lambda: harness.texts(room)[-1] == "Interrupted by a server restart.")
+        await harness.send(room)
+        await harness.wait_for_answers(room)
+        assert sum(ABANDONED_NOTICE in text for text in harness.texts(room)) == 1
 
 
 async def test_killed_at_any_step_of_sending_an_answer_is_there_once_where_that_can_be_told() -> None:
-    async with party() as guests:
+    async with chat_crash_harness() as harness:
         for channel, step in STEPS:
-            room = guests.room(channel)
-            guests.strike_at(_writing(room, SENDS[channel], step))
-            await guests.say(room)
-            await guests.say(room)
-            await guests.struck()
-            await guests.answered(room)
+            room = harness.room(channel)
+            harness.kill_when(_writing(room, SENDS[channel], step))
+            await harness.send(room)
+            await harness.send(room)
+            await harness.wait_killed_and_restart()
+            await harness.wait_for_answers(room)
             if channel == "telegram":
-                assert guests.again(room) <= 1
-                assert guests.again(room) == 1 or step == "answered", "whether it arrived, nobody knows"
+                assert harness.resent_count(room) <= 1
+                assert harness.resent_count(room) == 1 or step == "answered", (
+                    "whether it arrived, nobody knows"
+                )
 
 
 async def test_killed_before_an_answer_reached_telegram_it_is_sent_and_says_that_it_may_be_there() -> None:
-    async with party() as guests:
-        room = guests.room("telegram")
-        guests.telegram.misbehave("sendMessage", DROPPED)
-        guests.strike_at(_writing(room, "sendMessage", "arrived"))
-        await guests.say(room)
-        await guests.struck()
-        await guests.answered(room)
-        assert (guests.again(room), len(guests.telegram.shown(int(room.name)))) == (1, 1)
+    async with chat_crash_harness() as harness:
+        room = harness.room("telegram")
+        harness.telegram.add_faults("sendMessage", DROPPED)
+        harness.kill_when(_writing(room, "sendMessage", "arrived"))
+        await harness.send(room)
+        await harness.wait_killed_and_restart()
+        await harness.wait_for_answers(room)
+        assert (harness.resent_count(room), len(harness.telegram.shown(int(room.name)))) == (1, 1)
 
 
 async def test_killed_at_any_step_of_editing_an_answer_ends_in_its_final_words() -> None:
-    async with party() as guests:
+    async with chat_crash_harness() as harness:
         for channel, step in STEPS:
-            room = guests.room(channel)
-            script = await _held_up(guests, room)
-            guests.strike_at(_writing(room, EDITS[channel], step))
-            guests.actor.gate(script.name, 0, 20).opened.set()
-            await guests.struck()
-            await guests.answered(room)
-            assert channel == "webhook" or guests.again(room) == 0, "an edit is never in doubt"
+            room = harness.room(channel)
+            script = await _held_up(harness, room)
+            harness.kill_when(_writing(room, EDITS[channel], step))
+            harness.model_server.gate(script.name, 0, 20).is_open.set()
+            await harness.wait_killed_and_restart()
+            await harness.wait_for_answers(room)
+            assert channel == "webhook" or harness.resent_count(room) == 0, "an edit is never in doubt"
 
 
 async def test_killed_while_the_first_words_are_sent_the_answer_goes_on_after_them() -> None:
     channels: tuple[Channel, ...] = ("telegram", "webhook")
-    async with party() as guests:
+    async with chat_crash_harness() as harness:
         for channel in channels:
-            room = guests.room(channel)
-            guests.strike_at(_writing(room, SENDS[channel], "accepted"))
-            await _held_up(guests, room, until_shown=False)
-            await guests.struck()
-            guests.actor.open_all()
-            await guests.answered(room)
+            room = harness.room(channel)
+            harness.kill_when(_writing(room, SENDS[channel], "accepted"))
+            await _held_up(harness, room, until_shown=False)
+            await harness.wait_killed_and_restart()
+            harness.model_server.open_all_gates()
+            await harness.wait_for_answers(room)
 
 
 async def test_killed_while_telegram_is_silent_asks_for_patience_or_hangs_up_nothing_is_lost() -> None:
-    async with party() as guests:
-        guests.telegram.misbehave("sendMessage", SILENT_AFTER, flood(3), DROPPED)
-        rooms = [guests.room("telegram") for _ in range(3)]
+    async with chat_crash_harness() as harness:
+        harness.telegram.add_faults("sendMessage", NO_REPLY_AFTER, too_many_requests(3), DROPPED)
+        rooms = [harness.room("telegram") for _ in range(3)]
         for room in rooms:
-            await guests.say(room)
-            await guests.say(room)
+            await harness.send(room)
+            await harness.send(room)
         tried = [room.name for room in rooms]
-        await guests.until(lambda: {call.room for call in guests.calls}.issuperset(tried))
-        await guests.kill_and_start()
-        await guests.answered()
+        await harness.wait_until(lambda: {call.room for call in harness.calls}.issuperset(tried))
+        await harness.kill_and_start()
+        await harness.wait_for_answers()
 
 
 async def test_killed_again_while_it_makes_up_for_a_kill_it_sends_again_and_says_so_each_time() -> None:
-    async with party() as guests:
-        room = guests.room("telegram")
+    async with chat_crash_harness() as harness:
+        room = harness.room("telegram")
         moment = _writing(room, "sendMessage", "accepted")
-        guests.strike_at(moment)
-        await guests.say(room)
-        await guests.struck(and_then=moment)
-        await guests.struck()
-        await guests.until(lambda: guests.again(room) == 2)
+        harness.kill_when(moment)
+        await harness.send(room)
+        await harness.wait_killed_and_restart(next_condition=moment)
+        await harness.wait_killed_and_restart()
+        await harness.wait_until(lambda: harness.resent_count(room) == 2)
 
 
 async def test_a_chat_that_does_not_answer_when_the_server_is_killed_holds_up_no_other() -> None:
-    async with party() as guests:
-        silent, other, program = guests.room("telegram"), guests.room("telegram"), guests.room("webhook")
-        guests.telegram.misbehave("sendMessage", SILENT_AFTER)
-        await guests.say(silent)
-        await guests.until(lambda: guests.telegram.texts(int(silent.name)))
-        await guests.say(other)
-        await guests.say(program)
-        await guests.answered(other, program)
-        await guests.kill_and_start()
-        await guests.answered(silent)
+    async with chat_crash_harness() as harness:
+        silent, other, program = harness.room("telegram"), harness.room("telegram"), harness.room("webhook")
+        harness.telegram.add_faults("sendMessage", NO_REPLY_AFTER)
+        await harness.send(silent)
+        await harness.wait_until(lambda: harness.telegram.texts(int(silent.name)))
+        await harness.send(other)
+        await harness.send(program)
+        await harness.wait_for_answers(other, program)
+        await harness.kill_and_start()
+        await harness.wait_for_answers(silent)
 
 
-def _writing(room: Room, method: str, step: str) -> Moment:
+def _writing(room: ChatRoom, method: str, step: str) -> StrikeCondition:
     """When the server writes in a chat in that way."""
 
     def is_now(at: str, asked_for: str, asked: Json) -> bool:
@@ -240,14 +250,14 @@ def _writing(room: Room, method: str, step: str) -> Moment:
     return is_now
 
 
-def _cues(guests: Party, script: Script) -> int:
+def _cues(harness: ChatCrashHarness, script: Script) -> int:
     """Return how often the model was asked for this answer."""
-    return sum(cue.script == script for cue in guests.actor.cues)
+    return sum(cue.script == script for cue in harness.model_server.cues)
 
 
-async def _held_up(guests: Party, room: Room, until_shown: bool = True) -> Script:
+async def _held_up(harness: ChatCrashHarness, room: ChatRoom, until_shown: bool = True) -> Script:
     """An answer that stands in its middle, its first words in the chat already."""
-    script = await guests.say(room, Step(30, pace_ms=0), hold_at=20)
+    script = await harness.send(room, ScriptStep(30, pace_ms=0), hold_at=20)
     if until_shown:
-        await guests.until(lambda: guests.shown(room))
+        await harness.wait_until(lambda: harness.shown(room))
     return script

@@ -11,10 +11,16 @@ import time
 
 import pytest
 
-from tests.crash.chat_crash_harness import Json, Moment, Party, Room, party
-from tests.crash.writer_history import kills_wanted, seed_of_run
-from tests.support.telegram_faults import BROKEN, BROKEN_AFTER, DROPPED, DROPPED_AFTER, flood
-from tests.support.turn_script import Step
+from tests.crash.chat_crash_harness import (
+    ChatCrashHarness,
+    ChatRoom,
+    Json,
+    StrikeCondition,
+    chat_crash_harness,
+)
+from tests.crash.writer_history import kill_count, run_seed
+from tests.support.telegram_faults import BROKEN, BROKEN_AFTER, DROPPED, DROPPED_AFTER, too_many_requests
+from tests.support.turn_script import ScriptStep
 
 KILLS_EACH = 40
 """How often one server is bereaved, so that conversations do not grow for ever."""
@@ -22,67 +28,71 @@ METHODS = ("getUpdates", "sendMessage", "sendMessage", "editMessageText", "messa
 """What is being asked of an app when the server is killed; the empty one stands for any time at all."""
 STEPS = ("arrived", "accepted", "answered")
 WAIT_S_MAX = 1.0
-FAULTS = (DROPPED, DROPPED_AFTER, BROKEN, BROKEN_AFTER, flood(1))
+FAULTS = (DROPPED, DROPPED_AFTER, BROKEN, BROKEN_AFTER, too_many_requests(1))
 PROGRAM_FAULTS = ("dropped", (503, {}), (429, {"retry-after": "1"}))
 
 
 async def test_a_killed_server_loses_no_message_answers_none_twice_and_delivers_in_order(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    seed, wanted, began = seed_of_run(), kills_wanted(), time.monotonic()
+    seed, wanted, began = run_seed(), kill_count(), time.monotonic()
     kills = turns = again = 0
     while kills < wanted:
-        chance = random.Random(seed + kills)
-        async with party(seed + kills) as guests:
-            await _talk_and_kill(guests, chance, min(KILLS_EACH, wanted - kills))
-        kills += guests.kills
-        turns += sum(len(room.said) for room in guests.rooms)
-        again += sum(guests.again(room) for room in guests.rooms if room.channel == "telegram")
+        rng = random.Random(seed + kills)
+        async with chat_crash_harness(seed + kills) as harness:
+            await _talk_and_kill(harness, rng, min(KILLS_EACH, wanted - kills))
+        kills += harness.kills
+        turns += sum(len(room.scripts) for room in harness.rooms)
+        again += sum(harness.resent_count(room) for room in harness.rooms if room.channel == "telegram")
     assert turns >= kills, "too little was said to prove anything"
     with capsys.disabled():
         took_s = time.monotonic() - began
         print(f"\nchats: seed={seed} kills={kills} turns={turns} sent again={again} ({took_s:.1f} s)")
 
 
-async def _talk_and_kill(guests: Party, chance: random.Random, kills: int) -> None:
-    rooms = [guests.room("telegram") for _ in range(3)] + [guests.room("webhook") for _ in range(2)]
+async def _talk_and_kill(harness: ChatCrashHarness, rng: random.Random, kills: int) -> None:
+    rooms = [harness.room("telegram") for _ in range(3)] + [harness.room("webhook") for _ in range(2)]
     is_late = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         for room in rooms:
-            group.create_task(_talk(guests, room, random.Random(chance.random()), is_late))
+            group.create_task(_talk(harness, room, random.Random(rng.random()), is_late))
         for _ in range(kills):
-            _misbehave(guests, chance)
-            moment = _moment(chance.choice(METHODS), chance.choice(STEPS), chance.choice((1, 1, 2, 4)))
-            await guests.strike_within(chance.random() * WAIT_S_MAX, moment)
+            _misbehave(harness, rng)
+            moment = _moment(rng.choice(METHODS), rng.choice(STEPS), rng.choice((1, 1, 2, 4)))
+            await harness.kill_within(rng.random() * WAIT_S_MAX, moment)
         is_late.set()
 
 
-async def _talk(guests: Party, room: Room, chance: random.Random, is_late: asyncio.Event) -> None:
+async def _talk(
+    guests: ChatCrashHarness, room: ChatRoom, chance: random.Random, is_late: asyncio.Event
+) -> None:
     """Say something, wait for the answers, and go on until it is late."""
-    while not is_late.is_set() or not room.said:
+    while not is_late.is_set() or not room.scripts:
         for _ in range(chance.choice((1, 1, 2, 3))):
-            script = await guests.say(room, Step(chance.randint(1, 40), pace_ms=chance.choice((0, 5, 20))))
+            script = await guests.send(
+                room, ScriptStep(chance.randint(1, 40), pace_ms=chance.choice((0, 5, 20)))
+            )
             if room.channel == "webhook" and chance.random() < 0.3:
-                await guests.call_in(room, script.text, room.updates[-1])
-        await guests.answered(room)
+                await guests.post_to_webhook(room, script.text, room.updates[-1])
+        await guests.wait_for_answers(room)
         if room.channel == "telegram" and chance.random() < 0.5:
-            guests.telegram.tell_again(chance.choice(room.updates))
+            guests.telegram.repeat_update(chance.choice(room.updates))
 
 
-def _misbehave(guests: Party, chance: random.Random) -> None:
-    guests.telegram.copies = chance.choice((1, 2))
+def _misbehave(harness: ChatCrashHarness, rng: random.Random) -> None:
+    harness.telegram.copies = rng.choice((1, 2))
     # One thing at a time: an app that fails again and again is rightly let alone for minutes.
-    guests.telegram.behave()
-    guests.program.behave()
-    if chance.random() < 0.5:
-        guests.telegram.misbehave(
-            chance.choice(("sendMessage", "editMessageText", "getUpdates")), chance.choice(FAULTS)
+    harness.telegram.clear_faults()
+    harness.webhook.clear_faults()
+    if rng.random() < 0.5:
+        harness.telegram.add_faults(
+            rng.choice(("sendMessage", "editMessageText", "getUpdates")), rng.choice(FAULTS)
         )
-    if chance.random() < 0.3:
-        guests.program.misbehave(chance.choice(("message", "edit")), chance.choice(PROGRAM_FAULTS))
+    if rng.random() < 0.3:
+        harness.webhook.add_faults(rng.choice(("message", "edit")), rng.choice(PROGRAM_FAULTS))
 
 
-def _moment(method: str, step: str, times: int) -> Moment:
+def _moment(method: str, step: str, times: int) -> StrikeCondition:
     left = times
 
     def is_now(at: str, asked_for: str, asked: Json) -> bool:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from tests.crash.killer import MOMENTS, Reaper
-from tests.support.recording_clients import Memory
-from tests.support.server_process import Server
+from tests.crash.killer import KILL_EVENTS, RandomKiller
+from tests.support.recording_clients import SessionRecorder
+from tests.support.server_process import ServerProcess
 
 T = TypeVar("T")
 
@@ -24,19 +24,19 @@ class FirstChoice(random.Random):
         return 0.01
 
 
-class Target(Server):
+class StrikeCountingServer(ServerProcess):
     """A server without a process, which counts how often it would have been killed."""
 
-    strikes = 0
+    kill_count = 0
 
-    def strike(self) -> None:
-        self.strikes += 1
+    def send_kill(self) -> None:
+        self.kill_count += 1
 
 
 async def test_a_server_is_struck_once_when_its_moment_comes_as_the_time_is_up(tmp_path: Path) -> None:
-    memory, server = Memory("s", ["http://127.0.0.1"]), Target(tmp_path, "")
-    striking = asyncio.create_task(Reaper(FirstChoice(), [memory]).strike(server))
+    memory, server = SessionRecorder("s", ["http://127.0.0.1"]), StrikeCountingServer(tmp_path, "")
+    striking = asyncio.create_task(RandomKiller(FirstChoice(), [memory]).kill(server))
     await asyncio.sleep(0)  # It waits now.
-    asyncio.get_running_loop().call_soon(memory.keep, 1, MOMENTS[0], b"{}")
+    asyncio.get_running_loop().call_soon(memory.record_event, 1, KILL_EVENTS[0], b"{}")
     time.sleep(0.02)  # noqa: ASYNC251 - The loop goes on when both are due.
-    assert (await striking, server.strikes) == (MOMENTS[0], 1)
+    assert (await striking, server.kill_count) == (KILL_EVENTS[0], 1)

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from tests.crash.memory_crash_harness import Figures, mourning
-from tests.crash.writer_history import kills_wanted, seed_of_run
+from tests.crash.memory_crash_harness import MemoryCrashFigures, run_memory_crashes
+from tests.crash.writer_history import kill_count, run_seed
 
 KILLS_EACH = 40
 """How often one store is bereaved, so that conversations do not grow for ever."""
@@ -20,13 +20,15 @@ KILLS_EACH = 40
 async def test_a_killed_server_forgets_nothing_that_it_owes_to_memory(
     takes_key: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seed, wanted, began, total = seed_of_run(), kills_wanted(), time.monotonic(), Figures()
+    seed, wanted, began, total = run_seed(), kill_count(), time.monotonic(), MemoryCrashFigures()
     while total.kills < wanted:
         kills = min(KILLS_EACH, wanted - total.kills)
-        figures = await mourning(seed + total.kills, kills, takes_key)
+        figures = await run_memory_crashes(seed + total.kills, kills, takes_key)
         told = f"seed {seed}, after {total.kills} kills: {figures}\n" + "\n".join(figures.wrong)
         assert not figures.wrong, told
         total.add(figures)
-    assert total.turns > total.kills and total.told > total.kills / 2, "too little was said to prove anything"
+    assert total.turns > total.kills and total.commits > total.kills / 2, (
+        "too little was said to prove anything"
+    )
     with capsys.disabled():
         print(f"\nmemory: seed={seed} takes_key={takes_key} {total} ({time.monotonic() - began:.1f} s)")

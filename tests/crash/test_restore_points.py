@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.clock import SystemClock
-from holdfast.domain.ids import Ids, SessionId
+from holdfast.domain.ids import IdGenerator, SessionId
 from holdfast.store import archive
 from holdfast.store.sqlite.restore import restore
 from holdfast.store.sqlite.store import SqliteStore
@@ -64,7 +64,7 @@ def test_a_restore_that_is_killed_leaves_the_old_or_the_new(tmp_path: Path, goes
     newer: Found = (("first", "second"), {first: "second", second: "second"})
     old, new = newer, older
     if goes_back:
-        kept = restore(data, backup, Ids(SystemClock()).process(), lambda done, total: None).store
+        kept = restore(data, backup, IdGenerator(SystemClock()).process(), lambda done, total: None).store
         assert kept is not None
         backup, old, new = kept, older, newer
     assert asyncio.run(look(data)) == old
@@ -77,5 +77,5 @@ def test_a_restore_that_is_killed_leaves_the_old_or_the_new(tmp_path: Path, goes
         # Whatever it left: the same restore works, and nothing prepared is left over.
         path = folder / backup.relative_to(data) if goes_back else backup
         if path.exists():
-            restore(folder, path, Ids(SystemClock()).process(), lambda done, total: None)
+            restore(folder, path, IdGenerator(SystemClock()).process(), lambda done, total: None)
             assert not list(folder.glob("restoring*"))

@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from tests.crash.audit import Figures
-from tests.crash.killer import Reaper
-from tests.crash.load_harness import Bustle, bustle
-from tests.crash.writer_history import kills_wanted, seed_of_run
+from tests.crash.audit import CrashFigures
+from tests.crash.killer import RandomKiller
+from tests.crash.load_harness import LoadHarness, run_load
+from tests.crash.writer_history import kill_count, run_seed
 
 KILLS_EACH = 40
 """How often one store is bereaved, so that conversations do not grow for ever."""
@@ -20,10 +20,10 @@ KILLS_EACH = 40
 async def test_a_killed_server_loses_nothing_does_nothing_twice_and_goes_on_by_itself(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    seed, wanted, began, total = seed_of_run(), kills_wanted(), time.monotonic(), Figures()
+    seed, wanted, began, total = run_seed(), kill_count(), time.monotonic(), CrashFigures()
     while total.kills < wanted:
         kills = min(KILLS_EACH, wanted - total.kills)
-        figures = await bustle(seed + total.kills, 1, lambda town, kills=kills: _kill(town, kills))
+        figures = await run_load(seed + total.kills, 1, lambda town, kills=kills: _kill(town, kills))
         told = f"seed {seed}, after {total.kills} kills: {figures}\n" + "\n".join(figures.wrong)
         assert figures.is_clean, told
         total.add(figures)
@@ -32,12 +32,12 @@ async def test_a_killed_server_loses_nothing_does_nothing_twice_and_goes_on_by_i
         print(f"\nserver: seed={seed} {total} ({time.monotonic() - began:.1f} s)")
 
 
-async def _kill(town: Bustle, kills: int) -> None:
-    reaper, (server,) = Reaper(town.chance, town.memories), town.servers
+async def _kill(harness: LoadHarness, kills: int) -> None:
+    reaper, (server,) = RandomKiller(harness.rng, harness.recorders), harness.servers
     for _ in range(kills):
-        await reaper.strike(server)
-        await server.bury()
-        town.figures.kills += 1
+        await reaper.kill(server)
+        await server.wait_killed()
+        harness.figures.kills += 1
         await server.start()
-        town.stopwatch.restart(server.ready_at)
-        town.check()
+        harness.resume_timer.restart(server.ready_at)
+        harness.check()

@@ -8,21 +8,26 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.engine.runner import LEASE_MS
-from tests.crash.audit import Figures, audit
-from tests.crash.killer import Reaper
-from tests.crash.load_harness import Bustle, bustle
-from tests.crash.scripted_model import acting
-from tests.crash.writer_history import kills_wanted, scratch, seed_of_run
-from tests.support.recording_clients import Crowd, Memory, Seen, gathering
-from tests.support.server_process import serving
-from tests.support.turn_script import Script, Step
+from tests.crash.audit import CrashFigures, audit
+from tests.crash.killer import RandomKiller
+from tests.crash.load_harness import LoadHarness, run_load
+from tests.crash.scripted_model import gated_model_server
+from tests.crash.writer_history import kill_count, run_seed, temporary_store_folder
+from tests.support.recording_clients import (
+    ReceivedEvent,
+    RecordingClients,
+    SessionRecorder,
+    recording_clients,
+)
+from tests.support.server_process import server_process
+from tests.support.turn_script import Script, ScriptStep
 
 STOPS = 4
 TAKEN_OVER_S_MAX = 30.0
 """Within seconds, on a machine that may be very busy."""
 
 
-def _tell(capsys: pytest.CaptureFixture[str], what: str, seed: int, figures: Figures) -> None:
+def _tell(capsys: pytest.CaptureFixture[str], what: str, seed: int, figures: CrashFigures) -> None:
     assert figures.is_clean, f"seed {seed}: {figures}\n" + "\n".join(figures.wrong)
     with capsys.disabled():
         print(f"\n{what}: seed={seed} {figures}")
@@ -31,86 +36,92 @@ def _tell(capsys: pytest.CaptureFixture[str], what: str, seed: int, figures: Fig
 async def test_two_servers_of_one_store_take_over_from_each_other_when_one_is_killed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    seed, kills = seed_of_run(), max(kills_wanted() // 4, 1)
+    seed, kills = run_seed(), max(kill_count() // 4, 1)
 
-    async def kill_one_or_the_other(town: Bustle) -> None:
-        reaper = Reaper(town.chance, town.memories)
+    async def kill_one_or_the_other(harness: LoadHarness) -> None:
+        reaper = RandomKiller(harness.rng, harness.recorders)
         for _ in range(kills):
-            server = town.chance.choice(town.servers)
-            await reaper.strike(server)
-            town.stopwatch.restart(time.monotonic())
-            await server.bury()
-            town.figures.kills += 1
+            server = harness.rng.choice(harness.servers)
+            await reaper.kill(server)
+            harness.resume_timer.restart(time.monotonic())
+            await server.wait_killed()
+            harness.figures.kills += 1
             await server.start()
-            town.check()
+            harness.check()
 
-    figures = await bustle(seed, 2, kill_one_or_the_other)
+    figures = await run_load(seed, 2, kill_one_or_the_other)
     _tell(capsys, "two servers", seed, figures)
 
 
 async def test_a_dead_servers_runs_are_taken_over_by_the_other_without_a_restart() -> None:
-    chance, figures = random.Random(seed_of_run()), Figures(kills=1)
-    with scratch() as folder:
+    rng, figures = random.Random(run_seed()), CrashFigures(kills=1)
+    with temporary_store_folder() as folder:
         async with (
-            acting() as actor,
-            serving(folder / "store", actor.url) as doomed,
-            serving(folder / "store", actor.url) as other,
-            gathering(chance) as crowd,
+            gated_model_server() as model_server,
+            server_process(folder / "store", model_server.url) as doomed,
+            server_process(folder / "store", model_server.url) as other,
+            recording_clients(rng) as clients,
         ):
-            memories = [await crowd.begin(doomed.address, other.address) for _ in range(3)]
+            memories = [await clients.create_session(doomed.address, other.address) for _ in range(3)]
             for number, memory in enumerate(memories):
-                actor.gate(f"a{number}", 0, 10)
-                await crowd.say(memory, Script(f"a{number}", (Step(20, "write_file"), Step(5))))
-                await crowd.say(memory, Script(f"b{number}", (Step(20),)))
+                model_server.gate(f"a{number}", 0, 10)
+                await clients.send(
+                    memory, Script(f"a{number}", (ScriptStep(20, "write_file"), ScriptStep(5)))
+                )
+                await clients.send(memory, Script(f"b{number}", (ScriptStep(20),)))
             for number, memory in enumerate(memories):
-                await memory.until(lambda n=number, m=memory: f"a{n}.0.9 " in _text(m), "half an answer")
+                await memory.wait_until(lambda n=number, m=memory: f"a{n}.0.9 " in _text(m), "half an answer")
             await doomed.kill()
             died_at = time.monotonic()
-            actor.open_all()
+            model_server.open_all_gates()
             for memory in memories:
-                await memory.until_all_ended()
+                await memory.wait_for_all_runs()
                 resumed = memory.of_kind("run_resumed")[0]
                 assert resumed.at - died_at < TAKEN_OVER_S_MAX
-            await audit(crowd, figures, other)
+            await audit(clients, figures, other)
             assert figures.is_clean, "\n".join(figures.wrong)
 
 
-def _text(memory: Memory) -> str:
-    return "".join(seen.body["text"] for seen in memory.of_kind("text_appended"))
+def _text(recorder: SessionRecorder) -> str:
+    return "".join(seen.body["text"] for seen in recorder.of_kind("text_appended"))
 
 
 @pytest.mark.parametrize("door", ["the same", "the other"])
 async def test_an_answer_given_the_moment_it_is_asked_for_interrupts_nothing(door: str) -> None:
     """At either server; and no client of either is ever sent an event twice or out of order."""
-    with scratch() as folder:
+    with temporary_store_folder() as folder:
         async with (
-            acting() as actor,
-            serving(folder / "store", actor.url, approvals="ask") as first,
-            serving(folder / "store", actor.url, approvals="ask") as second,
-            gathering(random.Random(seed_of_run())) as crowd,
+            gated_model_server() as model_server,
+            server_process(folder / "store", model_server.url, approvals="ask") as first,
+            server_process(folder / "store", model_server.url, approvals="ask") as second,
+            recording_clients(random.Random(run_seed())) as clients,
         ):
-            memories = [await crowd.begin(first.address, second.address) for _ in range(5)]
+            memories = [await clients.create_session(first.address, second.address) for _ in range(5)]
             asked = first if door == "the same" else second
             async with asyncio.TaskGroup() as group:
                 for memory in memories:
-                    memory.watchers.append(_approver(group, crowd, asked.address))
+                    memory.watchers.append(_approver(group, clients, asked.address))
                 for name, memory in zip("abcde", memories, strict=True):
                     for number in range(3):
-                        script = Script(f"{name}{number}", (Step(2, "shell"), Step(2, "shell"), Step(2)))
-                        await crowd.say(memory, script)
+                        script = Script(
+                            f"{name}{number}", (ScriptStep(2, "shell"), ScriptStep(2, "shell"), ScriptStep(2))
+                        )
+                        await clients.send(memory, script)
                 for memory in memories:
-                    await memory.until_all_ended()
+                    await memory.wait_for_all_runs()
             assert not [seen for memory in memories for seen in memory.of_kind("run_interrupted")]
-            figures = await audit(crowd, Figures(), first, second)
+            figures = await audit(clients, CrashFigures(), first, second)
             assert figures.is_clean and figures.effects == 30, "\n".join(figures.wrong)
 
 
-def _approver(group: asyncio.TaskGroup, crowd: Crowd, address: str) -> Callable[[Memory, Seen], None]:
-    def watch(memory: Memory, seen: Seen) -> None:
+def _approver(
+    group: asyncio.TaskGroup, clients: RecordingClients, address: str
+) -> Callable[[SessionRecorder, ReceivedEvent], None]:
+    def watch(recorder: SessionRecorder, seen: ReceivedEvent) -> None:
         if seen.kind == "run_waiting":
-            call_id = memory.of_kind("approval_requested")[-1].body["call_id"]
+            call_id = recorder.of_kind("approval_requested")[-1].body["call_id"]
             url = f"{address}/api/runs/{seen.body['run_id']}/tools/{call_id}"
-            group.create_task(crowd.ask("POST", url, {"decision": "approve"}))
+            group.create_task(clients.request("POST", url, {"decision": "approve"}))
 
     return watch
 
@@ -118,26 +129,26 @@ def _approver(group: asyncio.TaskGroup, crowd: Crowd, address: str) -> Callable[
 async def test_a_server_that_is_asked_to_end_under_load_leaves_nothing_in_doubt(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    seed = seed_of_run()
+    seed = run_seed()
 
-    async def end_again_and_again(town: Bustle) -> None:
-        (server,) = town.servers
+    async def end_again_and_again(harness: LoadHarness) -> None:
+        (server,) = harness.servers
         for _ in range(STOPS):
-            await _until_something_happens(town)
-            await server.end()
+            await _until_something_happens(harness)
+            await server.shut_down()
             await server.start()
-            town.stopwatch.restart(server.ready_at)
-            town.check()
+            harness.resume_timer.restart(server.ready_at)
+            harness.check()
 
-    figures = await bustle(seed, 1, end_again_and_again)
+    figures = await run_load(seed, 1, end_again_and_again)
     assert figures.in_doubt == 0, f"seed {seed}: whatever had begun had time to end"
     _tell(capsys, f"{STOPS} graceful stops", seed, figures)
 
 
-async def _until_something_happens(town: Bustle) -> None:
-    kind = town.chance.choice(("text_appended", "tool_started", "tool_intended", "turn_queued"))
+async def _until_something_happens(harness: LoadHarness) -> None:
+    kind = harness.rng.choice(("text_appended", "tool_started", "tool_intended", "turn_queued"))
     struck = asyncio.Event()
-    for memory in town.memories:
+    for memory in harness.recorders:
         memory.watchers.append(lambda _, seen: struck.set() if seen.kind == kind else None)
     async with asyncio.timeout(60):
         await struck.wait()
@@ -146,36 +157,40 @@ async def _until_something_happens(town: Bustle) -> None:
 async def test_a_server_stopped_past_its_lease_and_continued_adds_what_it_had_and_does_nothing_twice(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    seed, figures = seed_of_run(), Figures()
-    with scratch() as folder:
+    seed, figures = run_seed(), CrashFigures()
+    with temporary_store_folder() as folder:
         async with (
-            acting() as actor,
-            serving(folder / "store", actor.url) as stopped,
-            serving(folder / "store", actor.url) as other,
-            gathering(random.Random(seed), lambda: "mark_done") as crowd,
+            gated_model_server() as model_server,
+            server_process(folder / "store", model_server.url) as stopped,
+            server_process(folder / "store", model_server.url) as other,
+            recording_clients(random.Random(seed), lambda: "mark_done") as clients,
         ):
-            writing, running = [await crowd.begin(stopped.address, other.address) for _ in range(2)]
-            gate = actor.gate("w0", 0, 60)
-            await crowd.say(writing, Script("w0", (Step(200, pace_ms=5),)))
-            await crowd.say(writing, Script("w1", (Step(5, "shell"), Step(5))))
-            await crowd.say(running, Script("r0", (Step(5, "shell", waits_for="go"), Step(20))))
-            await writing.until(lambda: "w0.0.50 " in _text(writing), "fifty words")
-            await running.until(running.has("tool_output_appended"), "a command at work")
+            writing, running = [
+                await clients.create_session(stopped.address, other.address) for _ in range(2)
+            ]
+            gate = model_server.gate("w0", 0, 60)
+            await clients.send(writing, Script("w0", (ScriptStep(200, pace_ms=5),)))
+            await clients.send(writing, Script("w1", (ScriptStep(5, "shell"), ScriptStep(5))))
+            await clients.send(
+                running, Script("r0", (ScriptStep(5, "shell", waits_for="go"), ScriptStep(20)))
+            )
+            await writing.wait_until(lambda: "w0.0.50 " in _text(writing), "fifty words")
+            await running.wait_until(running.has_events("tool_output_appended"), "a command at work")
             began = time.monotonic()
-            await stopped.stop()
+            await stopped.suspend()
             # The model goes on writing to the one who does not read.
-            gate.opened.set()
-            writing.turn_away()
-            running.turn_away()
-            await writing.until_all_ended()
-            await running.until_all_ended()
+            gate.is_open.set()
+            writing.use_next_address()
+            running.use_next_address()
+            await writing.wait_for_all_runs()
+            await running.wait_for_all_runs()
             assert time.monotonic() - began > LEASE_MS / 1000 - 2, (
                 "as long as it held its lease it was left alone"
             )
-            stopped.go_on()
-            await writing.until(writing.has("recovery_finished"), "the rest of what was written")
-            await running.until(running.has("recovery_finished"), "word that there is no rest")
-            await crowd.say(writing, Script("w2", (Step(20, "shell"), Step(5))))
-            await writing.until_all_ended()
-            assert (await audit(crowd, figures, other, stopped)).late == 1
+            stopped.resume()
+            await writing.wait_until(writing.has_events("recovery_finished"), "the rest of what was written")
+            await running.wait_until(running.has_events("recovery_finished"), "word that there is no rest")
+            await clients.send(writing, Script("w2", (ScriptStep(20, "shell"), ScriptStep(5))))
+            await writing.wait_for_all_runs()
+            assert (await audit(clients, figures, other, stopped)).late == 1
     _tell(capsys, "stopped", seed, figures)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.crash.writer_history import Past, kills_wanted, scratch, seed_of_run
+from tests.crash.writer_history import WriterHistory, kill_count, run_seed, temporary_store_folder
 from tests.crash.writer_process import CROWD
-from tests.crash.writers import DyingWriters
+from tests.crash.writers import CrashingWriters
 
 CREATION_CALLS = 170
 """A few more than it takes to make a store."""
@@ -21,8 +21,8 @@ CREATION_CALLS = 170
 def test_death_at_a_named_point_leaves_a_whole_store(
     point: str, calls: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seed = seed_of_run()
-    count = min(calls, max(10, kills_wanted() // 4))
+    seed = run_seed()
+    count = min(calls, max(10, kill_count() // 4))
     numbers = sorted(random.Random(f"{seed}.{point}").sample(range(1, calls + 1), count))
     _die_and_judge(seed, point, numbers, capsys)
 
@@ -30,36 +30,39 @@ def test_death_at_a_named_point_leaves_a_whole_store(
 def test_a_store_that_was_being_made_can_be_opened_whenever_its_maker_died(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    seed = seed_of_run()
+    seed = run_seed()
     # All of them in the long run; each second one otherwise.
-    calls = range(1 + seed % 2, CREATION_CALLS + 1, 1 if kills_wanted() > 100 else 2)
+    calls = range(1 + seed % 2, CREATION_CALLS + 1, 1 if kill_count() > 100 else 2)
     _die_and_judge(seed, "creation", calls, capsys)
 
 
 def test_several_processes_can_make_one_store_at_once() -> None:
     crowds = range(1, 16)
-    with scratch() as folder, DyingWriters(folder / "crowd", 0, 0, "crowd", *crowds) as writers:
+    with (
+        temporary_store_folder() as folder,
+        CrashingWriters(folder / "crowd", 0, 0, "crowd", *crowds) as writers,
+    ):
         writers.wait()
         for number in crowds:
             told = writers.by_number[number]
             assert told.exit == 0, f"crowd {number}: exit {told.exit}\n{writers.errors}"
-            past = Past(folder / "crowd" / str(number))
-            past.bury(told)
-            verdict = past.judge()
+            past = WriterHistory(folder / "crowd" / str(number))
+            past.add_dead(told)
+            verdict = past.check()
             assert told.acks == CROWD and verdict.is_clean, f"crowd {number}: {verdict}"
 
 
 def _die_and_judge(seed: int, point: str, numbers: Sequence[int], capsys: pytest.CaptureFixture[str]) -> None:
     began, deaths, acks = time.monotonic(), 0, 0
-    with scratch() as folder:
-        with DyingWriters(folder / point, seed, 0, point, *numbers) as writers:
+    with temporary_store_folder() as folder:
+        with CrashingWriters(folder / point, seed, 0, point, *numbers) as writers:
             writers.wait()
         for number in numbers:
             told = writers.by_number[number]
             assert told.exit in (-9, 0), f"seed {seed}, {point} {number}: exit {told.exit}\n{writers.errors}"
-            past = Past(folder / point / str(number))
-            past.bury(told)
-            verdict = past.judge()
+            past = WriterHistory(folder / point / str(number))
+            past.add_dead(told)
+            verdict = past.check()
             assert verdict.is_clean, f"seed {seed}, {point} {number}: {verdict}"
             deaths += told.exit == -9
             acks += told.acks

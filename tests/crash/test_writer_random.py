@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.writer_history import Past, kills_wanted, seed_of_run
+from tests.crash.writer_history import WriterHistory, kill_count, run_seed
 from tests.crash.writers import WriterProcess
 
 ACKS_MAX, DELAY_S_MAX = 300, 0.8
@@ -21,18 +21,18 @@ KILLS_EACH = 40
 def test_a_killed_writer_has_lost_nothing_and_left_nothing_half(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seed, wanted = seed_of_run(), kills_wanted()
-    began, chance, kills, acks = time.monotonic(), random.Random(seed), 0, 0
+    seed, wanted = run_seed(), kill_count()
+    began, rng, kills, acks = time.monotonic(), random.Random(seed), 0, 0
     while kills < wanted:
-        past = Past(tmp_path / f"store-{kills}")
+        past = WriterHistory(tmp_path / f"store-{kills}")
         while past.kills < min(KILLS_EACH, wanted - kills):
             with ExitStack() as running:
                 # Hours pass between two lives, so that sweeps find something to do.
                 writers = [
-                    running.enter_context(WriterProcess(past.folder, chance.getrandbits(32), 2 * past.kills))
-                    for _ in range(chance.choice((1, 1, 2)))
+                    running.enter_context(WriterProcess(past.folder, rng.getrandbits(32), 2 * past.kills))
+                    for _ in range(rng.choice((1, 1, 2)))
                 ]
-                _kill_one_by_one(writers, past, chance, f"seed {seed}, kill {kills} + {past.kills}")
+                _kill_one_by_one(writers, past, rng, f"seed {seed}, kill {kills} + {past.kills}")
         assert len(list((past.folder / "processes").iterdir())) <= 2, "the dead leave files behind for ever"
         kills, acks = kills + past.kills, acks + past.acks
     assert acks > 10 * kills, "too little was promised to prove anything"
@@ -43,16 +43,18 @@ def test_a_killed_writer_has_lost_nothing_and_left_nothing_half(
         )
 
 
-def _kill_one_by_one(writers: list[WriterProcess], past: Past, chance: random.Random, when: str) -> None:
+def _kill_one_by_one(
+    writers: list[WriterProcess], past: WriterHistory, rng: random.Random, when: str
+) -> None:
     for i, writer in enumerate(writers):
-        if chance.random() < 0.7:
-            writer.wait_for_acks(chance.randint(1, ACKS_MAX))
+        if rng.random() < 0.7:
+            writer.wait_for_acks(rng.randint(1, ACKS_MAX))
         else:
-            time.sleep(chance.random() * DELAY_S_MAX)
+            time.sleep(rng.random() * DELAY_S_MAX)
         writer.kill()
-        past.bury(writer.told)
-        living = [other.told for other in writers[i + 1 :]]
-        verdict = past.judge(living)
+        past.add_dead(writer.log)
+        living = [other.log for other in writers[i + 1 :]]
+        verdict = past.check(living)
         assert verdict.is_clean, f"{when}: {verdict}"
-        robbed = [told for told in living if not past.is_held(told)]
+        robbed = [told for told in living if not past.has_leases(told)]
         assert not robbed, f"{when}: a living writer's run was free"

@@ -12,24 +12,24 @@ from pathlib import Path
 from holdfast.domain.errors import LeaseHeld, NoSuchRun, RunRefused
 from holdfast.domain.ids import RunId, SessionId
 from holdfast.store.sqlite.store import SqliteStore
-from tests.crash.writers import Told
-from tests.support.durability_checker import Promise, Verdict, judge, read_journals
+from tests.crash.writers import WriterLog
+from tests.support.durability_checker import DurabilityReport, ExpectedChange, check_durability, read_journals
 
 
-def seed_of_run() -> int:
+def run_seed() -> int:
     """Given by HOLDFAST_SEED to replay a run, else new."""
     seed = int(os.environ.get("HOLDFAST_SEED") or random.SystemRandom().getrandbits(32))
     print(f"seed={seed}")
     return seed
 
 
-def kills_wanted() -> int:
+def kill_count() -> int:
     """HOLDFAST_KILLS: `make crash` asks for more than `make test`."""
     return int(os.environ.get("HOLDFAST_KILLS") or 5)
 
 
 @contextmanager
-def scratch() -> Iterator[Path]:
+def temporary_store_folder() -> Iterator[Path]:
     """A folder for a store that need not outlast the test."""
     memory = Path("/dev/shm")  # Where syncs cost nothing.
     folder = tempfile.mkdtemp(prefix="holdfast-", dir=memory if os.access(memory, os.W_OK) else None)
@@ -39,48 +39,50 @@ def scratch() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class Past:
+class WriterHistory:
     """The promises made to writers of one folder that are dead now."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.kills = self.acks = 0
-        self._promises: list[Promise] = []
+        self._promises: list[ExpectedChange] = []
         self._deleting: set[SessionId] = set()
 
-    def bury(self, told: Told) -> None:
+    def add_dead(self, log: WriterLog) -> None:
         self.kills += 1
-        self.acks += told.acks
-        self._promises += told.promises.values()
-        self._deleting |= told.deleting
+        self.acks += log.acks
+        self._promises += log.promises.values()
+        self._deleting |= log.deleting
 
-    def judge(self, living: Sequence[Told] = ()) -> Verdict:
+    def check(self, living: Sequence[WriterLog] = ()) -> DurabilityReport:
         """Open the store and compare. Of writers that still live, what they were told so far is due too."""
         # Not what they only tried: such a change over two sessions may come between our reads of them.
-        alive = [promise for told in living for promise in list(told.promises.values()) if promise.first]
-        return asyncio.run(self._judge(alive, living))
+        alive = [promise for log in living for promise in list(log.promises.values()) if promise.first]
+        return asyncio.run(self._check(alive, living))
 
-    def is_held(self, told: Told, last: int = 5) -> bool:
+    def has_leases(self, log: WriterLog, last: int = 5) -> bool:
         """Whether the runs that a living writer claimed last cannot be taken from it."""
-        return asyncio.run(self._is_held(told.leases[-last:]))
+        return asyncio.run(self._has_leases(log.leases[-last:]))
 
-    async def _judge(self, alive: list[Promise], living: Sequence[Told]) -> Verdict:
+    async def _check(self, alive: list[ExpectedChange], living: Sequence[WriterLog]) -> DurabilityReport:
         store = await SqliteStore.open(self.folder)
         try:
             journals = await read_journals(store)
-            deleting = self._deleting.union(*(told.deleting for told in living))
+            deleting = self._deleting.union(*(log.deleting for log in living))
             promises = self._promises + alive
-            verdict = judge(promises, journals, lambda each: bool(each.first), lambda each: each in deleting)
-            verdict.findings = await store.check(False, lambda done, total: None)
+            report = check_durability(
+                promises, journals, lambda each: bool(each.first), lambda each: each in deleting
+            )
+            report.findings = await store.check(False, lambda done, total: None)
             if not living:
                 # Every lease of the dead is free at once, however long it had to run.
                 for _, run in await store.open_runs():
                     await store.release(await store.claim(run.id, 1))
-            return verdict
+            return report
         finally:
             await store.close()
 
-    async def _is_held(self, runs: Sequence[RunId]) -> bool:
+    async def _has_leases(self, runs: Sequence[RunId]) -> bool:
         store = await SqliteStore.open(self.folder)
         try:
             for run in runs:

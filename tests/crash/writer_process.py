@@ -21,10 +21,10 @@ from types import MappingProxyType
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import RunId, SessionId
-from holdfast.store.ports import Append, Receipt
+from holdfast.store.ports import Append, AppendReceipt
 from holdfast.store.sqlite.store import SqliteStore
-from tests.crash.fatal_vfs import Fatality, FatalVFS
-from tests.support.store_client import Change, Client
+from tests.crash.fatal_vfs import CrashTrigger, FatalVFS
+from tests.support.store_client import AttemptedChange, ObservedClient
 from tests.support.store_workload import JumpingClock, Workload
 
 HOUR_MS = 3_600_000
@@ -33,50 +33,52 @@ CROWD = 5
 WAL_BYTES_MAX = 400_000
 
 
-class Teller:
+class AckPrinter:
     """A witness who tells it to whoever reads our output."""
 
     def __init__(self, prefix: str = "", name: str = "") -> None:
         self._prefix = prefix
         self._name = name
 
-    def say(self, *words: object) -> None:
+    def write_line(self, *words: object) -> None:
         os.write(1, (self._prefix + " ".join(map(str, words)) + "\n").encode())
 
-    def tried(self, change: Change, session_id: SessionId) -> None:
-        self.say(
-            "try", f"{self._name}{change.number}", f"{session_id}:0:{','.join(change.tried[session_id])}"
+    def on_attempt(self, change: AttemptedChange, session_id: SessionId) -> None:
+        self.write_line(
+            "try", f"{self._name}{change.number}", f"{session_id}:0:{','.join(change.digests[session_id])}"
         )
 
-    def stored(self, change: Change, receipts: Sequence[Receipt]) -> None:
+    def on_stored(self, change: AttemptedChange, receipts: Sequence[AppendReceipt]) -> None:
         first = {receipt.session_id: receipt.first_seq for receipt in receipts}
-        told = (f"{session}:{first[session]}:{','.join(events)}" for session, events in change.tried.items())
-        self.say("ack", f"{self._name}{change.number}", *told)
+        told = (
+            f"{session}:{first[session]}:{','.join(events)}" for session, events in change.digests.items()
+        )
+        self.write_line("ack", f"{self._name}{change.number}", *told)
 
-    def deleting(self, session_id: SessionId) -> None:
-        self.say("del", session_id)
+    def on_delete(self, session_id: SessionId) -> None:
+        self.write_line("del", session_id)
 
-    def claimed(self, run_id: RunId) -> None:
-        self.say("lease", run_id)
+    def on_claim(self, run_id: RunId) -> None:
+        self.write_line("lease", run_id)
 
 
 async def write_until_killed(folder: Path, seed: int, hours: int) -> None:
-    chance, clock, teller = random.Random(seed), JumpingClock(hours * HOUR_MS), Teller()
+    rng, clock, teller = random.Random(seed), JumpingClock(hours * HOUR_MS), AckPrinter()
     store = await SqliteStore.open(folder, clock=clock, wal_bytes_max=WAL_BYTES_MAX)
-    teller.say("open")
-    workload = Workload(Client(store, teller), clock, chance, pause_s=0.001)
+    teller.write_line("open")
+    workload = Workload(ObservedClient(store, teller), clock, rng, pause_s=0.001)
     async with asyncio.TaskGroup() as group:
-        group.create_task(_look_after(store, random.Random(seed + 1), folder))
+        group.create_task(_maintain(store, random.Random(seed + 1), folder))
         await workload.recover()
         while True:
             await workload.run(CONVERSATIONS, 6)
 
 
-async def _look_after(store: SqliteStore, chance: random.Random, folder: Path) -> None:
+async def _maintain(store: SqliteStore, rng: random.Random, folder: Path) -> None:
     """What else goes on in a server: searches, sweeps, a backup now and then."""
     while True:
-        await asyncio.sleep(chance.random() * 0.2)
-        match chance.choices(("search", "sweep", "backup"), (5, 3, 1))[0]:
+        await asyncio.sleep(rng.random() * 0.2)
+        match rng.choices(("search", "sweep", "backup"), (5, 3, 1))[0]:
             case "search":
                 await store.search("holdfast", 10)
             case "sweep":
@@ -85,10 +87,10 @@ async def _look_after(store: SqliteStore, chance: random.Random, folder: Path) -
                 await store.backup(folder.parent / f"{os.getpid()}.backup", lambda done, total: None)
 
 
-class Scene:
+class CrashScenario:
     """A store with some history in it, at the point of which the process is to die."""
 
-    def __init__(self, folder: Path, client: Client, workload: Workload, clock: JumpingClock) -> None:
+    def __init__(self, folder: Path, client: ObservedClient, workload: Workload, clock: JumpingClock) -> None:
         self.folder = folder
         self.store = client.store
         self.workload = workload
@@ -96,20 +98,20 @@ class Scene:
         self.clock = clock
 
 
-Point = Callable[[Scene, Callable[[Callable[[str, str], bool]], None]], Awaitable[object]]
+Point = Callable[[CrashScenario, Callable[[Callable[[str, str], bool]], None]], Awaitable[object]]
 
 
-async def _commit(scene: Scene, arm: Callable[..., None]) -> None:
+async def _commit(scene: CrashScenario, arm: Callable[..., None]) -> None:
     arm(lambda path, call: path.endswith("-wal") and call in ("write", "sync"))
     await scene.workload.run(CONVERSATIONS, 6)
 
 
-async def _checkpoint(scene: Scene, arm: Callable[..., None]) -> None:
+async def _checkpoint(scene: CrashScenario, arm: Callable[..., None]) -> None:
     arm(lambda path, call: path.endswith(".db") and call in ("write", "truncate", "sync"))
     await scene.workload.run(CONVERSATIONS, 20)
 
 
-async def _indexing(scene: Scene, arm: Callable[..., None]) -> None:
+async def _indexing(scene: CrashScenario, arm: Callable[..., None]) -> None:
     turn = f.TurnAccepted(f.TurnId("t_1"), 1, f.MessageId("m_1"), (Text("kelp anchor " * 3_000),))
     await scene.client.append(Append(SessionId("s_words"), (f.SessionCreated(), turn), expect=0))
     # Nothing else is left to write now: whatever reaches the log next are words.
@@ -117,19 +119,19 @@ async def _indexing(scene: Scene, arm: Callable[..., None]) -> None:
     await scene.store.search("kelp", 10)
 
 
-async def _sweep(scene: Scene, arm: Callable[..., None]) -> None:
+async def _sweep(scene: CrashScenario, arm: Callable[..., None]) -> None:
     await scene.store.search("kelp", 10)
-    scene.clock.jump(2 * HOUR_MS)
+    scene.clock.advance(2 * HOUR_MS)
     arm(lambda path, call: path.endswith(("-wal", ".db")) and call != "read")
     await scene.store.sweep()
 
 
-async def _backup(scene: Scene, arm: Callable[..., None]) -> None:
+async def _backup(scene: CrashScenario, arm: Callable[..., None]) -> None:
     arm(lambda path, call: ".part" in path)
     await scene.store.backup(scene.folder.with_suffix(".backup"), lambda done, total: None)
 
 
-async def _close(scene: Scene, arm: Callable[..., None]) -> None:
+async def _close(scene: CrashScenario, arm: Callable[..., None]) -> None:
     arm(lambda path, call: call != "read")
     await scene.store.close()
 
@@ -141,25 +143,25 @@ POINTS: Mapping[str, Point] = MappingProxyType({
 
 
 async def die_at(folder: Path, seed: int, point: str, number: int) -> None:
-    chance, clock, teller = random.Random(f"{seed}.{point}.{number}"), JumpingClock(), Teller(f"{number} ")
-    fatality = Fatality(chance)
+    rng, clock, teller = random.Random(f"{seed}.{point}.{number}"), JumpingClock(), AckPrinter(f"{number} ")
+    fatality = CrashTrigger(rng)
     vfs = FatalVFS("fatal", fatality)
     if point == "creation":
         fatality.arm(number, lambda path, call: call != "read")
     store = await SqliteStore.open(folder, clock=clock, wal_bytes_max=WAL_BYTES_MAX)
-    client = Client(store, teller)
-    workload = Workload(client, clock, chance)
+    client = ObservedClient(store, teller)
+    workload = Workload(client, clock, rng)
     await workload.run(2, 2)
     if point != "creation":
-        scene = Scene(folder, client, workload, clock)
+        scene = CrashScenario(folder, client, workload, clock)
         await POINTS[point](scene, lambda matches: fatality.arm(number, matches))
     del vfs
 
 
-async def arrive(folder: Path, number: int, name: str) -> None:
+async def append_numbered_changes(folder: Path, number: int, name: str) -> None:
     """Come to a store that may just be being made, and leave without a word."""
     store = await SqliteStore.open(folder)
-    client = Client(store, Teller(f"{number} ", name))
+    client = ObservedClient(store, AckPrinter(f"{number} ", name))
     await client.append(Append(SessionId(f"s_{name}"), (f.SessionCreated(),), expect=0))
     if number % 2:
         await store.close()
@@ -178,28 +180,31 @@ def _in_a_child(work: Callable[[], Coroutine[None, None, None]]) -> int:
     return child
 
 
-def _die_in_turn(folder: Path, seed: int, point: str, numbers: Sequence[int]) -> None:
+def _die_one_by_one(folder: Path, seed: int, point: str, numbers: Sequence[int]) -> None:
     for number in numbers:
         _await_end(number, [_in_a_child(partial(die_at, folder / str(number), seed, point, number))])
 
 
-def _come_together(folder: Path, numbers: Sequence[int]) -> None:
+def _run_concurrently(folder: Path, numbers: Sequence[int]) -> None:
     for number in numbers:
-        arrivals = [partial(arrive, folder / str(number), number, f"{number}-{i}-") for i in range(CROWD)]
+        arrivals = [
+            partial(append_numbered_changes, folder / str(number), number, f"{number}-{i}-")
+            for i in range(CROWD)
+        ]
         _await_end(number, [_in_a_child(arrival) for arrival in arrivals])
 
 
 def _await_end(number: int, children: Sequence[int]) -> None:
     ends = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    Teller(f"{number} ").say("ended", min(ends) or max(ends))
+    AckPrinter(f"{number} ").write_line("ended", min(ends) or max(ends))
 
 
 def main(arguments: Sequence[str]) -> None:
     folder, seed, hours, *point = arguments
     if point and point[0] == "crowd":
-        _come_together(Path(folder), [int(number) for number in point[1:]])
+        _run_concurrently(Path(folder), [int(number) for number in point[1:]])
     elif point:
-        _die_in_turn(Path(folder), int(seed), point[0], [int(number) for number in point[1:]])
+        _die_one_by_one(Path(folder), int(seed), point[0], [int(number) for number in point[1:]])
     else:
         asyncio.run(write_until_killed(Path(folder), int(seed), int(hours)))
 

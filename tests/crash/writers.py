@@ -9,29 +9,29 @@ from pathlib import Path
 from typing import Self
 
 from holdfast.domain.ids import RunId, SessionId
-from tests.support.durability_checker import Promise
+from tests.support.durability_checker import ExpectedChange
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
-class Told:
+class WriterLog:
     """What one process said, line by line."""
 
     def __init__(self) -> None:
-        self.promises: dict[str, Promise] = {}
+        self.promises: dict[str, ExpectedChange] = {}
         self.deleting: set[SessionId] = set()
         self.leases: list[RunId] = []
         self.acks = 0
         self.exit: int | None = None
         self.is_open = False
 
-    def take(self, line: str) -> None:
+    def add_line(self, line: str) -> None:
         verb, *words = line.split()
         match verb:
             case "try":
                 session, _, events = words[1].split(":")
-                promise = self.promises.setdefault(words[0], Promise({}))
+                promise = self.promises.setdefault(words[0], ExpectedChange({}))
                 promise.members[SessionId(session)] = _list(events)
             case "ack":
                 self.promises[words[0]] = _acknowledged(words[1:])
@@ -46,8 +46,8 @@ class Told:
                 self.exit = int(words[0])
 
 
-def _acknowledged(words: Iterable[str]) -> Promise:
-    promise = Promise({}, {}, 1)
+def _acknowledged(words: Iterable[str]) -> ExpectedChange:
+    promise = ExpectedChange({}, {}, 1)
     for word in words:
         session, first, events = word.split(":")
         promise.members[SessionId(session)] = _list(events)
@@ -63,8 +63,8 @@ class WriterProcess:
     """A running writer. Its output is read as it comes, so that it never waits for us."""
 
     def __init__(self, folder: Path, *arguments: object) -> None:
-        self.told = Told()
-        self._news = threading.Condition()
+        self.log = WriterLog()
+        self._log_changed = threading.Condition()
         self._errors = folder.with_name(f"{folder.name}.stderr")
         command = [sys.executable, "-m", "tests.crash.writer_process", str(folder), *map(str, arguments)]
         path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
@@ -73,14 +73,14 @@ class WriterProcess:
                 command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors,
                 env={**os.environ, "PYTHONPATH": path},
             )  # fmt: skip
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
+        self._reader_thread = threading.Thread(target=self._read_output, daemon=True)
+        self._reader_thread.start()
 
     def wait_for_acks(self, count: int) -> None:
         """Return once it was promised `count` changes, or has ended."""
-        with self._news:
-            self._news.wait_for(
-                lambda: self.told.acks >= count or self._process.poll() is not None, PATIENCE_S
+        with self._log_changed:
+            self._log_changed.wait_for(
+                lambda: self.log.acks >= count or self._process.poll() is not None, TIMEOUT_S
             )
 
     def kill(self) -> None:
@@ -102,32 +102,32 @@ class WriterProcess:
         self.wait()
 
     def wait(self) -> int:
-        exit_code = self._process.wait(PATIENCE_S)
-        self._listener.join(PATIENCE_S)
+        exit_code = self._process.wait(TIMEOUT_S)
+        self._reader_thread.join(TIMEOUT_S)
         return exit_code
 
-    def _listen(self) -> None:
+    def _read_output(self) -> None:
         assert self._process.stdout is not None
         with self._process.stdout as lines:
             for line in lines:
-                with self._news:
+                with self._log_changed:
                     if line.endswith(b"\n"):
-                        self.heard(line.decode())
-                    self._news.notify_all()
-        with self._news:
-            self._news.notify_all()
+                        self.on_line(line.decode())
+                    self._log_changed.notify_all()
+        with self._log_changed:
+            self._log_changed.notify_all()
 
-    def heard(self, line: str) -> None:
-        self.told.take(line)
+    def on_line(self, line: str) -> None:
+        self.log.add_line(line)
 
 
-class DyingWriters(WriterProcess):
+class CrashingWriters(WriterProcess):
     """A process whose children die one by one, each with its own store; lines begin with its number."""
 
     def __init__(self, folder: Path, *arguments: object) -> None:
-        self.by_number: dict[int, Told] = {}
+        self.by_number: dict[int, WriterLog] = {}
         super().__init__(folder, *arguments)
 
-    def heard(self, line: str) -> None:
+    def on_line(self, line: str) -> None:
         number, _, rest = line.partition(" ")
-        self.by_number.setdefault(int(number), Told()).take(rest)
+        self.by_number.setdefault(int(number), WriterLog()).add_line(rest)

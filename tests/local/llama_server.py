@@ -8,16 +8,16 @@ from msgspec.structs import replace
 
 from holdfast.domain.context.context import Request, UserMessage
 from holdfast.domain.events.parts import Text
-from holdfast.models.endpoint import Protocol
-from holdfast.models.factory import made_as
+from holdfast.models.endpoint import ProtocolName
+from holdfast.models.factory import build_local_client
+from holdfast.models.local.install_dir import LocalModelDir
 from holdfast.models.local.model import LocalModel
-from holdfast.models.local.place import Place
-from holdfast.models.local.server import Llama
+from holdfast.models.local.server import LlamaServer
 from holdfast.models.ports import ToolSpec
 from tests.support.source_files import ROOT
 
-PLACE = Place(ROOT / ".cache" / "local-model")
-PROTOCOLS: tuple[Protocol, ...] = ("chat", "responses", "messages")
+PLACE = LocalModelDir(ROOT / ".cache" / "local-model")
+PROTOCOLS: tuple[ProtocolName, ...] = ("chat", "responses", "messages")
 KEY = "a-key-of-this-test-alone"
 CALLING = (Path(__file__).parent / "calling.jinja").read_text("utf-8")
 """A template by which the model is shown tools, and how others called them; its own knows none."""
@@ -28,22 +28,24 @@ WEATHER = ToolSpec(
 )
 
 
-def saying(text: str) -> Request:
+def request_for(text: str) -> Request:
     return Request("You are terse.", (UserMessage((Text(text),)),))
 
 
-def llama(template: str = "") -> Llama:
+def local_server(template: str = "") -> LlamaServer:
     assert PLACE.is_installed, "make test-local installs the local model first"
-    return Llama(PLACE, {}, KEY, template)
+    return LlamaServer(PLACE, {}, KEY, template)
 
 
 @asynccontextmanager
-async def answering(
-    protocol: Protocol, template: str = "", answer_tokens: int = 48
+async def running_model(
+    protocol: ProtocolName, template: str = "", answer_tokens: int = 48
 ) -> AsyncIterator[LocalModel]:
     """The local model by one wire protocol; its answers are short."""
     profile = replace(LocalModel.profile, answer_tokens=answer_tokens, answer_tokens_max=answer_tokens)
-    model = LocalModel(llama(template), lambda endpoint: made_as(endpoint, profile), protocol)
+    model = LocalModel(
+        local_server(template), lambda endpoint: build_local_client(endpoint, profile), protocol
+    )
     try:
         yield model
     finally:

@@ -7,19 +7,19 @@ import pytest
 
 from holdfast.domain.context.context import AssistantMessage, Request, ToolMessage, UserMessage
 from holdfast.domain.events.parts import Text, ToolCall
-from holdfast.models.endpoint import Protocol, Secret
-from holdfast.models.factory import made_as
+from holdfast.models.endpoint import ProtocolName, Secret
+from holdfast.models.factory import build_local_client
 from holdfast.models.failures import TOO_LONG
 from holdfast.models.local.model import LocalModel
 from holdfast.models.ports import CallDelta, ModelDelta, ModelFailure, StepEnd, TextDelta, ToolSpec
-from tests.local.llama_server import CALLING, PROTOCOLS, WEATHER, answering, saying
+from tests.local.llama_server import CALLING, PROTOCOLS, WEATHER, request_for, running_model
 
 EVERY = pytest.mark.parametrize("protocol", PROTOCOLS)
 WAIT_S = 120
 """A machine that does other things too may be slow."""
 
 
-async def heard(model: LocalModel, request: Request, *tools: ToolSpec) -> list[ModelDelta]:
+async def collect(model: LocalModel, request: Request, *tools: ToolSpec) -> list[ModelDelta]:
     async with asyncio.timeout(WAIT_S), aclosing(model.stream(request, tools)) as deltas:
         return [delta async for delta in deltas]
 
@@ -29,9 +29,9 @@ def text_of(deltas: list[ModelDelta]) -> str:
 
 
 @EVERY
-async def test_an_answer_streams_and_ends_with_what_it_used(protocol: Protocol) -> None:
-    async with answering(protocol) as model:
-        *deltas, end = await heard(model, saying("Tell me about the sea."))
+async def test_an_answer_streams_and_ends_with_its_usage(protocol: ProtocolName) -> None:
+    async with running_model(protocol) as model:
+        *deltas, end = await collect(model, request_for("Tell me about the sea."))
     assert len(deltas) > 3
     assert text_of(deltas).strip()
     assert isinstance(end, StepEnd)
@@ -41,9 +41,9 @@ async def test_an_answer_streams_and_ends_with_what_it_used(protocol: Protocol) 
 
 
 @EVERY
-async def test_an_answer_that_was_cut_says_so(protocol: Protocol) -> None:
-    async with answering(protocol, answer_tokens=16) as model:
-        end = (await heard(model, saying("Tell me a very long story about a ship.")))[-1]
+async def test_a_truncated_answer_has_the_stop_reason_length(protocol: ProtocolName) -> None:
+    async with running_model(protocol, answer_tokens=16) as model:
+        end = (await collect(model, request_for("Tell me a very long story about a ship.")))[-1]
     assert isinstance(end, StepEnd)
     assert end.usage.output_tokens == 16
     # By the second protocol llama.cpp calls such an answer complete.
@@ -51,43 +51,43 @@ async def test_an_answer_that_was_cut_says_so(protocol: Protocol) -> None:
 
 
 @EVERY
-async def test_what_was_read_before_is_told_as_kept(protocol: Protocol) -> None:
-    async with answering(protocol) as model:
-        await heard(model, saying("Tell me about the sea."))
-        end = (await heard(model, saying("Tell me about the sea.")))[-1]
+async def test_a_repeated_prompt_is_reported_as_cached(protocol: ProtocolName) -> None:
+    async with running_model(protocol) as model:
+        await collect(model, request_for("Tell me about the sea."))
+        end = (await collect(model, request_for("Tell me about the sea.")))[-1]
     assert isinstance(end, StepEnd)
     assert end.usage.cached_tokens
 
 
 @EVERY
-async def test_a_conversation_beyond_the_window_is_too_long(protocol: Protocol) -> None:
-    async with answering(protocol) as model:
+async def test_a_conversation_beyond_the_window_fails_as_too_long(protocol: ProtocolName) -> None:
+    async with running_model(protocol) as model:
         with pytest.raises(ModelFailure, match=TOO_LONG) as failed:
-            await heard(model, saying("word " * 9_000))
+            await collect(model, request_for("word " * 9_000))
         assert failed.value.too_long
         assert not failed.value.retryable
-        assert text_of(await heard(model, saying("Hello"))), "it answers what fits"
+        assert text_of(await collect(model, request_for("Hello"))), "it answers what fits"
 
 
 @EVERY
-async def test_an_answer_that_is_let_go_of_ends_there_and_the_next_is_answered(protocol: Protocol) -> None:
-    async with answering(protocol, answer_tokens=4_000) as model, asyncio.timeout(WAIT_S):
-        async with aclosing(model.stream(saying("Count to ten thousand, one by one."), ())) as deltas:
+async def test_closing_an_answer_ends_it_and_the_next_one_is_answered(protocol: ProtocolName) -> None:
+    async with running_model(protocol, answer_tokens=4_000) as model, asyncio.timeout(WAIT_S):
+        async with aclosing(model.stream(request_for("Count to ten thousand, one by one."), ())) as deltas:
             async for delta in deltas:
                 assert isinstance(delta, TextDelta)
                 break
         # There is room for one answer at a time: this one comes because the other has ended.
-        async with aclosing(model.stream(saying("Hello"), ())) as deltas:
+        async with aclosing(model.stream(request_for("Hello"), ())) as deltas:
             async for delta in deltas:
                 assert isinstance(delta, TextDelta)
                 break
 
 
 @EVERY
-async def test_a_tool_is_called_and_its_result_goes_back(protocol: Protocol) -> None:
-    asked = saying("What is the weather in Paris?")
-    async with answering(protocol, CALLING) as model:
-        *deltas, end = await heard(model, asked, WEATHER)
+async def test_a_tool_is_called_and_its_result_is_sent_back(protocol: ProtocolName) -> None:
+    asked = request_for("What is the weather in Paris?")
+    async with running_model(protocol, CALLING) as model:
+        *deltas, end = await collect(model, asked, WEATHER)
         calls = [delta for delta in deltas if isinstance(delta, CallDelta)]
         assert {call.name for call in calls} == {"get_weather"}, deltas
         arguments = "".join(call.arguments for call in calls)
@@ -97,20 +97,20 @@ async def test_a_tool_is_called_and_its_result_goes_back(protocol: Protocol) -> 
         call = ToolCall("call_1", "get_weather", arguments)
         more = (AssistantMessage((call,)), ToolMessage("call_1", (Text("Sunny, 21 degrees."),)))
         thanks = UserMessage((Text("Thank you. Was it sunny?"),))
-        answered = await heard(model, Request(asked.system, (*asked.messages, *more, thanks)))
+        answered = await collect(model, Request(asked.system, (*asked.messages, *more, thanks)))
         assert isinstance(answered[-1], StepEnd), "the whole exchange is a request that it takes"
 
 
 @EVERY
-async def test_without_the_key_nobody_is_answered(protocol: Protocol) -> None:
-    async with answering(protocol) as model:
-        await heard(model, saying("Hello"))
-        endpoint = await model._llama.endpoint(protocol)
-        stranger = made_as(
+async def test_requests_without_the_key_are_refused(protocol: ProtocolName) -> None:
+    async with running_model(protocol) as model:
+        await collect(model, request_for("Hello"))
+        endpoint = await model._server.endpoint(protocol)
+        stranger = build_local_client(
             type(endpoint)(endpoint.base_url, endpoint.model, Secret("another"), protocol=protocol),
             model.profile,
         )
         with pytest.raises(ModelFailure, match="401"):
-            async with aclosing(stranger.stream(saying("Hello"), ())) as deltas:
+            async with aclosing(stranger.stream(request_for("Hello"), ())) as deltas:
                 await anext(deltas)
         await stranger.close()

@@ -2,18 +2,18 @@
 
 import pytest
 
-from tools.mutants import ROOT, Mutation, mutated, read_mutations, run_all
+from tools.mutants import ROOT, Mutation, mutate, read_mutations, run_all
 
 
 @pytest.mark.parametrize("mutation", read_mutations("unnoticed"), ids=lambda each: each.name)
 def test_a_mutation_is_noticed(mutation: Mutation) -> None:
     (result,) = run_all([mutation], 1)
-    assert result.is_caught, f"{result.verdict}\n{result.output[-4000:]}"
+    assert result.is_killed, f"{result.verdict}\n{result.output[-4000:]}"
 
 
 @pytest.mark.parametrize("mutation", read_mutations(), ids=lambda each: each.name)
 def test_a_mutation_fits_the_source_and_names_tests_that_exist(mutation: Mutation) -> None:
-    changed = mutated(mutation, ROOT / "src")
+    changed = mutate(mutation, ROOT / "src")
     assert changed is not None, "the old text of each edit is in its file exactly once"
     for path, text in changed.items():
         compile(text, str(path), "exec")

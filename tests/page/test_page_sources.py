@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.protocol_types import TARGET, written
+from tools.protocol_types import TARGET, generate
 
 ROOT = Path(__file__).resolve().parents[2]
 WEB = ROOT / "web"
@@ -17,7 +17,7 @@ TYPESCRIPT_LINES_MAX = 350
 
 
 def test_the_types_of_the_page_are_those_of_the_server() -> None:
-    assert {path.name: path.read_text() for path in TARGET.glob("*.ts")} == written(), "make types"
+    assert {path.name: path.read_text() for path in TARGET.glob("*.ts")} == generate(), "make types"
 
 
 def said() -> list[str]:

@@ -20,7 +20,7 @@ class _File(msgspec.Struct, eq=False):
     is_folder: bool = False
 
 
-class Disk:
+class SimulatedDisk:
     """Takes steps one by one; can be asked at any moment what a loss of power now would leave."""
 
     def __init__(self, root: Path) -> None:
@@ -30,7 +30,7 @@ class Disk:
         self._pending_names: list[tuple[frozenset[Path], dict[Path, _File | None]]] = []
 
     @classmethod
-    def holding(cls, root: Path) -> "Disk":
+    def holding(cls, root: Path) -> "SimulatedDisk":
         """A disk on which everything below `root` has long been synced."""
         disk = cls(root)
         for path in sorted(disk._root.rglob("*")):
@@ -40,7 +40,7 @@ class Disk:
         disk._durable_names = dict(disk._names)
         return disk
 
-    def take(self, step: Step) -> None:
+    def apply(self, step: Step) -> None:
         match step:
             case Create():
                 known = self._names.get(step.path)
@@ -62,13 +62,13 @@ class Disk:
             case SyncFolder():
                 self._sync_folder(step.path)
 
-    def after_power_loss(self, chance: random.Random | None = None) -> Files:
+    def after_power_loss(self, rng: random.Random | None = None) -> Files:
         """What is left. Without `chance`: only what was synced, and only under names that were."""
         names = dict(self._durable_names)
         for _, change in self._pending_names:
-            if chance is not None and chance.random() < 0.5:
+            if rng is not None and rng.random() < 0.5:
                 _set(names, change)
-        keep = {id(file): _torn(file, chance) for file in names.values()}
+        keep = {id(file): _torn(file, rng) for file in names.values()}
         return {
             path: keep[id(file)]
             for path, file in names.items()
@@ -133,22 +133,22 @@ def _put(image: bytearray, offset: int, content: bytes) -> None:
     image[offset : offset + len(content)] = content
 
 
-def _torn(file: _File, chance: random.Random | None) -> bytes:
+def _torn(file: _File, rng: random.Random | None) -> bytes:
     """Of what was not synced, sectors survive or not, each for itself; some hold neither old nor new."""
-    if chance is None or not file.pending:
+    if rng is None or not file.pending:
         return file.durable
-    survival, garbage = chance.choice((0.0, 0.3, 0.7, 0.95, 1.0)), chance.choice((0.0, 0.0, 0.1))
-    sector = chance.choice(SECTOR_BYTES)
+    survival, garbage = rng.choice((0.0, 0.3, 0.7, 0.95, 1.0)), rng.choice((0.0, 0.0, 0.1))
+    sector = rng.choice(SECTOR_BYTES)
     image = bytearray(file.durable)
     for step in file.pending:
         if isinstance(step, Truncate):
-            if chance.random() < survival:
+            if rng.random() < survival:
                 image[:] = image[: step.size].ljust(step.size, b"\0")
             continue
         for offset, piece in _sectors(step, sector):
-            if chance.random() < garbage:
-                _put(image, offset, chance.randbytes(len(piece)))
-            elif chance.random() < survival:
+            if rng.random() < garbage:
+                _put(image, offset, rng.randbytes(len(piece)))
+            elif rng.random() < survival:
                 _put(image, offset, piece)
     return bytes(image)
 

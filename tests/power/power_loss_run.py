@@ -7,14 +7,20 @@ from pathlib import Path
 
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.events import facts as f
-from holdfast.domain.ids import Ids, RunId, SessionId
-from holdfast.store.ports import Append, Durability, Receipt
+from holdfast.domain.ids import IdGenerator, RunId, SessionId
+from holdfast.store.ports import Append, AppendReceipt, Durability
 from holdfast.store.sqlite.store import SqliteStore
-from tests.crash.writer_history import scratch
-from tests.power.disk import Disk, Files, lay_out
+from tests.crash.writer_history import temporary_store_folder
+from tests.power.disk import Files, SimulatedDisk, lay_out
 from tests.power.recording import Record, Sync, recording
-from tests.support.durability_checker import Journals, Promise, Verdict, judge, read_journals
-from tests.support.store_client import Change, Client
+from tests.support.durability_checker import (
+    DurabilityReport,
+    ExpectedChange,
+    Journals,
+    check_durability,
+    read_journals,
+)
+from tests.support.store_client import AttemptedChange, ObservedClient
 from tests.support.store_workload import JumpingClock, Workload
 
 STORE = Path("new") / "store"
@@ -24,26 +30,26 @@ WAL_BYTES_MAX = 200_000
 """Small, so that the log goes back into the file many times while there is work."""
 
 
-class History:
+class AckHistory:
     """What clients asked for and were told, each with the step of the record it came after."""
 
     def __init__(self, record: Record) -> None:
         self.record = record
-        self.promises: list[Promise] = []
+        self.promises: list[ExpectedChange] = []
         self.pruned = 0
         self._deleting_from: dict[SessionId, int] = {}
 
-    def tried(self, change: Change, session_id: SessionId) -> None:
+    def on_attempt(self, change: AttemptedChange, session_id: SessionId) -> None:
         return
 
-    def stored(self, change: Change, receipts: Sequence[Receipt]) -> None:
+    def on_stored(self, change: AttemptedChange, receipts: Sequence[AppendReceipt]) -> None:
         first = {receipt.session_id: receipt.first_seq for receipt in receipts}
-        self.promises.append(Promise(dict(change.tried), first, len(self.record)))
+        self.promises.append(ExpectedChange(dict(change.digests), first, len(self.record)))
 
-    def deleting(self, session_id: SessionId) -> None:
+    def on_delete(self, session_id: SessionId) -> None:
         self._deleting_from[session_id] = len(self.record)
 
-    def claimed(self, run_id: RunId) -> None:
+    def on_claim(self, run_id: RunId) -> None:
         return
 
     def moments(self) -> list[int]:
@@ -55,8 +61,8 @@ class History:
         steps = self.record.steps[self.moments()[0] :]
         return sum(isinstance(step, Sync) and step.path.suffix == ".db" for step in steps)
 
-    def judge(self, journals: Journals, moment: int) -> Verdict:
-        return judge(
+    def judge(self, journals: Journals, moment: int) -> DurabilityReport:
+        return check_durability(
             self.promises,
             journals,
             lambda promise: promise.due_from <= moment,
@@ -64,59 +70,57 @@ class History:
         )
 
 
-def live(root: Path, durability: Durability, seed: int) -> History:
+def run_recorded_workload(root: Path, durability: Durability, seed: int) -> AckHistory:
     """Let a store have its life below `root`, and write down all of it."""
     root.mkdir()
-    history = History(Record(root))
+    history = AckHistory(Record(root))
     with recording(history.record, "recording"):
-        asyncio.run(_two_lives(root / STORE, durability, seed, history))
+        asyncio.run(_run_two_processes(root / STORE, durability, seed, history))
     return history
 
 
-async def _two_lives(folder: Path, durability: Durability, seed: int, history: History) -> None:
+async def _run_two_processes(folder: Path, durability: Durability, seed: int, history: AckHistory) -> None:
     """One that is always short of log, then one that has much of it and is left alone for a while."""
-    chance, clock = random.Random(seed), JumpingClock()
+    rng, clock = random.Random(seed), JumpingClock()
     for wal_bytes_max, blob_bytes in ((WAL_BYTES_MAX, 50_000), (64_000_000, 2_300_000)):
         store = await SqliteStore.open(
             folder, durability, clock=clock, vfs="recording", wal_bytes_max=wal_bytes_max
         )
-        workload = Workload(Client(store, history), clock, chance)
+        workload = Workload(ObservedClient(store, history), clock, rng)
         await workload.recover()
         await workload.run(CONVERSATIONS, TURNS)
-        await store.put_blob(chance.randbytes(blob_bytes))
+        await store.put_blob(rng.randbytes(blob_bytes))
         await asyncio.sleep(0.1)
-        clock.jump(7_200_000)
+        clock.advance(7_200_000)
         history.pruned += (await workload.sweep()).deltas
         await workload.run(2, 1)
         await store.close()
 
 
-def images(
-    record: Record, moments: Sequence[int], chance: random.Random | None
-) -> Iterator[tuple[int, Files]]:
+def images(record: Record, moments: Sequence[int], rng: random.Random | None) -> Iterator[tuple[int, Files]]:
     """What is left at each of `moments` (ascending): with `chance`, torn; without, only what was synced."""
-    disk, done = Disk(record.root), 0
+    disk, done = SimulatedDisk(record.root), 0
     for moment in moments:
         for step in record.steps[done:moment]:
-            disk.take(step)
+            disk.apply(step)
         done = moment
-        yield moment, disk.after_power_loss(chance)
+        yield moment, disk.after_power_loss(rng)
 
 
-def verdict_on(history: History, files: Files, moment: int, thorough: bool = True) -> Verdict:
+def verdict_on(history: AckHistory, files: Files, moment: int, thorough: bool = True) -> DurabilityReport:
     """Open what is left as any process would, compare it, and go on writing to it."""
-    with scratch() as target:
+    with temporary_store_folder() as target:
         lay_out(files, history.record.root, target)
         return asyncio.run(_examine(target / STORE, history, moment, thorough))
 
 
-async def _examine(folder: Path, history: History, moment: int, thorough: bool) -> Verdict:
+async def _examine(folder: Path, history: AckHistory, moment: int, thorough: bool) -> DurabilityReport:
     store = await SqliteStore.open(folder)
     try:
         verdict = history.judge(await read_journals(store), moment)
         if thorough:
             verdict.findings = await store.check(False, lambda done, total: None)
-        session_id = Ids(SystemClock()).session()
+        session_id = IdGenerator(SystemClock()).session()
         await store.append(Append(session_id, (f.SessionCreated(title="after"),), expect=0))
         assert await store.head(session_id) == 1
         return verdict

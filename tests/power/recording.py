@@ -72,7 +72,7 @@ class Record:
         return len(self.steps)
 
     @contextmanager
-    def doing(self, *steps: Step) -> Iterator[None]:
+    def performing(self, *steps: Step) -> Iterator[None]:
         """Carry out what is done inside and note `steps` for it, as one, in the order of all threads."""
         with self._lock:
             yield
@@ -82,7 +82,7 @@ class Record:
         with self._lock:
             self.steps += steps
 
-    def holds(self, path: Path) -> bool:
+    def is_recorded(self, path: Path) -> bool:
         # The index beside the log is memory that happens to have a name; nothing of it is meant to last.
         return path.is_relative_to(self.root) and not path.name.endswith("-shm")
 
@@ -122,7 +122,7 @@ class RecordingVFS(apsw.VFS):
         steps: list[Step] = [Delete(path)]
         if syncdir:
             steps.append(SyncFolder(path.parent))
-        with self.record.doing(*(steps if self.record.holds(path) else ())):
+        with self.record.performing(*(steps if self.record.is_recorded(path) else ())):
             super().xDelete(filename, syncdir)
 
 
@@ -133,33 +133,33 @@ class RecordingFile(apsw.VFSFile):
         self._record = record
         text = name.filename() if isinstance(name, apsw.URIFilename) else name
         self._path = Path(text).resolve() if text else None
-        self._is_held = self._path is not None and record.holds(self._path)
+        self._is_held = self._path is not None and record.is_recorded(self._path)
         is_new = self._is_held and self._path is not None and not self._path.exists()
         journals = apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_MAIN_JOURNAL | apsw.SQLITE_OPEN_SUPER_JOURNAL
         # As SQLite does it: the first sync of a journal that it was ready to create also syncs its folder.
         self._syncs_folder = bool(flags[0] & apsw.SQLITE_OPEN_CREATE and flags[0] & journals)
-        with record.doing(*([Create(self._path)] if is_new and self._path else [])):
+        with record.performing(*([Create(self._path)] if is_new and self._path else [])):
             super().__init__(base, name, flags)
 
     def xWrite(self, data: Any, offset: int) -> None:
-        with self._doing(lambda path: Write(path, offset, bytes(data))):
+        with self._performing(lambda path: Write(path, offset, bytes(data))):
             super().xWrite(data, offset)
 
     def xTruncate(self, newsize: int) -> None:
-        with self._doing(lambda path: Truncate(path, newsize)):
+        with self._performing(lambda path: Truncate(path, newsize)):
             super().xTruncate(newsize)
 
     def xSync(self, flags: int) -> None:
-        with self._doing(Sync):
+        with self._performing(Sync):
             super().xSync(flags)
         if self._syncs_folder and self._is_held and self._path is not None:
             self._record.note(SyncFolder(self._path.parent))
             self._syncs_folder = False
 
     @contextmanager
-    def _doing(self, step: Callable[[Path], Step]) -> Iterator[None]:
+    def _performing(self, step: Callable[[Path], Step]) -> Iterator[None]:
         noted = [step(self._path)] if self._is_held and self._path is not None else []
-        with self._record.doing(*noted):
+        with self._record.performing(*noted):
             yield
 
 
@@ -181,7 +181,7 @@ def _watch_python(record: Record, patch: pytest.MonkeyPatch) -> None:
     def fsync(handle: int) -> None:
         real_fsync(handle)
         path = record.find(handle)
-        if path is not None and record.holds(path):
+        if path is not None and record.is_recorded(path):
             if stat.S_ISDIR(os.fstat(handle).st_mode):
                 record.note(SyncFolder(path))
             else:
@@ -190,7 +190,7 @@ def _watch_python(record: Record, patch: pytest.MonkeyPatch) -> None:
 
     def opened(file: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
         handle = real_open(file, mode, *args, **options)
-        if mode[0] in "wx" and isinstance(file, str | Path) and record.holds(Path(file).resolve()):
+        if mode[0] in "wx" and isinstance(file, str | Path) and record.is_recorded(Path(file).resolve()):
             record.note(Create(Path(file).resolve()))
         return handle
 
@@ -205,7 +205,7 @@ def _watch_names(record: Record, patch: pytest.MonkeyPatch) -> None:
 
         def call(*args: Any, **options: Any) -> None:
             paths = [Path(arg).resolve() for arg in args if isinstance(arg, str | Path)]
-            with record.doing(*([step(*paths)] if record.holds(paths[0]) else [])):
+            with record.performing(*([step(*paths)] if record.is_recorded(paths[0]) else [])):
                 real(*args, **options)
 
         patch.setattr(os, name, call)

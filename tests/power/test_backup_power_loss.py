@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.clock import SystemClock
-from holdfast.domain.ids import Ids
+from holdfast.domain.ids import IdGenerator
 from holdfast.store.sqlite import restore
 from holdfast.store.sqlite.store import SqliteStore
-from tests.crash.writer_history import scratch, seed_of_run
-from tests.power.disk import Disk, Files, lay_out
+from tests.crash.writer_history import run_seed, temporary_store_folder
+from tests.power.disk import Files, SimulatedDisk, lay_out
 from tests.power.recording import Record, Write, recording
 from tests.support.durability_checker import Journals, read_journals
-from tests.support.store_client import Client, Nobody
+from tests.support.store_client import NullObserver, ObservedClient
 from tests.support.store_workload import JumpingClock, Workload
 
 VARIANTS = 4
@@ -27,22 +27,24 @@ WRITES_TRIED = 8
 
 @pytest.fixture
 def chance() -> random.Random:
-    return random.Random(seed_of_run())
+    return random.Random(run_seed())
 
 
 def test_a_backup_appears_whole_or_not_at_all(tmp_path: Path, chance: random.Random) -> None:
     root, record = tmp_path, Record(tmp_path)
     wanted = asyncio.run(_fill(root / "store", chance))
-    disk = Disk.holding(root)
+    disk = SimulatedDisk.holding(root)
     with recording(record, "recording-copies", everywhere=True):
         asyncio.run(_back_up(root / "store", root / "copy.db"))
     for is_last, files in _aftermaths(record, disk, chance):
         copied = files.get(record.root / "copy.db")
         assert copied is not None or not is_last, "a backup that was reported as done is not there"
         if copied is not None:
-            with scratch() as target:
+            with temporary_store_folder() as target:
                 (target / "copy.db").write_bytes(copied)
-                restore.restore(target / "store", target / "copy.db", Ids(SystemClock()).process(), _quiet)
+                restore.restore(
+                    target / "store", target / "copy.db", IdGenerator(SystemClock()).process(), _quiet
+                )
                 assert asyncio.run(_read(target / "store")) == wanted
 
 
@@ -52,39 +54,41 @@ def test_a_restored_store_is_the_old_one_or_the_new_one(tmp_path: Path, chance: 
     new = asyncio.run(_fill(root / "other", chance))
     asyncio.run(_back_up(root / "other", root / "copy.db"))
     old = asyncio.run(_fill(tmp_path / "origin", chance, root / "store"))
-    disk = Disk.holding(root)
+    disk = SimulatedDisk.holding(root)
     assert (root / "store" / "holdfast.db-wal").stat().st_size > 0, "it should have died with a log"
     with recording(record, "recording-copies", everywhere=True):
-        replaced = restore.restore(root / "store", root / "copy.db", Ids(SystemClock()).process(), _quiet)
+        replaced = restore.restore(
+            root / "store", root / "copy.db", IdGenerator(SystemClock()).process(), _quiet
+        )
     for is_last, files in _aftermaths(record, disk, chance):
-        with scratch() as target:
+        with temporary_store_folder() as target:
             lay_out(files, record.root, target)
             found = asyncio.run(_read(target / "store"))
             assert found == new or (found == old and not is_last)
     kept = replaced.store
     assert kept is not None
-    with scratch() as target:
+    with temporary_store_folder() as target:
         shutil.copytree(kept.parent, target / "store")
         (target / "store" / kept.name).rename(target / "store" / "holdfast.db")
         assert asyncio.run(_read(target / "store")) == old, "what was set aside is not the old store"
 
 
-def _aftermaths(record: Record, disk: Disk, chance: random.Random) -> Iterator[tuple[bool, Files]]:
+def _aftermaths(record: Record, disk: SimulatedDisk, rng: random.Random) -> Iterator[tuple[bool, Files]]:
     """Every moment, with only what was synced and then with some of the rest; and whether it is the last."""
     writes = [i for i, step in enumerate(record.steps) if isinstance(step, Write)]
-    skipped = set(writes) - set(chance.sample(writes, min(len(writes), WRITES_TRIED)))
+    skipped = set(writes) - set(rng.sample(writes, min(len(writes), WRITES_TRIED)))
     for i, step in enumerate([*record.steps, None]):
-        for torn in (None, *([chance] * VARIANTS)) if i not in skipped else ():
+        for torn in (None, *([rng] * VARIANTS)) if i not in skipped else ():
             yield step is None, disk.after_power_loss(torn)
         if step is not None:
-            disk.take(step)
+            disk.apply(step)
 
 
-async def _fill(folder: Path, chance: random.Random, dying: Path | None = None) -> Journals:
+async def _fill(folder: Path, rng: random.Random, dying: Path | None = None) -> Journals:
     """A store with something in it; `dying` is what a kill would have left of it, log and all."""
     clock = JumpingClock()
     store = await SqliteStore.open(folder, clock=clock)
-    await Workload(Client(store, Nobody()), clock, chance).run(2, 2)
+    await Workload(ObservedClient(store, NullObserver()), clock, rng).run(2, 2)
     journals = await read_journals(store)
     if dying is not None:
         shutil.copytree(folder, dying)

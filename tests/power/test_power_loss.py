@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from tests.crash.writer_history import seed_of_run
-from tests.power.power_loss_run import History, images, live, verdict_on
+from tests.crash.writer_history import run_seed
+from tests.power.power_loss_run import AckHistory, images, run_recorded_workload, verdict_on
 
 THOROUGH_EVERY = 6
 """Every so many moments the whole store is checked, not just compared with what was acknowledged."""
@@ -16,17 +16,17 @@ NORMAL_MOMENTS = 25
 
 @pytest.fixture(scope="module")
 def seed() -> int:
-    return seed_of_run()
+    return run_seed()
 
 
 @pytest.fixture(scope="module")
-def full(seed: int, tmp_path_factory: pytest.TempPathFactory) -> History:
-    return live(tmp_path_factory.mktemp("full") / "disk", "full", seed)
+def full(seed: int, tmp_path_factory: pytest.TempPathFactory) -> AckHistory:
+    return run_recorded_workload(tmp_path_factory.mktemp("full") / "disk", "full", seed)
 
 
 @pytest.fixture(scope="module")
-def normal(seed: int, tmp_path_factory: pytest.TempPathFactory) -> History:
-    return live(tmp_path_factory.mktemp("normal") / "disk", "normal", seed)
+def normal(seed: int, tmp_path_factory: pytest.TempPathFactory) -> AckHistory:
+    return run_recorded_workload(tmp_path_factory.mktemp("normal") / "disk", "normal", seed)
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ class Report:
     def __init__(self, seed: int, capsys: pytest.CaptureFixture[str]) -> None:
         self._seed, self._capsys, self._began = seed, capsys, time.monotonic()
 
-    def __call__(self, what: str, history: History, **figures: int) -> None:
+    def __call__(self, what: str, history: AckHistory, **figures: int) -> None:
         told = " ".join(f"{name}={figure}" for name, figure in figures.items())
         with self._capsys.disabled():
             print(
@@ -50,7 +50,7 @@ class Report:
 
 
 def test_everything_acknowledged_is_on_disk_at_the_moment_of_its_acknowledgement(
-    full: History, seed: int, report: Report
+    full: AckHistory, seed: int, report: Report
 ) -> None:
     moments = full.moments()
     for i, (moment, files) in enumerate(images(full.record, moments, None)):
@@ -61,22 +61,22 @@ def test_everything_acknowledged_is_on_disk_at_the_moment_of_its_acknowledgement
 
 
 def test_torn_and_reordered_writes_harm_nothing_that_was_acknowledged(
-    full: History, seed: int, report: Report
+    full: AckHistory, seed: int, report: Report
 ) -> None:
-    chance = random.Random(seed)
-    moments = sorted(chance.sample(range(full.moments()[0], len(full.record) + 1), TORN_MOMENTS))
-    for moment, files in images(full.record, moments, chance):
+    rng = random.Random(seed)
+    moments = sorted(rng.sample(range(full.moments()[0], len(full.record) + 1), TORN_MOMENTS))
+    for moment, files in images(full.record, moments, rng):
         verdict = verdict_on(full, files, moment)
         assert verdict.is_clean, f"seed {seed}, step {moment}: {verdict}"
     report("torn writes", full, moments=len(moments), lost=0, half=0)
 
 
-def test_a_store_that_was_being_made_can_be_opened_whenever_the_power_went(
-    full: History, seed: int, report: Report
+def test_a_store_can_be_opened_after_power_loss_during_creation(
+    full: AckHistory, seed: int, report: Report
 ) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     moments = range(full.moments()[0])
-    for torn in (None, chance):
+    for torn in (None, rng):
         for moment, files in images(full.record, moments, torn):
             verdict = verdict_on(full, files, moment, thorough=False)
             assert verdict.is_clean, f"seed {seed}, step {moment}: {verdict}"
@@ -84,13 +84,13 @@ def test_a_store_that_was_being_made_can_be_opened_whenever_the_power_went(
 
 
 def test_normal_durability_loses_acknowledged_appends_but_leaves_nothing_half(
-    normal: History, seed: int, report: Report
+    normal: AckHistory, seed: int, report: Report
 ) -> None:
     """It promises less, and this is how the tests above are known to be able to fail."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     lost, found = 0, normal.moments()
-    moments = sorted(chance.sample(found, min(len(found), NORMAL_MOMENTS)))
-    for torn in (None, chance):
+    moments = sorted(rng.sample(found, min(len(found), NORMAL_MOMENTS)))
+    for torn in (None, rng):
         for moment, files in images(normal.record, moments, torn):
             verdict = verdict_on(normal, files, moment)
             lost += len(verdict.lost)

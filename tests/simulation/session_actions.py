@@ -7,21 +7,21 @@ import msgspec
 
 from holdfast.domain.decisions import endings, runs, tools, turns
 from holdfast.domain.events import facts as f
-from holdfast.domain.events.codec import Unknown
+from holdfast.domain.events.codec import UnknownFact
 from holdfast.domain.events.parts import Text
 from holdfast.domain.events.stream_fold import StreamFold, settle_message
-from holdfast.domain.ids import CallId, Ids, MessageId, SessionId
+from holdfast.domain.ids import CallId, IdGenerator, MessageId, SessionId
 from holdfast.domain.state.rows import MessageRow, RunRow, ToolRow
-from holdfast.domain.state.session_state import Facts, View
+from holdfast.domain.state.session_state import Facts, SessionStateView
 from holdfast.domain.usage import Usage
 
 
-class Scene(msgspec.Struct):
+class ActionContext(msgspec.Struct):
     """Where a deed takes place, and the chances that choose its details."""
 
     session_id: SessionId
-    view: View
-    ids: Ids
+    view: SessionStateView
+    ids: IdGenerator
     pick: int
     text: str
     yes: bool
@@ -31,7 +31,7 @@ class Scene(msgspec.Struct):
         return found[self.pick % len(found)] if found else None
 
     def message(self, run: RunRow) -> MessageRow | None:
-        rows = [row for row in self.view.streaming(run.turn) if row.role == "assistant"]
+        rows = [row for row in self.view.streaming_messages(run.turn) if row.role == "assistant"]
         return rows[self.pick % len(rows)] if rows else None
 
     def tool(self, run: RunRow, *states: str) -> ToolRow | None:
@@ -39,39 +39,46 @@ class Scene(msgspec.Struct):
         return rows[self.pick % len(rows)] if rows else None
 
     @property
-    def written(self) -> endings.Written | None:
-        return self.view.written if self.yes else None
+    def read_events(self) -> endings.ReadMessageEvents | None:
+        return self.view.message_events if self.yes else None
 
 
-def accept(scene: Scene, if_busy: turns.IfBusy = "queue") -> Facts:
+def accept(scene: ActionContext, if_busy: turns.BusyPolicy = "queue") -> Facts:
     return turns.accept_turn(
-        scene.view, scene.session_id, scene.ids, (Text(scene.text),), None, scene.written, scene.yes, if_busy
+        scene.view,
+        scene.session_id,
+        scene.ids,
+        (Text(scene.text),),
+        None,
+        scene.read_events,
+        scene.yes,
+        if_busy,
     )
 
 
-def accept_somehow(scene: Scene) -> Facts:
+def accept_while_busy(scene: ActionContext) -> Facts:
     """A message that steers, interrupts, or is refused where something is in the way."""
-    how: Sequence[turns.IfBusy] = ("steer", "steer", "interrupt", "reject")
+    how: Sequence[turns.BusyPolicy] = ("steer", "steer", "interrupt", "reject")
     return accept(scene, how[scene.pick % 4])
 
 
-def start(scene: Scene) -> Facts:
+def start(scene: ActionContext) -> Facts:
     queued, run = scene.run("queued"), scene.run("accepted")
     if run is not None:
         return [*runs.start(run), *_opened(scene, run)]
     return runs.dequeue(queued) if queued is not None else ()
 
 
-def _opened(scene: Scene, run: RunRow) -> Facts:
+def _opened(scene: ActionContext, run: RunRow) -> Facts:
     return [f.ContextPrepared(run.id, "digest", ("a memory",))] if scene.yes else []
 
 
-def step(scene: Scene) -> Facts:
+def step(scene: ActionContext) -> Facts:
     run = scene.run("running")
     return [runs.begin_step(run, scene.ids.message(), "demo")] if run is not None else ()
 
 
-def say(scene: Scene) -> Facts:
+def stream_text(scene: ActionContext) -> Facts:
     run = scene.run("running")
     row = scene.message(run) if run is not None else None
     if run is None or row is None:
@@ -80,7 +87,7 @@ def say(scene: Scene) -> Facts:
     return [told(run.id, MessageId(row.id), scene.text)]
 
 
-def call(scene: Scene) -> Facts:
+def stream_call(scene: ActionContext) -> Facts:
     run = scene.run("running")
     row = scene.message(run) if run is not None else None
     if run is None or row is None:
@@ -95,12 +102,12 @@ def call(scene: Scene) -> Facts:
 EFFECTS: Mapping[str, f.Effect] = MappingProxyType({"read": "pure", "put": "idempotent", "shell": "unsafe"})
 
 
-def settle(scene: Scene) -> Facts:
+def settle(scene: ActionContext) -> Facts:
     run = scene.run("running")
     row = scene.message(run) if run is not None else None
     if run is None or row is None:
         return ()
-    opening, *deltas = scene.view.written(row)
+    opening, *deltas = scene.view.message_events(row)
     started, fold = opening.fact, StreamFold(opening.at)
     assert isinstance(started, f.ModelStepStarted)
     for event in deltas:
@@ -112,7 +119,7 @@ def settle(scene: Scene) -> Facts:
     return [body, used, *tools.intend(run, body, EFFECTS.__getitem__)]
 
 
-def mis_settle(scene: Scene) -> Facts:
+def settle_wrongly(scene: ActionContext) -> Facts:
     """A body that is not what was streamed: its deltas must never be pruned."""
     run = scene.run("running")
     row = scene.message(run) if run is not None else None
@@ -124,7 +131,7 @@ def mis_settle(scene: Scene) -> Facts:
     ]
 
 
-def use_tool(scene: Scene) -> Facts:
+def use_tool(scene: ActionContext) -> Facts:
     run = scene.run("running")
     tool = scene.tool(run, "intended", "started", "in_doubt") if run is not None else None
     if run is None or tool is None:
@@ -142,11 +149,11 @@ def use_tool(scene: Scene) -> Facts:
         return [f.ToolOutputAppended(run.id, CallId(tool.id), scene.text, stream)]
     row = scene.view.message(tool.turn, tool.place)
     assert row is not None
-    output = endings.output_of(scene.view.written(row))
+    output = endings.streamed_output(scene.view.message_events(row))
     return [tools.settle(scene.view, tool, "done", output)]
 
 
-def end(scene: Scene) -> Facts:
+def end(scene: ActionContext) -> Facts:
     run = scene.run("running")
     if run is None:
         return ()
@@ -154,23 +161,23 @@ def end(scene: Scene) -> Facts:
         case 0 | 1:
             return runs.complete(run)
         case 2:
-            return endings.cancel(scene.view, run, "user", scene.written)
+            return endings.cancel(scene.view, run, "user", scene.read_events)
         case 3:
-            return endings.fail(scene.view, run, f.Failure("x", scene.text), scene.written)
-    return endings.interrupt(scene.view, run, scene.ids.message(), scene.written, asks=scene.yes)
+            return endings.fail(scene.view, run, f.Failure("x", scene.text), scene.read_events)
+    return endings.interrupt(scene.view, run, scene.ids.message(), scene.read_events, asks=scene.yes)
 
 
-def go_on(scene: Scene) -> Facts:
+def continue_run(scene: ActionContext) -> Facts:
     run = scene.run("interrupted", "waiting") or scene.run("running")
     if run is None:
         return ()
     if run.status == "running":
-        reason: f.Waiting = "question" if scene.yes else "limit"
+        reason: f.WaitReason = "question" if scene.yes else "limit"
         return runs.wait(run, reason, "2 steps" if reason == "limit" else "") if scene.pick % 4 == 0 else ()
     return runs.answer(run) if run.status == "waiting" else runs.resume(run)
 
 
-def recover(scene: Scene) -> Facts:
+def recover(scene: ActionContext) -> Facts:
     run = scene.run("interrupted", "running")
     if run is None or run.notice_place is None:
         return ()
@@ -182,46 +189,46 @@ def recover(scene: Scene) -> Facts:
     return [found, *runs.finish_recovery(run, recovered=True)]
 
 
-def steer(scene: Scene) -> Facts:
+def steer(scene: ActionContext) -> Facts:
     """The messages that are meant for a run, told to it."""
     run = scene.run("running")
-    return turns.take_steering(scene.view, run, scene.view.written) if run is not None else ()
+    return turns.take_steering(scene.view, run, scene.view.message_events) if run is not None else ()
 
 
-def undo(scene: Scene) -> Facts:
+def undo(scene: ActionContext) -> Facts:
     live = scene.view.live_turns(0)
     named = live[scene.pick % len(live)].id if live and scene.pick % 2 else None
-    return turns.undo(scene.view, scene.session_id, named, "undo", scene.written)
+    return turns.undo(scene.view, scene.session_id, named, "undo", scene.read_events)
 
 
-def restore(scene: Scene) -> Facts:
+def restore(scene: ActionContext) -> Facts:
     removed = [turn for turn in scene.view.all_turns() if turn.status == "undone"]
     named = removed[scene.pick % len(removed)].id if removed and scene.pick % 3 else None
-    return turns.restore(scene.view, scene.session_id, named, scene.written)
+    return turns.restore(scene.view, scene.session_id, named, scene.read_events)
 
 
-def edit(scene: Scene) -> Facts:
+def edit(scene: ActionContext) -> Facts:
     live = scene.view.live_turns(0)
     if not live:
         return ()
     turn_id = live[scene.pick % len(live)].id
     parts = (Text(scene.text),)
     return turns.replace_turns(
-        scene.view, scene.session_id, scene.ids, turn_id, parts, "edit", None, scene.written
+        scene.view, scene.session_id, scene.ids, turn_id, parts, "edit", None, scene.read_events
     )
 
 
-def clear(scene: Scene) -> Facts:
-    return turns.clear(scene.view, scene.session_id, scene.written)
+def clear(scene: ActionContext) -> Facts:
+    return turns.clear(scene.view, scene.session_id, scene.read_events)
 
 
-def compact(scene: Scene) -> Facts:
+def compact(scene: ActionContext) -> Facts:
     row = scene.view.session()
     through = (row.last_turn if row is not None else 0) - scene.pick % 2
     return turns.compact(scene.view, scene.session_id, through, scene.text)
 
 
-def title(scene: Scene) -> Facts:
+def rename(scene: ActionContext) -> Facts:
     if scene.pick % 3 == 0:
         return turns.archive(scene.view, scene.session_id, scene.yes)
     if scene.pick % 3 == 1:
@@ -230,15 +237,15 @@ def title(scene: Scene) -> Facts:
     return turns.rename(scene.view, scene.session_id, scene.text, "user" if scene.yes else "model")
 
 
-def come_from_the_future(scene: Scene) -> Facts:
+def append_unknown_event(scene: ActionContext) -> Facts:
     kinds = ("dream_recorded", "text_appended", "message_settled", "session_deleted")
-    return [Unknown(kinds[scene.pick % 4], 2, b'{"new":true}')]
+    return [UnknownFact(kinds[scene.pick % 4], 2, b'{"new":true}')]
 
 
-Deed = Callable[[Scene], Facts]
-DEEDS: Mapping[Deed, int] = MappingProxyType({
-    accept: 3, start: 12, step: 8, say: 12, call: 10, settle: 12, mis_settle: 1, use_tool: 30, end: 2,
-    accept_somehow: 4, go_on: 6, recover: 2, steer: 6, undo: 1, restore: 2, edit: 1, clear: 1, compact: 1,
-    title: 2, come_from_the_future: 2,
+Action = Callable[[ActionContext], Facts]
+DEEDS: Mapping[Action, int] = MappingProxyType({
+    accept: 3, start: 12, step: 8, stream_text: 12, stream_call: 10, settle: 12, settle_wrongly: 1, use_tool: 30, end: 2,
+    accept_while_busy: 4, continue_run: 6, recover: 2, steer: 6, undo: 1, restore: 2, edit: 1, clear: 1, compact: 1,
+    rename: 2, append_unknown_event: 2,
 })  # fmt: skip
 """Each with how often it is tried: what ends things seldom, or few sessions would grow interesting."""

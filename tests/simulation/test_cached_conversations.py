@@ -19,100 +19,105 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from msgspec.structs import replace
 
-from holdfast.agent.agent import unfinished
-from holdfast.agent.context_cache import ContextCache, Held
+from holdfast.agent.agent import find_unfinished
+from holdfast.agent.context_cache import ContextCache, ContextHandle
 from holdfast.domain.clock import FakeClock
-from holdfast.domain.context.context import Profile, request_of
+from holdfast.domain.context.context import ModelProfile, build_request
 from holdfast.domain.decisions import endings, turns
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.events import facts as f
-from holdfast.domain.ids import Ids, ProcessId, RunId
-from holdfast.domain.state.changes import ReadBack
-from holdfast.domain.state.session_state import Facts, View
+from holdfast.domain.ids import IdGenerator, ProcessId, RunId
+from holdfast.domain.state.changes import LoadedContext
+from holdfast.domain.state.session_state import Facts, SessionStateView
 from holdfast.domain.transcript.transcript import Transcript, TranscriptFold, Turn
-from holdfast.engine.instructions import Instructions
+from holdfast.engine.instructions import InstructionStore
 from holdfast.engine.recorder import RunRecorder
-from holdfast.store.ports import Append, Lease, Receipt
+from holdfast.store.ports import Append, AppendReceipt, Lease
 from holdfast.store.sqlite.store import SqliteStore
 from tests.simulation import session_actions as actions
-from tests.simulation.session_actions import Deed, Scene
+from tests.simulation.session_actions import Action, ActionContext
 
 OURS, THEIRS = 0, 1
 SEEDS = st.integers(0, 2**32 - 1)
 SCRAPS = ("words ", "会议 ", "é", "\n", "x" * 300, " ")
 CHARS = 1_000_000
-PROFILES = (Profile("demo", 1_000_000), Profile("demo", 300, answer_tokens=100))
+PROFILES = (ModelProfile("demo", 1_000_000), ModelProfile("demo", 300, answer_tokens=100))
 ENDINGS = (f.RunInterrupted, f.RunCancelled, f.RunFailed)
 
 
-def answer(scene: Scene) -> Facts:
+def answer(scene: ActionContext) -> Facts:
     """A person's word: a run goes on."""
-    return actions.go_on(scene) if scene.run("running") is None else ()
+    return actions.continue_run(scene) if scene.run("running") is None else ()
 
 
-def cancel(scene: Scene) -> Facts:
+def cancel(scene: ActionContext) -> Facts:
     run = scene.run("running", "waiting")
-    return endings.cancel(scene.view, run, "user", scene.view.written) if run is not None else ()
+    return endings.cancel(scene.view, run, "user", scene.view.message_events) if run is not None else ()
 
 
-WORK: dict[Deed, int] = {
-    actions.start: 12, actions.step: 8, actions.say: 12, actions.call: 8, actions.settle: 12,
-    actions.mis_settle: 1, actions.use_tool: 24, actions.end: 4, actions.go_on: 4, actions.recover: 2,
+WORK: dict[Action, int] = {
+    actions.start: 12, actions.step: 8, actions.stream_text: 12, actions.stream_call: 8, actions.settle: 12,
+    actions.settle_wrongly: 1, actions.use_tool: 24, actions.end: 4, actions.continue_run: 4, actions.recover: 2,
     actions.steer: 6,
 }  # fmt: skip
-PEOPLE: dict[Deed, int] = {
-    actions.accept: 6, actions.accept_somehow: 4, actions.undo: 2, actions.restore: 2, actions.edit: 2,
-    actions.clear: 1, actions.title: 3, actions.come_from_the_future: 1, answer: 3, cancel: 1,
+PEOPLE: dict[Action, int] = {
+    actions.accept: 6, actions.accept_while_busy: 4, actions.undo: 2, actions.restore: 2, actions.edit: 2,
+    actions.clear: 1, actions.rename: 3, actions.append_unknown_event: 1, answer: 3, cancel: 1,
 }  # fmt: skip
 
 
-class Busy:
+class ChangingContext:
     """A hold on a conversation that goes on changing while it is read."""
 
     def __init__(
-        self, held: Held, before: Callable[[], Awaitable[None]], after: Callable[[], Awaitable[None]]
+        self,
+        context: ContextHandle,
+        before: Callable[[], Awaitable[None]],
+        after: Callable[[], Awaitable[None]],
     ) -> None:
-        self._held = held
+        self._context = context
         self._before, self._after = before, after
 
     @property
-    def is_overtaken(self) -> bool:
-        return self._held.is_overtaken
+    def is_changed_elsewhere(self) -> bool:
+        return self._context.is_changed_elsewhere
 
-    async def fold(self, chars: int, read: Callable[[], Awaitable[ReadBack]]) -> TranscriptFold:
-        async def slowly() -> ReadBack:
+    async def fold(self, chars: int, read: Callable[[], Awaitable[LoadedContext]]) -> TranscriptFold:
+        async def slowly() -> LoadedContext:
             await self._before()
             back = await read()
             await self._after()
             return back
 
-        return await self._held.fold(chars, slowly)
+        return await self._context.fold(chars, slowly)
 
     def release(self) -> None:
-        self._held.release()
+        self._context.release()
 
 
-class Cached(RuleBasedStateMachine):
+class ContextCacheMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-cached-"))
         self.runner = asyncio.Runner()
         self.clock = FakeClock()
         numbers = itertools.count(1)
-        self.ids = Ids(self.clock, lambda bits: next(numbers))
+        self.ids = IdGenerator(self.clock, lambda bits: next(numbers))
         self.cache = ContextCache(self.clock, idle_ms=3_600_000)
         self.stores: list[SqliteStore] = []
         self.days = 0
         self.session_id = self.ids.session()
         self.worker = OURS
         self.last_run: str | None = None
-        self.is_held = self.they_moved = self.they_wrote = self.in_doubt = self.is_unsure = False
+        self.is_cached = self.other_changed_context = self.other_wrote = self.in_doubt = self.is_unsure = (
+            False
+        )
 
     @initialize()
     def open(self) -> None:
         for _ in range(2):
             self.stores.append(self.runner.run(SqliteStore.open(self.folder, "normal", clock=self.clock)))
-        self.stores[OURS].note_changes(self.cache.note)
+        self.stores[OURS].add_change_listener(self.cache.on_change)
         self.append(OURS, lambda view: turns.create_session(view, f.SessionCreated("new")))
 
     def teardown(self) -> None:
@@ -126,14 +131,14 @@ class Cached(RuleBasedStateMachine):
 
     # What the rules stand on.
 
-    def append(self, by: int, decide: Callable[[View], Facts]) -> bool:
+    def append(self, by: int, decide: Callable[[SessionStateView], Facts]) -> bool:
         return self.runner.run(self.commit(by, decide))
 
-    async def commit(self, by: int, decide: Callable[[View], Facts]) -> bool:
+    async def commit(self, by: int, decide: Callable[[SessionStateView], Facts]) -> bool:
         """Commit what `decide` says by one of the stores; keep account of what the cache may make of it."""
         told: list[Facts] = []
 
-        def remembered(view: View) -> Facts:
+        def remembered(view: SessionStateView) -> Facts:
             told.append(decide(view))
             return told[-1]
 
@@ -141,32 +146,36 @@ class Cached(RuleBasedStateMachine):
             (receipt,) = await self.stores[by].append(Append(self.session_id, remembered))
         except HoldfastError:
             return False
-        self.account(by, receipt, told[-1])
+        self.record_change(by, receipt, told[-1])
         return bool(told[-1])
 
-    def account(self, by: int, receipt: Receipt, facts: Facts) -> None:
+    def record_change(self, by: int, receipt: AppendReceipt, facts: Facts) -> None:
         for fact in facts:
             if isinstance(fact, f.TurnAccepted) and fact.run_id is not None:
                 self.last_run = fact.run_id
         if by == THEIRS and facts:
-            self.they_moved = self.they_moved or receipt.context_before != receipt.context_after
-            self.they_wrote = True
-        elif self.they_wrote and any(isinstance(fact, ENDINGS) for fact in facts):
+            self.other_changed_context = (
+                self.other_changed_context or receipt.context_before != receipt.context_after
+            )
+            self.other_wrote = True
+        elif self.other_wrote and any(isinstance(fact, ENDINGS) for fact in facts):
             self.in_doubt = True
         if any(isinstance(fact, f.TurnsRestored) for fact in facts):
             self.in_doubt = True
         if by == OURS and facts:
             # One that was read while it went on hears from our next change where it stands, unless others
             # have written before that: then it is read again.
-            self.in_doubt = self.in_doubt or (self.is_unsure and self.they_wrote)
+            self.in_doubt = self.in_doubt or (self.is_unsure and self.other_wrote)
             self.is_unsure = False
 
-    def chosen(self, chance: random.Random, among: dict[Deed, int]) -> Callable[[View], Facts]:
-        picked = chance.choices(list(among), list(among.values()), k=6)
-        pick, text, yes = chance.randrange(12), chance.choice(SCRAPS), chance.random() < 0.6
+    def choose_action(
+        self, rng: random.Random, weights: dict[Action, int]
+    ) -> Callable[[SessionStateView], Facts]:
+        picked = rng.choices(list(weights), list(weights.values()), k=6)
+        pick, text, yes = rng.randrange(12), rng.choice(SCRAPS), rng.random() < 0.6
 
-        def decide(view: View) -> Facts:
-            scene = Scene(self.session_id, view, self.ids, pick, text, yes)
+        def decide(view: SessionStateView) -> Facts:
+            scene = ActionContext(self.session_id, view, self.ids, pick, text, yes)
             return next((facts for deed in picked if (facts := deed(scene))), ())
 
         return decide
@@ -174,118 +183,120 @@ class Cached(RuleBasedStateMachine):
     # The rules.
 
     @rule(seed=SEEDS, count=st.integers(1, 25), alone=st.booleans())
-    def live(self, seed: int, count: int, alone: bool) -> None:
+    def run_random_actions(self, seed: int, count: int, alone: bool) -> None:
         """Many deeds in a row; `alone`: nobody else takes part."""
         self.days += 1
-        chance = random.Random(f"{seed} {self.days}")
+        rng = random.Random(f"{seed} {self.days}")
         for _ in range(count):
             self.clock.advance(7)
-            if chance.random() < 0.7:
+            if rng.random() < 0.7:
                 if alone and self.worker == THEIRS:
-                    self.change_hands(OURS, chance)
-                self.append(self.worker, self.chosen(chance, WORK))
+                    self.move_run(OURS, rng)
+                self.append(self.worker, self.choose_action(rng, WORK))
             else:
-                self.append(OURS if alone else chance.randrange(2), self.chosen(chance, PEOPLE))
+                self.append(OURS if alone else rng.randrange(2), self.choose_action(rng, PEOPLE))
 
     @rule(seed=SEEDS)
-    def be_taken_over(self, seed: int) -> None:
-        self.change_hands(1 - self.worker, random.Random(seed))
+    def take_over_run(self, seed: int) -> None:
+        self.move_run(1 - self.worker, random.Random(seed))
 
-    def change_hands(self, to: int, chance: random.Random) -> None:
+    def move_run(self, to: int, rng: random.Random) -> None:
         """Another process claims the run under way, and marks it unless nothing of it was."""
-        written = chance.random() < 0.6
+        written = rng.random() < 0.6
 
-        def mark(view: View) -> Facts:
+        def mark(view: SessionStateView) -> Facts:
             run = next((run for run in view.open_runs() if run.status == "running"), None)
             if run is None:
                 return ()
-            writing = any(row.role == "assistant" for row in view.streaming(run.turn))
+            writing = any(row.role == "assistant" for row in view.streaming_messages(run.turn))
             if not writing and all(tool.state != "started" for tool in view.open_tools(run.id)):
                 return ()
-            return endings.interrupt(view, run, self.ids.message(), view.written if written else None)
+            return endings.interrupt(view, run, self.ids.message(), view.message_events if written else None)
 
         self.append(to, mark)
         self.worker = to
 
     @rule(seed=SEEDS, count=st.integers(1, 5))
-    def be_worked_on_elsewhere(self, seed: int, count: int) -> None:
+    def continue_run_elsewhere(self, seed: int, count: int) -> None:
         """A run that stands between two steps is gone on with by the other, who may not get far."""
-        chance = random.Random(seed)
+        rng = random.Random(seed)
         for deed in (actions.settle, actions.accept, actions.start, answer):
-            self.append(OURS, self.chosen(chance, {deed: 1}))
-        self.use(seed, busy=False)
-        self.change_hands(THEIRS, chance)
+            self.append(OURS, self.choose_action(rng, {deed: 1}))
+        self.use_context(seed, busy=False)
+        self.move_run(THEIRS, rng)
         for _ in range(count):
-            self.append(THEIRS, self.chosen(chance, {answer: 1, actions.step: 2, actions.say: 4}))
-        self.use(seed, busy=False)
+            self.append(THEIRS, self.choose_action(rng, {answer: 1, actions.step: 2, actions.stream_text: 4}))
+        self.use_context(seed, busy=False)
 
     @rule(title=st.sampled_from(SCRAPS))
-    def be_named_elsewhere(self, title: str) -> None:
+    def rename_elsewhere(self, title: str) -> None:
         self.append(THEIRS, lambda view: turns.rename(view, self.session_id, title, "user"))
-        self.they_wrote = True
+        self.other_wrote = True
 
     @rule()
-    def be_forgotten(self) -> None:
+    def evict(self) -> None:
         self.clock.advance(3_700_000)
-        self.runner.run(self.cache.sweep())
+        self.runner.run(self.cache.evict_idle())
         assert self.cache.entries == 0 and self.cache.size_bytes == 0
-        self.is_held = False
+        self.is_cached = False
 
     @rule(seed=SEEDS, busy=st.booleans())
-    def use(self, seed: int, busy: bool) -> None:
+    def use_context(self, seed: int, busy: bool) -> None:
         """As a run of this process does: something of it is committed, then it looks."""
         if self.last_run is None:
             return
         if self.worker == THEIRS:
-            self.change_hands(OURS, random.Random(seed))
-        self.runner.run(self.look(random.Random(seed), busy))
+            self.move_run(OURS, random.Random(seed))
+        self.runner.run(self.read_context(random.Random(seed), busy))
 
-    async def look(self, chance: random.Random, busy: bool) -> None:
-        held, run_id = self.cache.hold(self.session_id), self.last_run
+    async def read_context(self, rng: random.Random, busy: bool) -> None:
+        context, run_id = self.cache.acquire(self.session_id), self.last_run
         await self.commit(OURS, lambda view: ())
         hits, rebuilds = self.cache.hits, sum(self.cache.rebuilds.values())
-        was_moved, may_be_read = self.they_moved, self.in_doubt
-        mixed = [self.they_wrote]
+        was_moved, may_be_read = self.other_changed_context, self.in_doubt
+        mixed = [self.other_wrote]
 
         async def meanwhile() -> None:
-            if busy and chance.random() < 0.5:
-                by = THEIRS if chance.random() < 0.2 else OURS
-                await self.commit(by, self.chosen(chance, PEOPLE if by == THEIRS else {**PEOPLE, **WORK}))
+            if busy and rng.random() < 0.5:
+                by = THEIRS if rng.random() < 0.2 else OURS
+                await self.commit(by, self.choose_action(rng, PEOPLE if by == THEIRS else {**PEOPLE, **WORK}))
 
         async def after() -> None:
             # What they did so far has been read; of what they do from here on it cannot be said how it is
             # found out, only that it is.
-            self.they_moved = self.they_wrote = self.in_doubt = False
+            self.other_changed_context = self.other_wrote = self.in_doubt = False
             mixed.append(False)
             await meanwhile()
-            self.in_doubt = self.they_wrote
+            self.in_doubt = self.other_wrote
 
-        found = await self.transcript(Busy(held, meanwhile, after), run_id)
+        found = await self.transcript(ChangingContext(context, meanwhile, after), run_id)
         was_read = sum(self.cache.rebuilds.values()) == rebuilds + 1
         assert was_read or self.cache.hits == hits + 1
-        assert was_read or (self.is_held and not was_moved), "what another process did was noticed"
-        assert not was_read or not self.is_held or was_moved or may_be_read, f"{self.cache.rebuilds}"
-        self.is_held, self.is_unsure = True, held._entry._at.version is None
-        if not self.they_moved:
-            await self.compare(found, run_id, mixed[-1] or self.they_wrote)
-        held.release()
+        assert was_read or (self.is_cached and not was_moved), "what another process did was noticed"
+        assert not was_read or not self.is_cached or was_moved or may_be_read, f"{self.cache.rebuilds}"
+        self.is_cached, self.is_unsure = True, context._entry._baseline.version is None
+        if not self.other_changed_context:
+            await self.compare(found, run_id, mixed[-1] or self.other_wrote)
+        context.release()
 
     async def compare(self, found: Transcript, run_id: str | None, touched: bool) -> None:
-        fresh = await self.transcript(ContextCache(self.clock).hold(self.session_id), run_id)
+        fresh = await self.transcript(ContextCache(self.clock).acquire(self.session_id), run_id)
         if not touched:
             assert found == fresh
         if not touched or await self.is_between_steps():
             for profile in PROFILES:
-                assert request_of(found, "Be brief.", profile) == request_of(fresh, "Be brief.", profile)
-            assert unfinished(found) == unfinished(fresh)
+                assert build_request(found, "Be brief.", profile) == build_request(
+                    fresh, "Be brief.", profile
+                )
+            assert find_unfinished(found) == find_unfinished(fresh)
 
     async def is_between_steps(self) -> bool:
         """Whether a model could be asked now: nothing is being written, and every call is answered."""
         quiet: list[bool] = []
 
-        def look(view: View) -> Facts:
+        def look(view: SessionStateView) -> Facts:
             run_turns = {run.turn: run.id for run in view.open_runs()}
-            open_ = [*(row for turn in run_turns for row in view.streaming(turn))]
+            open_ = [*(row for turn in run_turns for row in view.streaming_messages(turn))]
             calls = [tool for run_id in run_turns.values() for tool in view.open_tools(run_id)]
             quiet[:] = [not open_ and not calls]
             return ()
@@ -293,20 +304,20 @@ class Cached(RuleBasedStateMachine):
         await self.stores[THEIRS].append(Append(self.session_id, look))
         return quiet[0]
 
-    async def transcript(self, context: "Held | Busy", run_id: str | None) -> Transcript:
+    async def transcript(self, context: "ContextHandle | ChangingContext", run_id: str | None) -> Transcript:
         assert run_id is not None
         lease = Lease(RunId(run_id), 1, ProcessId("p"), 0)
         recorder = RunRecorder(
             self.stores[OURS], context, self.session_id, lease, self.folder,
-            Instructions(self.stores[OURS], self.clock),
+            InstructionStore(self.stores[OURS], self.clock),
         )  # fmt: skip
         found = await recorder.transcript(CHARS)
         # What a run was given, and summaries, are not among what is read back yet; nor is which calls of
         # other runs were begun: no request tells it.
-        return replace(found, turns=tuple(told_to(run_id, turn) for turn in found.turns), compactions=())
+        return replace(found, turns=tuple(turn_of_run(run_id, turn) for turn in found.turns), compactions=())
 
 
-def told_to(run_id: str, turn: Turn) -> Turn:
+def turn_of_run(run_id: str, turn: Turn) -> Turn:
     entries = (
         entry
         if entry.state is None or entry.outcome is not None or entry.run_id == run_id
@@ -316,7 +327,7 @@ def told_to(run_id: str, turn: Turn) -> Turn:
     return replace(turn, entries=tuple(entries))
 
 
-TestCached = Cached.TestCase
+TestCached = ContextCacheMachine.TestCase
 TestCached.settings = settings(
     max_examples=40,
     stateful_step_count=25,

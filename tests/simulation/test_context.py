@@ -14,32 +14,32 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from holdfast.domain.context import context
-from holdfast.domain.context.context import Profile, request_of
+from holdfast.domain.context.context import ModelProfile, build_request
 from holdfast.domain.decisions import endings, forks, runs, tools, turns
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.events import facts as f
-from holdfast.domain.events.codec import Event, Unknown
+from holdfast.domain.events.codec import Event, UnknownFact
 from holdfast.domain.events.parts import AnyPart, File, Reasoning, Text
 from holdfast.domain.events.stream_fold import (
     StreamFold,
-    digest_of_message,
-    digest_of_parts,
-    digest_of_tool,
+    message_digest,
+    output_digest,
+    parts_digest,
     settle_message,
 )
 from holdfast.domain.ids import CallId, MessageId, ProcessId
 from holdfast.domain.state.projections import fold as fold_rows
 from holdfast.domain.state.rows import MessageRow, RunRow, ToolRow, TurnRow
 from holdfast.domain.transcript import transcript
-from holdfast.domain.transcript.tally import usage_of
+from holdfast.domain.transcript.usage_totals import usage_totals
 from holdfast.domain.usage import Usage
-from tests.support.in_memory_session import SESSION, Journal
+from tests.support.in_memory_session import SESSION, InMemoryJournal
 
 PROFILES = (
-    Profile("demo", 1_000_000),
-    Profile("demo", 1_000_000, prefill=True),
-    Profile("other", 1_000_000),
-    Profile("demo", 300, answer_tokens=100),
+    ModelProfile("demo", 1_000_000),
+    ModelProfile("demo", 1_000_000, prefill=True),
+    ModelProfile("other", 1_000_000),
+    ModelProfile("demo", 300, answer_tokens=100),
 )
 EFFECTS: dict[str, f.Effect] = {"read": "pure", "put": "idempotent", "shell": "unsafe"}
 PICK = st.integers(0, 7)
@@ -58,10 +58,10 @@ def is_within(covers: tuple[tuple[int, int], ...], live: set[int]) -> bool:
     return {turn for first, last in covers for turn in range(first, last + 1)} <= live
 
 
-class Conversation(RuleBasedStateMachine):
+class ContextMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.journal = Journal()
+        self.journal = InMemoryJournal()
         self.fold = transcript.TranscriptFold()
         self.marks: dict[str, int] = {}
         self.user_marks: dict[str, int] = {}
@@ -69,7 +69,7 @@ class Conversation(RuleBasedStateMachine):
 
     # What the rules stand on.
 
-    def commit(self, facts: Sequence[f.AnyFact | Unknown]) -> list[Event]:
+    def commit(self, facts: Sequence[f.AnyFact | UnknownFact]) -> list[Event]:
         events = self.journal.append(*facts)
         for event in events:
             self.fold.add(event)
@@ -84,7 +84,9 @@ class Conversation(RuleBasedStateMachine):
         return [run for run in self.journal.book.open_runs() if run.status in states]
 
     def streaming(self) -> list[MessageRow]:
-        rows = [row for run in self.runs_in("running") for row in self.journal.book.streaming(run.turn)]
+        rows = [
+            row for run in self.runs_in("running") for row in self.journal.book.streaming_messages(run.turn)
+        ]
         return [row for row in rows if row.role == "assistant"]
 
     def open_tools(self, *states: str) -> list[tuple[RunRow, ToolRow]]:
@@ -109,7 +111,7 @@ class Conversation(RuleBasedStateMachine):
         self.commit(turns.create_session(self.journal.book, f.SessionCreated("A title")))
 
     @rule(data=st.data(), what=st.sampled_from(HAPPENS))
-    def happen(self, data: st.DataObject, what: str) -> None:
+    def perform_action(self, data: st.DataObject, what: str) -> None:
         """One rule for all: an example leaves out some of the rules, and a conversation needs every kind."""
         pick, yes = data.draw(PICK), data.draw(st.booleans())
         match what:
@@ -121,7 +123,7 @@ class Conversation(RuleBasedStateMachine):
                 how = data.draw(
                     st.sampled_from(["undo", "undo from", "retry", "restore", "restore", "clear"])
                 )
-                self.take_back(pick, how, yes)
+                self.remove_turns(pick, how, yes)
             case "compact":
                 self.compact(pick)
             case "start":
@@ -143,7 +145,7 @@ class Conversation(RuleBasedStateMachine):
                 acts = st.lists(st.tuples(PICK, st.sampled_from(ACTS), SCRAPS), min_size=2, max_size=8)
                 self.use_tools(data.draw(acts))
             case "elsewhere":
-                self.elsewhere(
+                self.append_other_event(
                     data.draw(st.sampled_from(["newer kind", "newer version", "title"])), pick * 40
                 )
 
@@ -181,7 +183,7 @@ class Conversation(RuleBasedStateMachine):
             marks.update({name: at_work[0].turn for name, turn in marks.items() if turn in told})
         assert not any(self.journal.book.message(turn, 0) for turn in told)
 
-    def take_back(self, pick: int, how: str, written: bool) -> None:
+    def remove_turns(self, pick: int, how: str, written: bool) -> None:
         if len(self.journal.book.turns) < 2:
             return
         live = self.journal.book.live_turns(0)
@@ -201,7 +203,7 @@ class Conversation(RuleBasedStateMachine):
                 assert all(turn.turn < from_turn for turn in self.journal.book.live_turns(0))
                 assert all(run.turn < from_turn for run in self.journal.book.open_runs())
 
-    def restore(self, pick: int, known: endings.Written | None) -> None:
+    def restore(self, pick: int, known: endings.ReadMessageEvents | None) -> None:
         book = self.journal.book
         removed = [turn for turn in book.turns.values() if turn.status == "undone"]
         if removed:
@@ -251,13 +253,13 @@ class Conversation(RuleBasedStateMachine):
             self.commit(endings.fail(book, run, f.Failure("model_error", "it broke"), known))
         else:
             self.commit(endings.interrupt(book, run, self.journal.ids.message(), known))
-        assert not book.streaming(run.turn)
+        assert not book.streaming_messages(run.turn)
 
     def resume(self) -> None:
         for run in self.runs_in("interrupted")[: 0 if self.runs_in("running", "waiting") else 1]:
             self.commit(runs.resume(run))
             for tool in self.journal.book.open_tools(run.id):
-                if tools.recovery_of(tool) == "repeat":
+                if tools.recovery_action(tool) == "repeat":
                     self.commit(tools.repeat(run, tool))
 
     def wait_or_answer(self, waits: bool) -> None:
@@ -282,7 +284,7 @@ class Conversation(RuleBasedStateMachine):
             place = run.notice_place - 1 - pick
             parts = (Text(f"found {mark}"),)
             facts.append(f.MessageSettled(
-                run.turn, place, self.journal.ids.message(), "assistant", parts, digest_of_parts(parts),
+                run.turn, place, self.journal.ids.message(), "assistant", parts, parts_digest(parts),
                 run.id, "recovered", late=late,
             ))  # fmt: skip
         self.commit([*facts, *runs.finish_recovery(run, found)])
@@ -348,7 +350,7 @@ class Conversation(RuleBasedStateMachine):
         book = self.journal.book
         row = book.message(tool.turn, tool.place)
         assert row is not None
-        output = endings.output_of(self.journal.written(row))
+        output = endings.streamed_output(self.journal.written(row))
         match act:
             case "ask":
                 return tools.request_approval(run, tool)
@@ -373,70 +375,70 @@ class Conversation(RuleBasedStateMachine):
 
     # The rest of the world.
 
-    def elsewhere(self, what: str, ms: int) -> None:
+    def append_other_event(self, what: str, ms: int) -> None:
         self.journal.clock.advance(ms)
         if what == "newer kind":
-            self.commit([Unknown("session_sparkled", 1, b'{"glitter":true}')])
+            self.commit([UnknownFact("session_sparkled", 1, b'{"glitter":true}')])
         elif what == "newer version":
-            self.commit([Unknown("turn_accepted", 2, b'{"turn":1,"who":"a newer program"}')])
+            self.commit([UnknownFact("turn_accepted", 2, b'{"turn":1,"who":"a newer program"}')])
         else:
             self.commit(turns.rename(self.journal.book, SESSION, f"Title {self.journal.head}", "model"))
 
     # What must hold.
 
     @invariant()
-    def the_folds_agree(self) -> None:
+    def folds_agree(self) -> None:
         now = self.fold.transcript()
         assert now == transcript.fold(self.journal.events), "adding one by one differs from folding all"
         assert now == transcript.fold(self.journal.prune()), "pruning changed the transcript"
         paged = transcript.TranscriptFold()
-        paged.add_page(reversed(self.journal.pages()), self.journal.open_tools())
+        paged.add_messages(reversed(self.journal.pages()), self.journal.open_tools())
         assert paged.transcript().turns == now.turns, "rows and bodies say something else"
 
     @invariant()
-    def a_page_and_the_rest_are_the_whole(self) -> None:
+    def page_and_later_events_equal_fold(self) -> None:
         """A reader that started from a page at some cut, and followed from there."""
         events = self.journal.events
         cut = len(events) * 2 // 3
-        earlier = Journal()
+        earlier = InMemoryJournal()
         earlier.events = events[:cut]
         earlier.book = fold_rows(SESSION, earlier.events)
         reader = transcript.TranscriptFold()
-        reader.add_page(earlier.pages(), earlier.open_tools())
+        reader.add_messages(earlier.pages(), earlier.open_tools())
         for event in events[cut:]:
             reader.add(event)
         assert reader.transcript().turns == self.fold.transcript().turns
 
     @invariant()
-    def deltas_add_up_to_their_digests(self) -> None:
+    def deltas_match_digests(self) -> None:
         facts = [event.fact for event in self.journal.events]
         deltas = [fact for fact in facts if isinstance(fact, f.Delta)]
         bodies = {fact.call_id if isinstance(fact, f.ToolSettled) else fact.message_id: fact
                   for fact in facts if isinstance(fact, f.MessageSettled | f.ToolSettled)}  # fmt: skip
         for delta in deltas:
             if isinstance(delta, f.ToolOutputAppended) and delta.call_id in bodies:
-                assert bodies[delta.call_id].digest == digest_of_tool(deltas, delta.call_id)
+                assert bodies[delta.call_id].digest == output_digest(deltas, delta.call_id)
             elif not isinstance(delta, f.ToolOutputAppended) and delta.message_id in bodies:
-                assert bodies[delta.message_id].digest == digest_of_message(deltas, delta.message_id)
+                assert bodies[delta.message_id].digest == message_digest(deltas, delta.message_id)
 
     @invariant()
     def usage_equals_the_rows(self) -> None:
-        tally, book = usage_of(self.journal.events), self.journal.book
+        tally, book = usage_totals(self.journal.events), self.journal.book
         assert tally.runs == {run.id: run.usage for run in book.runs.values()}
         assert book.row is None or tally.session == book.row.usage
 
     @invariant()
-    def the_request_is_valid_and_holds_what_is_live(self) -> None:
+    def request_is_valid_and_has_live_turns(self) -> None:
         now = self.fold.transcript()
         again = transcript.fold(self.journal.events)
         live = {turn.turn for turn in now.turns if turn.live}
         for profile in PROFILES:
-            request = request_of(now, "You are an agent.", profile)
-            assert context.problems(request) == []
-            assert request == request_of(again, "You are an agent.", profile)
+            request = build_request(now, "You are an agent.", profile)
+            assert context.find_problems(request) == []
+            assert request == build_request(again, "You are an agent.", profile)
             self.check_content(request, live, profile)
 
-    def check_content(self, request: context.Request, live: set[int], profile: Profile) -> None:
+    def check_content(self, request: context.Request, live: set[int], profile: ModelProfile) -> None:
         sent = msgspec.json.encode(request).decode()
         sound = [c for c in self.fold.transcript().compactions if is_within(c.covers, live)]
         covers = sound[-1].covers if sound else ()
@@ -462,18 +464,18 @@ class Conversation(RuleBasedStateMachine):
         bodies = [m.events[0].fact for m in self.journal.pages() if m.row.body_seq and m.row.role != "notice"]
         assert all(isinstance(body, f.Body) for body in bodies)
         facts = forks.fork(book, SESSION, self.journal.head, bodies, self.journal.ids)  # type: ignore[arg-type]
-        child = Journal()
+        child = InMemoryJournal()
         child.append(*facts)
         copied = transcript.fold(child.events)
         assert [turn.turn for turn in copied.turns] == list(range(1, len(copied.turns) + 1))
         assert not child.book.open_runs()
-        assert context.problems(request_of(copied, "", PROFILES[0])) == []
+        assert context.find_problems(build_request(copied, "", PROFILES[0])) == []
 
 
-Conversation.TestCase.settings = settings(
+ContextMachine.TestCase.settings = settings(
     max_examples=60,
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
-TestConversation = Conversation.TestCase
+TestConversation = ContextMachine.TestCase

@@ -21,14 +21,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.decisions import memory_queue, turns
-from holdfast.domain.errors import DebtRefused, NoSuchDebt
+from holdfast.domain.errors import CommitDecisionRefused, NoSuchQueuedCommit
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.codec import Event
-from holdfast.domain.ids import Ids, ProcessId
-from holdfast.domain.ranges import numbers_in
+from holdfast.domain.ids import IdGenerator, ProcessId
+from holdfast.domain.ranges import expand_ranges
 from holdfast.domain.state.projections import fold
-from holdfast.domain.state.rows import DebtRow
-from holdfast.domain.state.session_state import Facts, View
+from holdfast.domain.state.rows import QueuedCommitRow
+from holdfast.domain.state.session_state import Facts, SessionStateView
 from holdfast.store.ports import Append
 from holdfast.store.sqlite.store import SqliteStore
 from tests.support.memory_queue_session import complete_turn
@@ -37,16 +37,16 @@ SEEDS = st.integers(0, 2**32 - 1)
 FAILURE = f.Failure("x", "no")
 
 
-class DebtsMachine(RuleBasedStateMachine):
+class MemoryQueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-debts-"))
         self.runner = asyncio.Runner()
         self.clock = FakeClock()
         numbers = itertools.count(1)
-        self.ids = Ids(self.clock, lambda bits: next(numbers))
+        self.ids = IdGenerator(self.clock, lambda bits: next(numbers))
         self.session_id = self.ids.session()
-        self.tries: list[DebtRow] = []
+        self.tries: list[QueuedCommitRow] = []
         """As they were begun: whoever makes one may come back with its outcome at any time."""
         self.told: dict[str, f.Ranges] = {}
         self.keyless: set[str] = set()
@@ -69,10 +69,10 @@ class DebtsMachine(RuleBasedStateMachine):
             self.runner.close()
             shutil.rmtree(self.folder)
 
-    def decide(self, decision: Callable[[View], Facts]) -> Facts:
+    def decide(self, decision: Callable[[SessionStateView], Facts]) -> Facts:
         decided: list[Facts] = []
 
-        def keep(view: View) -> Facts:
+        def keep(view: SessionStateView) -> Facts:
             decided[:] = [decision(view)]
             return decided[0]
 
@@ -80,17 +80,17 @@ class DebtsMachine(RuleBasedStateMachine):
         self.run(self.store.append(Append(self.session_id, keep)))
         return decided[0]
 
-    def rows(self) -> list[DebtRow]:
-        return list(self.run(self.store.debts(self.session_id)))
+    def rows(self) -> list[QueuedCommitRow]:
+        return list(self.run(self.store.queued_commits(self.session_id)))
 
-    def picked(self, chance: random.Random, *states: str) -> DebtRow | None:
+    def pick_row(self, rng: random.Random, *states: str) -> QueuedCommitRow | None:
         found = [row for row in self.rows() if row.is_open and (not states or row.state in states)]
-        return chance.choice(found) if found else None
+        return rng.choice(found) if found else None
 
     @rule(seed=SEEDS)
-    def live(self, seed: int) -> None:
+    def run_random_actions(self, seed: int) -> None:
         """Some of the things that happen, chosen by `seed`."""
-        chance = random.Random(seed)
+        rng = random.Random(seed)
         acts = (
             self.complete,
             self.undo,
@@ -98,87 +98,87 @@ class DebtsMachine(RuleBasedStateMachine):
             self.resolve,
             self.start,
             self.finish,
-            self.die,
-            self.take_back,
+            self.kill_process,
+            self.retract,
         )
-        for act in chance.choices(acts, weights=(6, 2, 0.3, 1, 6, 4, 3, 4), k=6):
-            act(chance)
+        for act in rng.choices(acts, weights=(6, 2, 0.3, 1, 6, 4, 3, 4), k=6):
+            act(rng)
             self.check()
 
     # What people and agents do.
 
-    def complete(self, chance: random.Random) -> None:
-        owner = chance.choice(["", "a", "a", "a", "b", None])
-        for _ in range(chance.randint(1, 3)):
+    def complete(self, rng: random.Random) -> None:
+        owner = rng.choice(["", "a", "a", "a", "b", None])
+        for _ in range(rng.randint(1, 3)):
             self.decide(lambda view: complete_turn(view, self.session_id, self.ids, owner))
 
-    def undo(self, chance: random.Random) -> None:
-        def decision(view: View) -> Facts:
+    def undo(self, rng: random.Random) -> None:
+        def decision(view: SessionStateView) -> Facts:
             live = view.live_turns(0)[-3:]
-            return turns.undo(view, self.session_id, chance.choice(live).id) if live else ()
+            return turns.undo(view, self.session_id, rng.choice(live).id) if live else ()
 
         self.decide(decision)
 
-    def clear(self, chance: random.Random) -> None:
+    def clear(self, rng: random.Random) -> None:
         self.decide(lambda view: turns.clear(view, self.session_id))
 
-    def resolve(self, chance: random.Random) -> None:
-        row, decision = self.picked(chance), chance.choice(["retry", "done", "drop"])
+    def resolve(self, rng: random.Random) -> None:
+        row, decision = self.pick_row(rng), rng.choice(["retry", "done", "drop"])
         try:
             self.decide(partial(memory_queue.resolve, n=row.n if row is not None else 99, decision=decision))
-        except (NoSuchDebt, DebtRefused):
+        except (NoSuchQueuedCommit, CommitDecisionRefused):
             return
         if row is not None:
             self.keyless.discard(row.key)
 
     # What becomes of telling it.
 
-    def start(self, chance: random.Random) -> None:
-        row = memory_queue.first_payable(self.rows())
+    def start(self, rng: random.Random) -> None:
+        row = memory_queue.first_pending(self.rows())
         if row is None:
             return
-        stale, owner, process = chance.random() < 0.1, chance.choice("ab"), ProcessId(f"p_{len(self.tries)}")
+        stale, owner, process = rng.random() < 0.1, rng.choice("ab"), ProcessId(f"p_{len(self.tries)}")
         read = row.turns if not stale else ((1, 999),)
-        key = self.ids.telling()
+        key = self.ids.commit_key()
         begun = self.decide(lambda view: memory_queue.start(view, row.n, read, owner, key, "d", process))
-        assert bool(begun) == (not stale and row.state in ("owed", "failed"))
+        assert bool(begun) == (not stale and row.state in ("pending", "failed"))
         if begun:
             after = self.rows()[row.n - 1]
             assert self.told.setdefault(after.key, after.turns) == after.turns
-            doubtful = {number for each in self.keyless for number in numbers_in(self.told[each])}
-            again = doubtful & set(numbers_in(after.turns))
+            doubtful = {number for each in self.keyless for number in expand_ranges(self.told[each])}
+            again = doubtful & set(expand_ranges(after.turns))
             assert not again, "they may have been told, and nobody said to tell them again"
             self.tries.append(after)
 
-    def finish(self, chance: random.Random) -> None:
+    def finish(self, rng: random.Random) -> None:
         """One of the tries comes back, maybe long after it was taken for lost."""
         if not self.tries:
             return
-        tried = chance.choice(self.tries[-3:])
+        tried = rng.choice(self.tries[-3:])
         before = self.rows()[tried.n - 1]
         is_last = before.state == "committing" and before.attempts == tried.attempts
-        pay = partial(memory_queue.pay, n=tried.n, attempt=tried.attempts, receipt="r")
+        pay = partial(memory_queue.complete, n=tried.n, attempt=tried.attempts, receipt="r")
         fail = partial(memory_queue.fail, n=tried.n, attempt=tried.attempts, failure=FAILURE, retry_at=5)
-        assert bool(self.decide(chance.choice([pay, fail]))) == is_last
+        assert bool(self.decide(rng.choice([pay, fail]))) == is_last
 
-    def die(self, chance: random.Random) -> None:
-        row, takes_key, lost = self.picked(chance, "committing"), chance.random() < 0.6, chance.random() < 0.9
+    def kill_process(self, rng: random.Random) -> None:
+        row, takes_key, lost = self.pick_row(rng, "committing"), rng.random() < 0.6, rng.random() < 0.9
         if row is None:
             return
         give_up = partial(
-            memory_queue.give_up, n=row.n, is_lost=lambda _: lost, takes_key=takes_key, failure=FAILURE
+            memory_queue.abandon_lost_attempt, n=row.n, is_lost=lambda _: lost, takes_key=takes_key, failure=FAILURE
         )  # fmt: skip
         assert bool(self.decide(give_up)) == lost
         if lost and not takes_key:
             self.keyless.add(row.key)
 
-    def take_back(self, chance: random.Random) -> None:
+    def retract(self, rng: random.Random) -> None:
         wanted = [row for row in self.rows() if row.retraction == "wanted"]
         if not wanted:
             return
-        row, outcome = chance.choice(wanted), chance.choice(["done", "done", "failed", "cannot"])
+        row, outcome = rng.choice(wanted), rng.choice(["done", "done", "failed", "cannot"])
         failure = None if outcome == "done" else FAILURE
-        told = self.decide(partial(memory_queue.forget, n=row.n, outcome=outcome, failure=failure))
+        told = self.decide(partial(memory_queue.record_retraction, n=row.n, outcome=outcome, failure=failure))
         assert bool(told) == (row.state != "committing")
         if told and outcome == "done":
             self.keyless.discard(row.key)
@@ -190,10 +190,10 @@ class DebtsMachine(RuleBasedStateMachine):
         while batch := self.run(self.store.read(self.session_id, events[-1].seq if events else 0, 1000)):
             events += batch
         book, rows = fold(self.session_id, events), self.rows()
-        assert list(book.debts.values()) == rows
+        assert list(book.queued_commits.values()) == rows
         owed = {e.fact.run_id for e in events if isinstance(e.fact, f.RunCompleted) and e.fact.owed}
-        held = Counter(number for row in rows if row.state != "void" for number in numbers_in(row.turns))
-        waiting = {number for row in rows if row.state == "owed" for number in numbers_in(row.turns)}
+        held = Counter(number for row in rows if row.state != "void" for number in expand_ranges(row.turns))
+        waiting = {number for row in rows if row.state == "pending" for number in expand_ranges(row.turns)}
         for number, turn in book.turns.items():
             if turn.run_id in owed and turn.status in ("live", "cleared"):
                 assert held[number] == 1, (number, rows)
@@ -201,16 +201,16 @@ class DebtsMachine(RuleBasedStateMachine):
         for row in rows:
             self.check_row(row)
 
-    def check_row(self, row: DebtRow) -> None:
+    def check_row(self, row: QueuedCommitRow) -> None:
         """What was begun is told as it was then; what is to be taken back is not told any more."""
         assert row.through_turn == row.turns[-1][1]
-        if row.state in ("paid", "committing", "failed", "in_doubt"):
+        if row.state in ("committed", "committing", "failed", "in_doubt"):
             assert self.told[row.key] == row.turns
         if row.retraction == "wanted":
-            assert row.state not in ("owed", "dropped", "void")
+            assert row.state not in ("pending", "dropped", "void")
 
 
-TestDebts = DebtsMachine.TestCase
+TestDebts = MemoryQueueMachine.TestCase
 TestDebts.settings = settings(
     max_examples=25,
     stateful_step_count=15,

@@ -25,16 +25,16 @@ from holdfast.domain.decisions import forks, turns
 from holdfast.domain.errors import HoldfastError, LeaseHeld, LeaseLost, NoSuchRun, NoSuchSession, RunRefused
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.codec import Event, encode
-from holdfast.domain.events.stream_fold import digest_of_message, digest_of_tool
-from holdfast.domain.ids import Ids, RunId, SessionId
+from holdfast.domain.events.stream_fold import message_digest, output_digest
+from holdfast.domain.ids import IdGenerator, RunId, SessionId
 from holdfast.domain.limits import LEASE_GRACE_MS, PRUNE_AFTER_MS, PURGE_AFTER_MS
 from holdfast.domain.state.projections import fold
-from holdfast.domain.state.session_state import Facts, MemoryBook, View
+from holdfast.domain.state.session_state import Facts, InMemorySessionState, SessionStateView
 from holdfast.domain.transcript.transcript import TranscriptFold
 from holdfast.domain.transcript.transcript import fold as fold_transcript
-from holdfast.store.ports import Append, Lease, Message
+from holdfast.store.ports import Append, Lease, StoredMessage
 from holdfast.store.sqlite.store import SqliteStore
-from tests.simulation.session_actions import DEEDS, Deed, Scene
+from tests.simulation.session_actions import DEEDS, Action, ActionContext
 
 PICK = st.integers(0, 11)
 SEEDS = st.integers(0, 2**32 - 1)
@@ -65,7 +65,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.clock = FakeClock()
         numbers = itertools.count(1)
-        self.ids = Ids(self.clock, lambda bits: next(numbers))
+        self.ids = IdGenerator(self.clock, lambda bits: next(numbers))
         self.stores: list[SqliteStore] = []
         self.journals: dict[SessionId, list[Event]] = {}
         self.leases: dict[RunId, tuple[Lease, int]] = {}
@@ -100,12 +100,16 @@ class StoreMachine(RuleBasedStateMachine):
         return names[pick % len(names)]
 
     def append(
-        self, pick: int, session_id: SessionId, decide: Callable[[View], Facts], lease: Lease | None = None
+        self,
+        pick: int,
+        session_id: SessionId,
+        decide: Callable[[SessionStateView], Facts],
+        lease: Lease | None = None,
     ) -> bool:
         """Append by one of the stores what `decide` says there; the model learns the same facts."""
         told: list[Facts] = []
 
-        def remembered(view: View) -> Facts:
+        def remembered(view: SessionStateView) -> Facts:
             told.append(decide(view))
             return told[-1]
 
@@ -135,8 +139,8 @@ class StoreMachine(RuleBasedStateMachine):
             found += batch
         return found
 
-    def pages(self, store: SqliteStore, session_id: SessionId, limit: int) -> list[Message]:
-        found: list[Message] = []
+    def pages(self, store: SqliteStore, session_id: SessionId, limit: int) -> list[StoredMessage]:
+        found: list[StoredMessage] = []
         before: str | None = None
         while True:
             page = self.run(store.messages(session_id, before, limit))
@@ -154,23 +158,23 @@ class StoreMachine(RuleBasedStateMachine):
         assert [by_seq[event.seq] for event in stored] == stored
         gone = by_seq.keys() - {event.seq for event in stored}
         book = fold(session_id, told)
-        self.compare_gone(told, [by_seq[seq] for seq in gone], book)
+        self.compare_pruned(told, [by_seq[seq] for seq in gone], book)
         assert vars(fold(session_id, stored)) == vars(book)
         self.compare_rows(store, session_id, book)
         self.compare_cuts(session_id, told, stored)
 
-    def compare_gone(self, told: list[Event], gone: list[Event], book: MemoryBook) -> None:
+    def compare_pruned(self, expected: list[Event], gone: list[Event], book: InMemorySessionState) -> None:
         """Only deltas are pruned, only an hour after their body, only if they say the same."""
         rows = {row.id: row for row in book.messages.values()}
         for subject in {subject_of(event) for event in gone}:
-            body = told[rows[subject].body_seq - 1]
-            deltas = [e.fact for e in told if e.kind in f.DELTA_KINDS and subject_of(e) == subject]
+            body = expected[rows[subject].body_seq - 1]
+            deltas = [e.fact for e in expected if e.kind in f.DELTA_KINDS and subject_of(e) == subject]
             said = [fact for fact in deltas if isinstance(fact, f.Delta)]
-            digest = (digest_of_tool if rows[subject].role == "tool" else digest_of_message)(said, subject)
+            digest = (output_digest if rows[subject].role == "tool" else message_digest)(said, subject)
             assert isinstance(body.fact, f.MessageSettled | f.ToolSettled) and body.fact.digest == digest
             assert body.at <= self.clock.now_ms() - PRUNE_AFTER_MS
 
-    def compare_rows(self, store: SqliteStore, session_id: SessionId, book: MemoryBook) -> None:
+    def compare_rows(self, store: SqliteStore, session_id: SessionId, book: InMemorySessionState) -> None:
         assert self.run(store.session(session_id)) == book.row
         messages = self.pages(store, session_id, 3)
         shown = [row for key, row in sorted(book.messages.items()) if row.turn in book.turns]
@@ -180,13 +184,13 @@ class StoreMachine(RuleBasedStateMachine):
             assert self.run(store.run(run.id)) == (session_id, run)
             assert list(self.run(store.tools(session_id, run.id))) == list(book.open_tools(run.id))
 
-    def compare_cuts(self, session_id: SessionId, told: list[Event], stored: list[Event]) -> None:
-        whole, reading = vars(fold(session_id, told)), fold_transcript(told)
+    def compare_cuts(self, session_id: SessionId, expected: list[Event], stored: list[Event]) -> None:
+        whole, reading = vars(fold(session_id, expected)), fold_transcript(expected)
         assert fold_transcript(stored) == reading
-        for cut in {0, len(told), *(random.randrange(len(told) + 1) for _ in range(4))}:
+        for cut in {0, len(expected), *(random.randrange(len(expected) + 1) for _ in range(4))}:
             rest = [event for event in stored if event.seq > cut]
-            assert vars(fold(session_id, rest, fold(session_id, told[:cut]))) == whole
-            assert fold_transcript([*told[:cut], *rest]) == reading
+            assert vars(fold(session_id, rest, fold(session_id, expected[:cut]))) == whole
+            assert fold_transcript([*expected[:cut], *rest]) == reading
 
     # The rules.
 
@@ -196,33 +200,41 @@ class StoreMachine(RuleBasedStateMachine):
             self.create(pick)
 
     @rule(seed=SEEDS, count=st.integers(5, 40))
-    def live(self, seed: int, count: int = 20) -> None:
+    def run_random_actions(self, seed: int, count: int = 20) -> None:
         """Many deeds in a row, chosen by a seed: drawn one by one, few would ever lead anywhere."""
         self.days += 1
-        chance = random.Random(f"{seed} {self.days}")
-        session_id = self.session(chance.randrange(12))
+        rng = random.Random(f"{seed} {self.days}")
+        session_id = self.session(rng.randrange(12))
         for _ in range(count):
             self.clock.advance(7)
-            deeds = chance.choices(list(DEEDS), list(DEEDS.values()), k=6)
-            pick, text, yes = chance.randrange(12), chance.choice(SCRAPS), chance.random() < 0.6
+            deeds = rng.choices(list(DEEDS), list(DEEDS.values()), k=6)
+            pick, text, yes = rng.randrange(12), rng.choice(SCRAPS), rng.random() < 0.6
 
             self.append(pick, session_id, partial(self.first_of, deeds, session_id, pick, text, yes))
         assert self.run(self.stores[0].head(session_id)) == len(self.journals[session_id])
 
     def first_of(
-        self, deeds: Sequence[Deed], session_id: SessionId, pick: int, text: str, yes: bool, view: View
+        self,
+        deeds: Sequence[Action],
+        session_id: SessionId,
+        pick: int,
+        text: str,
+        yes: bool,
+        view: SessionStateView,
     ) -> Facts:
         """What the first of `deeds` that can be done now says."""
-        scene = Scene(session_id, view, self.ids, pick, text, yes)
+        scene = ActionContext(session_id, view, self.ids, pick, text, yes)
         return next((facts for deed in deeds if (facts := deed(scene))), ())
 
     @rule(pick=PICK, size=st.integers(1, 6), text=st.sampled_from(SCRAPS), seed=SEEDS)
     def stream(self, pick: int, size: int, text: str, seed: int) -> None:
         """Text handed over without waiting: however it is joined, the journal holds all of it."""
-        self.live(seed, 20)
+        self.run_random_actions(seed, 20)
         session_id = self.session(pick)
         book = fold(session_id, self.journals[session_id])
-        open_ = [row for run in book.open_runs() for row in book.streaming(run.turn) if row.role != "tool"]
+        open_ = [
+            row for run in book.open_runs() for row in book.streaming_messages(run.turn) if row.role != "tool"
+        ]
         if not open_ or open_[0].run_id is None:
             return
         head, row = len(self.journals[session_id]), open_[0]
@@ -240,25 +252,25 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(pick=PICK, hours=st.integers(0, 3), seed=SEEDS)
     def sweep(self, pick: int, hours: int, seed: int) -> None:
-        self.live(seed)
+        self.run_random_actions(seed)
         self.clock.advance(hours * PRUNE_AFTER_MS // 2)
         self.run(self.stores[pick % 2].sweep())
 
     @rule(pick=PICK, seed=SEEDS)
     def bookmark(self, pick: int, seed: int) -> None:
-        self.live(seed)
+        self.run_random_actions(seed)
         session_id, store = self.session(pick), self.stores[pick % 2]
         page = self.run(store.messages(session_id, None, 200))
         book = fold(session_id, self.journals[session_id])
         reading = TranscriptFold()
-        reading.add_page(page.messages, [tool for tool in book.tools.values() if tool.state != "settled"])
+        reading.add_messages(page.messages, [tool for tool in book.tools.values() if tool.state != "settled"])
         assert page.head == len(self.journals[session_id])
         self.bookmarks.append(Bookmark(session_id, page.head, reading))
 
     @rule(pick=PICK, seed=SEEDS)
-    def read_on(self, pick: int, seed: int) -> None:
+    def read_after_bookmark(self, pick: int, seed: int) -> None:
         """A page, and what came after it, reads as everything does."""
-        self.live(seed)
+        self.run_random_actions(seed)
         marks = [mark for mark in self.bookmarks if mark.session_id in self.journals]
         if not marks:
             return
@@ -272,7 +284,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(pick=PICK, seed=SEEDS)
     def fork(self, pick: int, seed: int) -> None:
-        self.live(seed)
+        self.run_random_actions(seed)
         source = self.session(pick)
         if len(self.journals) > 4:
             return
@@ -286,7 +298,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert fold(copy, self.journals[copy]).open_runs() == []
 
     @rule(pick=PICK, cut=st.booleans())
-    def bring_in(self, pick: int, cut: bool) -> None:
+    def import_session(self, pick: int, cut: bool) -> None:
         """Another store's copy of a session, all at once or in two pieces, perhaps pruned."""
         source, copy = self.session(pick), self.ids.session()
         if len(self.journals) > 4:
@@ -294,20 +306,20 @@ class StoreMachine(RuleBasedStateMachine):
         events = self.read_all(self.stores[0], source)
         store = self.stores[pick % 2]
         if cut:
-            self.run(store.adopt(copy, events[: 1 + pick]))
-        self.run(store.adopt(copy, events))
-        assert self.run(store.adopt(copy, events)) == 0
+            self.run(store.import_session(copy, events[: 1 + pick]))
+        self.run(store.import_session(copy, events))
+        assert self.run(store.import_session(copy, events)) == 0
         assert self.read_all(store, copy) == events
         self.run(store.append(Append(copy, (f.SessionDeleted(),))))
 
     @rule(pick=PICK, expired=st.booleans(), seed=SEEDS)
     def claim(self, pick: int, expired: bool, seed: int) -> None:
-        self.live(seed)
+        self.run_random_actions(seed)
         runs = [
             (session_id, run)
             for session_id, journal in self.journals.items()
             for run in fold(session_id, journal).runs.values()
-            if not run.is_over or pick % 4 == 0
+            if not run.is_finished or pick % 4 == 0
         ]
         if not runs:
             return
@@ -317,7 +329,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.clock.advance(LEASE_MS)
         free = held is None or held[0].expires_at <= self.clock.now_ms()
         by = pick % 2
-        if held is not None and held[1] != by and held[0].expires_at and free and not run.is_over:
+        if held is not None and held[1] != by and held[0].expires_at and free and not run.is_finished:
             # A living holder may still renew for a while.
             with pytest.raises(LeaseHeld):
                 self.run(self.stores[by].claim(run.id, LEASE_MS))
@@ -325,12 +337,12 @@ class StoreMachine(RuleBasedStateMachine):
         try:
             lease = self.run(self.stores[by].claim(run.id, LEASE_MS))
         except RunRefused:
-            assert run.is_over
+            assert run.is_finished
             return
         except LeaseHeld:
             assert not free
             return
-        assert free and not run.is_over
+        assert free and not run.is_finished
         if held is not None:
             assert lease.epoch > held[0].epoch
             self.refused(by, session_id, held[0])
@@ -359,7 +371,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 1), seed=SEEDS)
     def reopen(self, which: int, seed: int) -> None:
-        self.live(seed)
+        self.run_random_actions(seed)
         self.run(self.stores[which].close())
         self.stores[which] = self.run(SqliteStore.open(self.folder, "normal", clock=self.clock))
         for run_id, (lease, by) in self.leases.items():
@@ -373,7 +385,7 @@ class StoreMachine(RuleBasedStateMachine):
             return
         session_id = self.session(pick)
         runs = list(fold(session_id, self.journals[session_id]).runs)
-        assert self.append(pick, session_id, lambda view: turns.delete(view, session_id, view.written))
+        assert self.append(pick, session_id, lambda view: turns.delete(view, session_id, view.message_events))
         del self.journals[session_id]
         if not soon:
             self.clock.advance(PURGE_AFTER_MS)
@@ -390,11 +402,11 @@ class StoreMachine(RuleBasedStateMachine):
             raise AssertionError(f"{session_id} is still there")
 
     @rule(pick=PICK)
-    def look(self, pick: int) -> None:
+    def check_session(self, pick: int) -> None:
         self.compare(self.session(pick))
 
     @rule()
-    def examine(self) -> None:
+    def run_doctor(self) -> None:
         assert list(self.run(self.stores[1].check(False, lambda done, total: None))) == []
         listed = self.run(self.stores[0].sessions(None, 200)).sessions
         listed += self.run(self.stores[0].sessions(None, 200, archived=True)).sessions

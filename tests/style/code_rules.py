@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from tests.support.source_files import Source
+from tests.support.source_files import SourceFile
 
 MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
@@ -16,8 +16,8 @@ BROAD_EDGES = frozenset(
         "holdfast.engine.runner._work",
         "holdfast.mcp.connection._connect",
         "holdfast.memory.provider_calls.heard",
-        "holdfast.memory.provider_calls.heard_now",
-        "holdfast.channels.supervise.keep_on",
+        "holdfast.memory.provider_calls.catch_errors_sync",
+        "holdfast.channels.supervise.restart_on_failure",
         "holdfast.channels.inbox._attempt",
         "holdfast.channels.delivery._try",
         "holdfast.channels.telegram.channel._keep",
@@ -42,7 +42,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _NAMED = (*_FUNCTIONS, ast.ClassDef)
 
 
-def too_long(source: Source) -> Iterator[str]:
+def too_long(source: SourceFile) -> Iterator[str]:
     """Modules and functions have a size that fits a head."""
     lines = source.text.count("\n")
     if lines > MODULE_LINES_MAX:
@@ -54,13 +54,13 @@ def too_long(source: Source) -> Iterator[str]:
                 yield f"{_at(source, node)}: {node.name} has {length} lines, at most {FUNCTION_LINES_MAX}"
 
 
-def silent(source: Source) -> Iterator[str]:
+def silent(source: SourceFile) -> Iterator[str]:
     """A module says what it does."""
     if not ast.get_docstring(source.tree):
         yield f"{source.module}: no docstring says what this module does"
 
 
-def hidden_imports(source: Source) -> Iterator[str]:
+def hidden_imports(source: SourceFile) -> Iterator[str]:
     """What a module needs of ours stands at its top."""
     for function in (node for node in ast.walk(source.tree) if isinstance(node, _FUNCTIONS)):
         for node in ast.walk(function):
@@ -71,7 +71,7 @@ def hidden_imports(source: Source) -> Iterator[str]:
                 yield f"{_at(source, node)}: import inside {function.name}"
 
 
-def mutable_state(source: Source) -> Iterator[str]:
+def mutable_state(source: SourceFile) -> Iterator[str]:
     """Nothing at the level of a module or a class can change."""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Global):
@@ -84,7 +84,7 @@ def mutable_state(source: Source) -> Iterator[str]:
                 yield f"{_at(source, node)}: this can change; a tuple, frozenset or MappingProxyType cannot"
 
 
-def sql_in_python(source: Source) -> Iterator[str]:
+def sql_in_python(source: SourceFile) -> Iterator[str]:
     """SQL lives in .sql files."""
     told = {id(node.value) for node in ast.walk(source.tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(source.tree):
@@ -93,7 +93,7 @@ def sql_in_python(source: Source) -> Iterator[str]:
             yield f"{_at(source, node)}: SQL {node.value.strip()[:40]!r} outside a .sql file"
 
 
-def vague_names(source: Source) -> Iterator[str]:
+def vague_names(source: SourceFile) -> Iterator[str]:
     """A name says what a thing is for."""
     named = [(source.module.rpartition(".")[2], source.module)]
     named += [(node.name, _at(source, node)) for node in ast.walk(source.tree) if isinstance(node, _NAMED)]
@@ -106,7 +106,7 @@ def vague_names(source: Source) -> Iterator[str]:
             yield f"{where}: {name} says too little"
 
 
-def broad_excepts(source: Source, allowed: frozenset[str] = BROAD_EDGES) -> Iterator[str]:
+def broad_excepts(source: SourceFile, allowed: frozenset[str] = BROAD_EDGES) -> Iterator[str]:
     """Only a reviewed edge keeps everything it catches; cleaning up and raising again is fine anywhere."""
     for function in ast.walk(source.tree):
         if isinstance(function, _FUNCTIONS) and f"{source.module}.{function.name}" in allowed:
@@ -143,5 +143,5 @@ def _called(value: ast.expr | None) -> str:
     return getattr(value.func, "id", "") or getattr(value.func, "attr", "")
 
 
-def _at(source: Source, node: ast.AST) -> str:
+def _at(source: SourceFile, node: ast.AST) -> str:
     return f"{source.module}:{getattr(node, 'lineno', 0)}"

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 
-from tests.support.source_files import Source
+from tests.support.source_files import SourceFile
 
 _BASE = frozenset({"aio", "domain"})
 _MODELS = _BASE | {"settings"}
@@ -53,7 +53,7 @@ ADAPTERS = ("holdfast.store.sqlite", "holdfast.store.postgres")
 """Only `app` knows which store there is; everything else is written against the ports."""
 
 
-def imports(source: Source, modules: Collection[str]) -> Iterator[tuple[str, int]]:
+def imports(source: SourceFile, modules: Collection[str]) -> Iterator[tuple[str, int]]:
     """Yield every module of the product that `source` imports, with the line."""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Import):
@@ -71,7 +71,7 @@ def imports(source: Source, modules: Collection[str]) -> Iterator[tuple[str, int
                     yield (inner if inner in modules else base), node.lineno
 
 
-def wrong_imports(source: Source, modules: Collection[str]) -> Iterator[str]:
+def wrong_imports(source: SourceFile, modules: Collection[str]) -> Iterator[str]:
     """Yield the imports that point the wrong way."""
     if source.package == "app":
         return
@@ -87,7 +87,7 @@ def wrong_imports(source: Source, modules: Collection[str]) -> Iterator[str]:
             yield f"{source.module}:{line}: pass it plain values, not the settings"
 
 
-def cycle(sources: list[Source]) -> list[str]:
+def cycle(sources: list[SourceFile]) -> list[str]:
     """Return the modules of one import cycle, in order; nothing if there is none."""
     modules = {each.module for each in sources}
     graph = {each.module: sorted({target for target, _ in imports(each, modules)}) for each in sources}

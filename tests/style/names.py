@@ -5,7 +5,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from tests.support.source_files import Source
+from tests.support.source_files import SourceFile
 
 METAPHORS = frozenset(
     {
@@ -44,14 +44,14 @@ def metaphors(names: Iterable[str]) -> list[str]:
     return [name for name in names if words_of(name) & METAPHORS]
 
 
-def public_classes(source: Source) -> Iterator[str]:
+def public_classes(source: SourceFile) -> Iterator[str]:
     """Yield the names of the public classes that a module defines at its top level."""
     for node in source.tree.body:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             yield node.name
 
 
-def shared_names(sources: Iterable[Source]) -> set[str]:
+def shared_names(sources: Iterable[SourceFile]) -> set[str]:
     """Return the class names that several modules define."""
     modules = defaultdict(set)
     for source in sources:

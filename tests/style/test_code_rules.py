@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.style import code_rules as rules
-from tests.support.source_files import Source, everything, package, source
+from tests.support.source_files import SourceFile, all_sources, package, source
 
-Rule = Callable[[Source], Iterator[str]]
+Rule = Callable[[SourceFile], Iterator[str]]
 
 
 @pytest.mark.parametrize("rule", [rules.too_long, rules.vague_names], ids=lambda rule: rule.__name__)
 def test_all_code_keeps_the_rule(rule: Rule) -> None:
-    assert [wrong for each in everything() for wrong in rule(each)] == []
+    assert [wrong for each in all_sources() for wrong in rule(each)] == []
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 from typer.main import get_command
 
 import holdfast
-from holdfast.app import command_line, wire
+from holdfast.app import build_wiring, command_line
 from holdfast.domain import limits
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.events.facts import FACTS_BY_KIND
 from holdfast.http.app import PATHS
 from holdfast.http.metrics import METRICS
-from holdfast.settings.settings import PREFIX, settings_told
+from holdfast.settings.settings import PREFIX, settings_help
 from tests.support.source_files import ROOT
 
 
@@ -43,7 +43,7 @@ def error_codes() -> set[str]:
 
 def commands() -> Iterator[str]:
     """Every command as people type it."""
-    waiting = [("holdfast", get_command(command_line(wire({}))))]
+    waiting = [("holdfast", get_command(command_line(build_wiring({}))))]
     while waiting:
         typed, command = waiting.pop()
         inner = getattr(command, "commands", None)
@@ -54,7 +54,7 @@ def commands() -> Iterator[str]:
 
 
 def test_every_setting_is_in_operations() -> None:
-    names = [PREFIX + name.upper() for name in settings_told()] + list(settings_told())
+    names = [PREFIX + name.upper() for name in settings_help()] + list(settings_help())
     assert missing(names, document("operations.md")) == []
 
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
-from holdfast.models.http_model import Answer
+from holdfast.models.http_model import AnswerDecoder
 from holdfast.models.ports import ModelDelta, ModelFailure
 
 
-def decoded(answer: Answer, chunks: Sequence[bytes]) -> tuple[list[ModelDelta], ModelFailure | None]:
+def decode_answer(
+    answer: AnswerDecoder, chunks: Sequence[bytes]
+) -> tuple[list[ModelDelta], ModelFailure | None]:
     """What an answer in these chunks says, and how it failed if it did."""
     deltas: list[ModelDelta] = []
     try:

@@ -12,11 +12,11 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from tests.support.auth_tokens import bearing, token_of
+from tests.support.auth_tokens import bearer_headers, token_for
 from tests.support.model_server import DONE, USAGE, call, chunk
 
 TITLE = "A fitting title"
-WRITTEN_UP = """\
+MARKDOWN_ANSWER = """\
 ## What was found
 
 Two of the three files are **fine**, `third.py` is not:
@@ -44,7 +44,7 @@ def third(number: int) -> int:
 
 
 @dataclass
-class Speaker:
+class ScriptedModelServer:
     """Answers by the last thing a person said.
 
     `count N` counts to N, a number each 10 ms; `hold` says a word and waits; `run COMMAND` calls the shell;
@@ -54,39 +54,39 @@ class Speaker:
     """
 
     url: str = ""
-    asked: list[dict[str, Any]] = field(default_factory=list)
-    sees: bool | None = False
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    lists_images: bool | None = False
     """Whether its list of models says that it takes images; None: it does not say."""
     refuses_images: bool = False
-    _pauses_at: int | None = None
+    _pause_at: int | None = None
 
     @contextmanager
-    def pausing(self, at: int) -> Iterator[Callable[[], None]]:
+    def pausing_count(self, at: int) -> Iterator[Callable[[], None]]:
         """Meanwhile counts stop before that number, until they are told to go on: no test has to be quick."""
-        self._pauses_at = at
+        self._pause_at = at
         try:
-            yield self._go_on
+            yield self._resume
         finally:
-            self._go_on()
+            self._resume()
 
-    def _go_on(self) -> None:
-        self._pauses_at = None
+    def _resume(self) -> None:
+        self._pause_at = None
 
-    async def may_say(self, number: int) -> None:
+    async def wait_if_paused(self, number: int) -> None:
         """Return once a count may come to that number."""
-        while self._pauses_at is not None and number >= self._pauses_at:  # noqa: ASYNC110
+        while self._pause_at is not None and number >= self._pause_at:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         if request.method == "GET":
-            takes = {"input_modalities": ["text", "image"] if self.sees else ["text"]}
-            told = {"id": "small"} if self.sees is None else {"id": "small", "architecture": takes}
-            return web.json_response({"object": "list", "data": [told]})
+            takes = {"input_modalities": ["text", "image"] if self.lists_images else ["text"]}
+            model = {"id": "small"} if self.lists_images is None else {"id": "small", "architecture": takes}
+            return web.json_response({"object": "list", "data": [model]})
         body = await request.json()
-        self.asked.append(body)
+        self.requests.append(body)
         if self.refuses_images and "image_url" in str(body):
             return web.json_response({"error": {"message": "no images, please"}}, status=400)
-        return await writing(request, pieces_for(body, self))
+        return await stream_response(request, answer_chunks(body, self))
 
 
 def _text(message: dict[str, Any]) -> str:
@@ -94,45 +94,45 @@ def _text(message: dict[str, Any]) -> str:
     return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
-def _asked(messages: list[dict[str, Any]]) -> str:
+def _last_user_text(messages: list[dict[str, Any]]) -> str:
     """The last thing that a person said."""
     return next((_text(each) for each in reversed(messages) if each["role"] == "user"), "")
 
 
-async def writing(request: web.Request, pieces: AsyncIterator[bytes]) -> web.StreamResponse:
+async def stream_response(request: web.Request, chunks: AsyncIterator[bytes]) -> web.StreamResponse:
     """Answer with a stream of them."""
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)
     try:
-        async for piece in pieces:
-            await response.write(piece)
+        async for chunk_bytes in chunks:
+            await response.write(chunk_bytes)
         await response.write(USAGE + DONE)
     except ConnectionResetError:
         return response
     return response
 
 
-async def pieces_for(body: dict[str, Any], speaker: Speaker) -> AsyncIterator[bytes]:
+async def answer_chunks(body: dict[str, Any], server: ScriptedModelServer) -> AsyncIterator[bytes]:
     """What a `Speaker` says to a request."""
     messages = body["messages"]
     if not body.get("tools"):
         yield chunk({"content": TITLE}) + chunk({}, "stop")
         return
-    if messages[-1]["role"] == "tool" and "write up" not in _asked(messages):
+    if messages[-1]["role"] == "tool" and "write up" not in _last_user_text(messages):
         yield chunk({"content": f"It said: {_text(messages[-1]).strip()}"}) + chunk({}, "stop")
         return
-    said = [_text(message) for message in messages if message["role"] == "user"]
+    user_texts = [_text(message) for message in messages if message["role"] == "user"]
     partial = _text(messages[-2]) if len(messages) > 1 and messages[-2]["role"] == "assistant" else ""
-    goes_on = bool(partial) and "cut off" in said[-1]
-    asked = said[-2] if goes_on else said[-1]
-    verb, _, rest = asked.partition(" ")
+    is_continuation = bool(partial) and "cut off" in user_texts[-1]
+    prompt = user_texts[-2] if is_continuation else user_texts[-1]
+    verb, _, rest = prompt.partition(" ")
     if verb == "count":
-        first = len(partial.split()) if goes_on else 0
+        first = len(partial.split()) if is_continuation else 0
         for number in range(first, int(rest)):
-            await speaker.may_say(number)
+            await server.wait_if_paused(number)
             yield chunk({"content": f"{number} "})
             await asyncio.sleep(0.01)
-    elif verb == "hold" and not goes_on:
+    elif verb == "hold" and not is_continuation:
         yield chunk({"content": "Well"})
         await asyncio.sleep(600)
     elif verb == "run":
@@ -160,50 +160,52 @@ async def pieces_for(body: dict[str, Any], speaker: Speaker) -> AsyncIterator[by
             yield chunk(call("{}", index=number, id=f"call_{number}", type="function", name="list_files"))
         yield chunk({}, "tool_calls")
         return
-    elif "write up" in asked:
-        for piece in WRITTEN_UP.splitlines(keepends=True):
+    elif "write up" in prompt:
+        for piece in MARKDOWN_ANSWER.splitlines(keepends=True):
             yield chunk({"content": piece})
             await asyncio.sleep(0.01)
     else:
         yield chunk({"reasoning_content": "Hm. "})
-        for word in asked.split():
+        for word in prompt.split():
             yield chunk({"content": f"{word} "})
     yield chunk({}, "stop")
 
 
 @contextmanager
-def speaking(speaker: Speaker | None = None, port: int = 0) -> Iterator[Speaker]:
+def scripted_model_server(
+    server: ScriptedModelServer | None = None, port: int = 0
+) -> Iterator[ScriptedModelServer]:
     """A speaker on a thread of its own: the tests that ask it may block. `port` 0 is any."""
-    speaker, ready, loop = speaker or Speaker(), threading.Event(), asyncio.new_event_loop()
+    server, ready, loop = server or ScriptedModelServer(), threading.Event(), asyncio.new_event_loop()
 
     async def serve() -> web.AppRunner:
         app = web.Application(client_max_size=100_000_000)
-        app.router.add_route("*", "/{path:.*}", speaker.answer)
+        app.router.add_route("*", "/{path:.*}", server.answer)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", port).start()
-        speaker.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+        server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
         return runner
 
-    def work() -> None:
+    def run_loop() -> None:
         runner = loop.run_until_complete(serve())
         ready.set()
         loop.run_forever()
         loop.run_until_complete(runner.cleanup())
         loop.close()
 
-    thread = threading.Thread(target=work, daemon=True)
+    thread = threading.Thread(target=run_loop, daemon=True)
     thread.start()
     assert ready.wait(30)
     try:
-        yield speaker
+        yield server
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
 
 
 @dataclass
-class Frame:
+class SseFrame:
     """One server-sent event; a comment has only its text."""
 
     id: str = ""
@@ -212,7 +214,7 @@ class Frame:
     comment: str = ""
 
 
-class Api:
+class ApiClient:
     """Talks to one server; `status` and `headers` are those of the last answer."""
 
     def __init__(self, address: str, session: aiohttp.ClientSession) -> None:
@@ -221,29 +223,29 @@ class Api:
         self.status = 0
         self.headers: dict[str, str] = {}
 
-    async def ask(self, method: str, path: str, body: object = None, **more: Any) -> Any:
+    async def request(self, method: str, path: str, body: object = None, **options: Any) -> Any:
         """The answer: its JSON, or its bytes where it has none."""
         sent: dict[str, Any] = {"json": body} if body is not None else {}
-        if method in ("POST", "PATCH") and body is None and "data" not in more:
-            more.setdefault("headers", {}).setdefault("content-type", "application/json")
-        async with self.session.request(method, self.address + path, **sent, **more) as answer:
+        if method in ("POST", "PATCH") and body is None and "data" not in options:
+            options.setdefault("headers", {}).setdefault("content-type", "application/json")
+        async with self.session.request(method, self.address + path, **sent, **options) as answer:
             self.status, self.headers = answer.status, {k.lower(): v for k, v in answer.headers.items()}
             raw = await answer.read()
         return msgspec.json.decode(raw) if raw and "json" in self.headers.get("content-type", "") else raw
 
-    async def get(self, path: str, **more: Any) -> Any:
-        return await self.ask("GET", path, **more)
+    async def get(self, path: str, **options: Any) -> Any:
+        return await self.request("GET", path, **options)
 
-    async def post(self, path: str, body: object = None, **more: Any) -> Any:
-        return await self.ask("POST", path, body, **more)
+    async def post(self, path: str, body: object = None, **options: Any) -> Any:
+        return await self.request("POST", path, body, **options)
 
-    async def begin(self, **body: Any) -> str:
-        made = await self.post("/api/sessions", body)
-        assert self.status == 201, made
-        session: str = made["id"]
+    async def create_session(self, **body: Any) -> str:
+        created = await self.post("/api/sessions", body)
+        assert self.status == 201, created
+        session: str = created["id"]
         return session
 
-    async def say(self, session: str, text: str, key: str | None = None) -> dict[str, Any]:
+    async def send(self, session: str, text: str, key: str | None = None) -> dict[str, Any]:
         receipt: dict[str, Any] = await self.post(
             f"/api/sessions/{session}/turns", {"text": text} | ({"key": key} if key else {})
         )
@@ -255,35 +257,35 @@ class Api:
         messages: list[dict[str, Any]] = page["messages"]
         return messages
 
-    async def read(self, session: str) -> list[tuple[str, str, str]]:
+    async def message_texts(self, session: str) -> list[tuple[str, str, str]]:
         """(role, status, words) of every message."""
-        return [(each["role"], each["status"], words_of(each)) for each in await self.entries(session)]
+        return [(each["role"], each["status"], text_of(each)) for each in await self.entries(session)]
 
-    async def until(self, path: str, name: str, *wanted: object, timeout_s: float = 60) -> Any:
+    async def wait_for_field(self, path: str, field_name: str, *values: object, timeout_s: float = 60) -> Any:
         """What is at `path`, once its field `name` is one of `wanted`."""
-        found: Any = None
+        row: Any = None
 
-        async def is_so() -> bool:
-            nonlocal found
-            found = await self.get(path)
-            return found.get(name) in wanted
+        async def has_value() -> bool:
+            nonlocal row
+            row = await self.get(path)
+            return row.get(field_name) in values
 
-        await until(is_so, timeout_s)
-        return found
+        await wait_until(has_value, timeout_s)
+        return row
 
-    async def says(self, session: str, words: str) -> None:
+    async def wait_for_streaming_text(self, session: str, text: str) -> None:
         """Return once an answer under way reads so."""
 
-        async def is_so() -> bool:
-            return ("assistant", "streaming", words) in await self.read(session)
+        async def is_streaming() -> bool:
+            return ("assistant", "streaming", text) in await self.message_texts(session)
 
-        await until(is_so)
+        await wait_until(is_streaming)
 
-    async def done(self, run_id: str, *wanted: str) -> Any:
-        return await self.until(f"/api/runs/{run_id}", "status", *(wanted or ("completed",)))
+    async def wait_for_run(self, run_id: str, *statuses: str) -> Any:
+        return await self.wait_for_field(f"/api/runs/{run_id}", "status", *(statuses or ("completed",)))
 
     @asynccontextmanager
-    async def stream(self, path: str, **headers: str) -> AsyncIterator[AsyncIterator[Frame]]:
+    async def stream(self, path: str, **headers: str) -> AsyncIterator[AsyncIterator[SseFrame]]:
         """What a stream sends, frame by frame."""
         more = {name.replace("_", "-"): value for name, value in headers.items()}
         timeout = aiohttp.ClientTimeout(total=120)
@@ -292,26 +294,28 @@ class Api:
             assert answer.headers["content-type"] == "text/event-stream"
             yield _frames(answer)
 
-    async def follow(self, session: str, after: int, last_kind: str, **headers: str) -> list[Frame]:
+    async def events_through(
+        self, session: str, after: int, last_kind: str, **headers: str
+    ) -> list[SseFrame]:
         """The events after a cursor up to the first of `last_kind`."""
-        found = []
+        events = []
         async with self.stream(f"/api/sessions/{session}/events?after={after}", **headers) as frames:
             async for frame in frames:
                 if frame.event:
-                    found.append(frame)
+                    events.append(frame)
                 if frame.event == last_kind:
                     break
-        return found
+        return events
 
 
-async def _frames(answer: aiohttp.ClientResponse) -> AsyncIterator[Frame]:
-    frame = Frame()
+async def _frames(answer: aiohttp.ClientResponse) -> AsyncIterator[SseFrame]:
+    frame = SseFrame()
     async for raw in answer.content:
         line = raw.decode().rstrip("\n")
         name, _, value = line.partition(": ")
         if not line:
             yield frame
-            frame = Frame()
+            frame = SseFrame()
         elif name == "data":
             frame.data = msgspec.json.decode(value)
         elif name in ("id", "event"):
@@ -320,7 +324,7 @@ async def _frames(answer: aiohttp.ClientResponse) -> AsyncIterator[Frame]:
             frame.comment = value
 
 
-async def next_event(frames: AsyncIterator[Frame]) -> Frame:
+async def next_event(frames: AsyncIterator[SseFrame]) -> SseFrame:
     """The next thing that happens, whatever signs of life come before it."""
     async for frame in frames:
         if frame.event:
@@ -328,23 +332,23 @@ async def next_event(frames: AsyncIterator[Frame]) -> Frame:
     raise AssertionError("nothing more happens")
 
 
-async def until(is_so: Callable[[], Awaitable[bool]], timeout_s: float = 60) -> None:
+async def wait_until(condition: Callable[[], Awaitable[bool]], timeout_s: float = 60) -> None:
     """Return once `is_so` says yes."""
     async with asyncio.timeout(timeout_s):
         for _ in itertools.repeat(None):
-            if await is_so():
+            if await condition():
                 return
             await asyncio.sleep(0.01)
 
 
-def words_of(message: dict[str, Any]) -> str:
+def text_of(message: dict[str, Any]) -> str:
     return "".join(part["text"] for part in message["parts"] if part["type"] == "text")
 
 
 @asynccontextmanager
-async def talking(address: str, token: str | None = None) -> AsyncIterator[Api]:
+async def api_client(address: str, token: str | None = None) -> AsyncIterator[ApiClient]:
     """Talk with the token that is remembered for `address`, unless another or none ("") is given."""
-    headers = bearing(token_of(address) if token is None else token)
+    headers = bearer_headers(token_for(address) if token is None else token)
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
-        yield Api(address, session)
+        yield ApiClient(address, session)

@@ -5,12 +5,12 @@ from pathlib import Path
 
 TOKEN = "hf_" + "a-token-that-only-tests-have-and-nobody-else-"[:43]
 """What servers that a test prepares itself let in."""
-SIGNED_IN = {"Authorization": f"Bearer {TOKEN}"}
+AUTH_HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 
-_BY_ADDRESS: dict[str, str] = {}
+_TOKENS_BY_ADDRESS: dict[str, str] = {}
 
 
-def leave_token(folder: Path) -> None:
+def write_token(folder: Path) -> None:
     """Put the tests' own token where a server looks for it, before it is started."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / "token"
@@ -20,19 +20,19 @@ def leave_token(folder: Path) -> None:
             file.write(TOKEN + "\n")
 
 
-def remember(address: str, folder: Path) -> str:
+def register_token(address: str, folder: Path) -> str:
     """The token of a server that has started over `folder`; from now on known by its address."""
     path = folder / "token"
     token = path.read_text().strip() if path.exists() else ""
-    _BY_ADDRESS[address.rstrip("/")] = token
+    _TOKENS_BY_ADDRESS[address.rstrip("/")] = token
     return token
 
 
-def token_of(address: str) -> str:
+def token_for(address: str) -> str:
     """The token of the server at an address; the tests' own one where none was remembered."""
-    return _BY_ADDRESS.get(address.rstrip("/"), TOKEN)
+    return _TOKENS_BY_ADDRESS.get(address.rstrip("/"), TOKEN)
 
 
-def bearing(token: str) -> dict[str, str]:
+def bearer_headers(token: str) -> dict[str, str]:
     """The head of a request that shows a token, or none."""
     return {"Authorization": f"Bearer {token}"} if token else {}

@@ -23,26 +23,26 @@ from playwright.async_api import (
     expect,
 )
 
-from tests.acceptance.conftest import Running
+from tests.acceptance.conftest import RunningServer
 from tools.setup import find_browser
 
 WAIT_MS = 30_000
 """How long anything may take to appear: far longer than it ever does on a machine that is not overloaded."""
-OUTSIDE = "Open the link that the server printed"
+SIGNED_OUT_TEXT = "Open the link that the server printed"
 """What a page says to somebody who is not signed in."""
-EVIL_NAME = "evil.example"
+FOREIGN_HOST = "evil.example"
 """A name that somebody else owns, and that leads here: what a rebound name looks like to a browser."""
-GONE = (r"Failed to load resource: net::ERR_",)
+SERVER_GONE_PATTERNS = (r"Failed to load resource: net::ERR_",)
 """How browsers word it that a server is no longer there: by whatever became of the connection."""
-NEAR = frozenset({"127.0.0.1", "localhost", EVIL_NAME})
-SHOTS = Path(__file__).resolve().parents[2] / ".cache" / "browser"
-AXE = SHOTS.parents[1] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", FOREIGN_HOST})
+SCREENSHOTS = Path(__file__).resolve().parents[2] / ".cache" / "browser"
+AXE = SCREENSHOTS.parents[1] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 RUN_AXE = """async () => (await axe.run(document, { resultTypes: ["violations"] })).violations
     .flatMap(({ id, nodes }) => nodes.map((node) => `${id}: ${node.target} ${node.failureSummary}`))"""
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 TARGET_PX = 44
-PRESSED = "button, a, .button, summary, input:not(.visually-hidden), textarea"
-MEASURE = """([pressed, least]) => [...document.querySelectorAll(pressed)]
+CLICKABLE = "button, a, .button, summary, input:not(.visually-hidden), textarea"
+FIND_SMALL_TARGETS = """([pressed, least]) => [...document.querySelectorAll(pressed)]
     .map((each) => [each.ariaLabel || each.innerText || each.title, each.getBoundingClientRect()])
     .filter(([, box]) => box.width > 1 && box.height > 1 && box.right > 0 && box.left < innerWidth)
     .filter(([, box]) => box.height < least - 0.5 || box.width < least - 0.5)
@@ -63,7 +63,7 @@ FLAGS = (
     "--no-first-run",
     "--no-default-browser-check",
     # Every other name leads nowhere, so that nothing can leave the machine, whatever a page asks for.
-    f"--host-resolver-rules=MAP {EVIL_NAME} 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
+    f"--host-resolver-rules=MAP {FOREIGN_HOST} 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
 )
 
 
@@ -83,83 +83,87 @@ async def chromium() -> AsyncIterator[Browser]:
             await browser.close()
 
 
-class Visitor:
+class BrowserUser:
     """One person's browser, with its own cookies. What goes wrong in any of its pages is written down."""
 
     def __init__(self, context: BrowserContext) -> None:
         self.context = context
-        self.asked: list[str] = []
+        self.requested_urls: list[str] = []
         """Every address that any page asked for."""
-        self._wrongs: list[str] = []
-        self._excused: list[str] = []
+        self._errors: list[str] = []
+        self._expected_errors: list[str] = []
         context.set_default_timeout(WAIT_MS)
         context.on("request", self._note_request)
         context.on("console", self._note_console)
         context.on("weberror", self._note_error)
         context.on("dialog", self._note_dialog)
 
-    def excuse(self, *patterns: str) -> None:
+    def expect_errors(self, *patterns: str) -> None:
         """Errors that belong to what a test does, as browsers word them."""
-        self._excused += patterns
+        self._expected_errors += patterns
 
     @property
-    def wrongs(self) -> list[str]:
+    def unexpected_errors(self) -> list[str]:
         """What went wrong and is not excused, and every address beyond this machine."""
-        strays = [f"left this machine: {each}" for each in self.asked if not _is_near(each)]
-        return strays + [
-            each for each in self._wrongs if not any(re.search(pattern, each) for pattern in self._excused)
+        foreign_requests = [
+            f"left this machine: {each}" for each in self.requested_urls if not _is_local(each)
+        ]
+        return foreign_requests + [
+            each
+            for each in self._errors
+            if not any(re.search(pattern, each) for pattern in self._expected_errors)
         ]
 
-    async def page(self, address: str = "") -> Page:
+    async def open_page(self, address: str = "") -> Page:
         page = await self.context.new_page()
         if address:
             await page.goto(address)
         return page
 
-    async def shoot(self, name: str) -> None:
+    async def take_screenshots(self, name: str) -> None:
         """Keep what every page shows."""
-        SHOTS.mkdir(parents=True, exist_ok=True)
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         for number, page in enumerate(self.context.pages):
-            await page.screenshot(path=SHOTS / f"{name}-{number}.png", timeout=5_000)
+            await page.screenshot(path=SCREENSHOTS / f"{name}-{number}.png", timeout=5_000)
 
     def _note_request(self, request: Request) -> None:
-        self.asked.append(request.url)
+        self.requested_urls.append(request.url)
 
     def _note_console(self, message: ConsoleMessage) -> None:
         if message.type == "error":
-            self._wrongs.append(f"console: {message.text} ({message.location['url']})")
+            self._errors.append(f"console: {message.text} ({message.location['url']})")
 
     def _note_error(self, error: WebError) -> None:
-        self._wrongs.append(f"error: {error.error}")
+        self._errors.append(f"error: {error.error}")
 
     async def _note_dialog(self, dialog: Dialog) -> None:
-        self._wrongs.append(f"dialog: {dialog.message}")
+        self._errors.append(f"dialog: {dialog.message}")
         await dialog.dismiss()
 
 
-def _is_near(address: str) -> bool:
+def _is_local(address: str) -> bool:
     parts = urlsplit(address)
-    return parts.scheme in ("data", "blob", "about") or parts.hostname in NEAR
+    return parts.scheme in ("data", "blob", "about") or parts.hostname in LOCAL_HOSTS
 
 
-class Chat:
+class ChatPage:
     """The page of a conversation, by what a person reads and presses."""
 
-    def __init__(self, page: Page, visitor: Visitor | None = None) -> None:
+    def __init__(self, page: Page, user: BrowserUser | None = None) -> None:
         self.page = page
-        self._visitor = visitor
+        self._user = user
         self.log = page.get_by_role("log")
         self.message = page.get_by_role("textbox", name="Write a message")
         self.question = page.get_by_role("region", name="Needs you")
-        self.told = page.locator(".notice")
+        self.notices = page.locator(".notice")
         """What is said in passing."""
-        self.lost = page.get_by_text("Disconnected. Reconnecting…")
+        self.disconnected = page.get_by_text("Disconnected. Reconnecting…")
 
     @property
-    def visitor(self) -> Visitor:
+    def user(self) -> BrowserUser:
         """Whose page it is, where that is known."""
-        assert self._visitor is not None, "made of a page alone"
-        return self._visitor
+        assert self._user is not None, "made of a page alone"
+        return self._user
 
     @property
     def allow(self) -> Locator:
@@ -170,23 +174,23 @@ class Chat:
         """Asks why; the second time it is pressed it denies."""
         return self.question.get_by_role("button", name="Don't allow")
 
-    async def say(self, text: str) -> None:
+    async def send(self, text: str) -> None:
         await self.message.fill(text)
         await self.message.press("Enter")
         await expect(self.page).to_have_url(re.compile("#s_"), timeout=WAIT_MS)
 
-    async def reads(self, text: str | re.Pattern[str]) -> None:
+    async def wait_for_text(self, text: str | re.Pattern[str]) -> None:
         """Return once the conversation shows `text`."""
         await expect(self.log).to_contain_text(text, timeout=WAIT_MS)
 
-    async def asks(self) -> None:
+    async def wait_for_approval(self) -> None:
         """Return once one question is shown, and no more than one."""
         await expect(self.allow).to_have_count(1, timeout=WAIT_MS)
 
-    async def asks_nothing(self) -> None:
+    async def wait_for_no_question(self) -> None:
         await expect(self.question).to_have_count(0, timeout=WAIT_MS)
 
-    async def answered(self, turns: int = 1) -> None:
+    async def wait_for_answers(self, turns: int = 1) -> None:
         """Return once as many answers have ended, and can be asked for again."""
         await expect(self.button("Try again")).to_have_count(turns, timeout=WAIT_MS)
 
@@ -199,16 +203,16 @@ class Chat:
         return self.log.locator("section.turn:not(.gone)")
 
     @property
-    def session(self) -> str:
+    def session_id(self) -> str:
         """The conversation that is open."""
         return self.page.url.partition("#")[2]
 
-    async def counts_to(self, number: int) -> None:
+    async def wait_for_count(self, number: int) -> None:
         """Return once a count has come as far."""
         words = self.log.locator(".markdown").filter(has_text=re.compile(rf"\b{number}\b"))
         await expect(words).to_have_count(1, timeout=WAIT_MS)
 
-    async def counted(self) -> list[int]:
+    async def counted_numbers(self) -> list[int]:
         """The numbers of a count, as far as it has come."""
         return [
             int(each)
@@ -217,7 +221,7 @@ class Chat:
             )
         ]
 
-    async def unfold(self) -> None:
+    async def expand_all(self) -> None:
         """Open everything that is folded away."""
         folded = self.log.locator(".fold[aria-expanded=false]")
         for _ in range(50):
@@ -227,10 +231,10 @@ class Chat:
         await self.log.evaluate("log => log.querySelectorAll('details').forEach(each => each.open = true)")
 
 
-async def sign_in(visitor: Visitor, link: str) -> Page:
+async def sign_in(user: BrowserUser, link: str) -> Page:
     """Come in by a link, and return once the page is ready to be used."""
-    page = await visitor.page(link)
-    await expect(Chat(page).message).to_be_visible(timeout=WAIT_MS)
+    page = await user.open_page(link)
+    await expect(ChatPage(page).message).to_be_visible(timeout=WAIT_MS)
     await expect(page).not_to_have_url(re.compile("code="), timeout=WAIT_MS)
     return page
 
@@ -240,16 +244,16 @@ async def sign_out(page: Page) -> None:
     await page.get_by_role("button", name="Sign out").click()
 
 
-async def tab_to(page: Page, wanted: Locator) -> None:
+async def focus_with_tab(page: Page, target: Locator) -> None:
     """Press Tab until the keyboard is there."""
     for _ in range(TABS_MAX):
-        if await wanted.evaluate("element => element === document.activeElement"):
+        if await target.evaluate("element => element === document.activeElement"):
             return
         await page.keyboard.press("Tab")
     raise AssertionError("the keyboard does not get there")
 
 
-async def violations(page: Page) -> list[str]:
+async def accessibility_violations(page: Page) -> list[str]:
     """What axe finds wrong with the page as it is."""
     if not await page.evaluate("typeof axe === 'object'"):
         await page.evaluate(AXE.read_text())
@@ -257,21 +261,21 @@ async def violations(page: Page) -> list[str]:
     return found
 
 
-async def too_small(page: Page) -> list[str]:
+async def undersized_targets(page: Page) -> list[str]:
     """Everything that can be pressed and is smaller than a fingertip."""
-    found: list[str] = await page.evaluate(MEASURE, [PRESSED, TARGET_PX])
+    found: list[str] = await page.evaluate(FIND_SMALL_TARGETS, [CLICKABLE, TARGET_PX])
     return found
 
 
 @dataclass(frozen=True)
-class Inn:
+class SharedServer:
     """A server that many tests use, and what a browser that is signed in there keeps."""
 
-    server: Running
-    keys: StorageState
+    server: RunningServer
+    storage_state: StorageState
 
-    async def open(self, visitor: Visitor, at: str = "") -> Chat:
+    async def open_chat(self, user: BrowserUser, at: str = "") -> ChatPage:
         """A page of this browser: empty, or with the conversation `at`."""
-        chat = Chat(await visitor.page(self.server.address + (f"#{at}" if at else "")), visitor)
+        chat = ChatPage(await user.open_page(self.server.address + (f"#{at}" if at else "")), user)
         await expect(chat.message).to_be_visible(timeout=WAIT_MS)
         return chat

@@ -12,57 +12,57 @@ ENGINE_STEPS = frozenset({"create", "send", "replace", "cancel", "resolve", "ans
 CHANNEL_STEPS = frozenset({"send", "edit"})
 
 
-class Fate:
+class CrashPoint:
     """When it is over: before or after the `at`th step."""
 
     def __init__(self, at: int, is_after: bool) -> None:
         self.at = at
         self.is_after = is_after
         self.steps: list[str] = []
-        self.is_over = asyncio.Event()
-        self._buried = asyncio.Event()
+        self.has_crashed = asyncio.Event()
+        self._is_released = asyncio.Event()
 
-    def bury(self) -> None:
+    def release(self) -> None:
         """Nothing of it waits any more, not even what nobody could call off."""
-        self._buried.set()
+        self._is_released.set()
 
-    async def meet(self, name: str, work: Callable[[], Awaitable[Any]]) -> Any:
-        await self._halt_if_over()
+    async def run_step(self, name: str, action: Callable[[], Awaitable[Any]]) -> Any:
+        await self._stop_if_crashed()
         self.steps.append(name)
         is_last = len(self.steps) == self.at
         if is_last and not self.is_after:
-            self.is_over.set()
-        await self._halt_if_over()
-        result = await work()
+            self.has_crashed.set()
+        await self._stop_if_crashed()
+        result = await action()
         if is_last:
-            self.is_over.set()
-        await self._halt_if_over()
+            self.has_crashed.set()
+        await self._stop_if_crashed()
         return result
 
-    async def _halt_if_over(self) -> None:
-        if self.is_over.is_set():
-            await self._buried.wait()
-        if self._buried.is_set():
+    async def _stop_if_crashed(self) -> None:
+        if self.has_crashed.is_set():
+            await self._is_released.wait()
+        if self._is_released.is_set():
             raise asyncio.CancelledError
 
 
-class Mortal:
+class CrashingProxy:
     """Another part, until its fate is met. `steps` are the names of what counts as one."""
 
-    def __init__(self, part: Any, fate: Fate, steps: frozenset[str]) -> None:
+    def __init__(self, part: Any, crash_point: CrashPoint, steps: frozenset[str]) -> None:
         self._part = part
-        self._fate = fate
+        self._crash_point = crash_point
         self._steps = steps
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._part, name)
         if name == "verbs":
-            return Mortal(found, self._fate, frozenset({"undo", "rename", "accept", "is_kept"}))
+            return CrashingProxy(found, self._crash_point, frozenset({"undo", "rename", "accept", "is_kept"}))
         if name == "release":
-            return self._never
+            return self._do_nothing
         if name not in self._steps:
             return found
-        return lambda *args, **more: self._fate.meet(name, lambda: found(*args, **more))
+        return lambda *args, **more: self._crash_point.run_step(name, lambda: found(*args, **more))
 
-    async def _never(self, *args: object) -> None:
+    async def _do_nothing(self, *args: object) -> None:
         """The dead let go of nothing."""

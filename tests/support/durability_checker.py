@@ -9,7 +9,7 @@ from holdfast.domain.errors import NoSuchSession
 from holdfast.domain.events.parts import File
 from holdfast.domain.ids import Seq, SessionId
 from holdfast.domain.limits import PAGE_SESSIONS_MAX, READ_EVENTS_MAX
-from holdfast.store.ports import Finding
+from holdfast.store.ports import StoreFinding
 from holdfast.store.sqlite.blobs import digest_of as digest_of_blob
 from holdfast.store.sqlite.store import SqliteStore
 from tests.support.store_client import digest_of_event
@@ -18,7 +18,7 @@ Journals = Mapping[SessionId, Mapping[Seq, str]]
 """Per session, each event's digest by its number."""
 
 
-class Promise(msgspec.Struct):
+class ExpectedChange(msgspec.Struct):
     """One change that a client asked for; `first` is set once it was acknowledged."""
 
     members: dict[SessionId, list[str]]
@@ -27,48 +27,48 @@ class Promise(msgspec.Struct):
     """The moment from which on it must be there, in whatever unit the test counts."""
 
 
-class Verdict(msgspec.Struct):
+class DurabilityReport(msgspec.Struct):
     """What is wrong with a store."""
 
     lost: list[str] = []
-    half: list[str] = []
+    partial: list[str] = []
     altered: list[str] = []
-    findings: Sequence[Finding] = ()
+    findings: Sequence[StoreFinding] = ()
 
     @property
     def is_clean(self) -> bool:
-        return not (self.lost or self.half or self.altered or self.findings)
+        return not (self.lost or self.partial or self.altered or self.findings)
 
 
-def judge(
-    promises: Sequence[Promise],
+def check_durability(
+    promises: Sequence[ExpectedChange],
     journals: Journals,
-    is_due: Callable[[Promise], bool],
-    may_be_gone: Callable[[SessionId], bool],
-) -> Verdict:
+    is_due: Callable[[ExpectedChange], bool],
+    may_be_deleted: Callable[[SessionId], bool],
+) -> DurabilityReport:
     """Compare. A session whose deletion was asked for may be gone, a settled message's deltas pruned."""
-    verdict = Verdict()
-    said = Counter(
+    report = DurabilityReport()
+    digest_counts = Counter(
         (s, digest) for each in promises for s, digests in each.members.items() for digest in digests
     )
     numbers = {session: {digest: seq for seq, digest in each.items()} for session, each in journals.items()}
     for promise in promises:
-        if any(may_be_gone(session) for session in promise.members):
+        if any(may_be_deleted(session) for session in promise.members):
             continue
-        there, missing = _look(promise, journals, numbers, verdict, said)
+        there, missing = _check_promise(promise, journals, numbers, report, digest_counts)
         if missing and is_due(promise):
-            verdict.lost += missing
+            report.lost += missing
         elif missing and there:
-            verdict.half += missing
-    return verdict
+            report.partial += missing
+    return report
 
 
-def _look(
-    promise: Promise,
+def _check_promise(
+    promise: ExpectedChange,
     journals: Journals,
     numbers: Mapping[SessionId, Mapping[str, Seq]],
-    verdict: Verdict,
-    said: Mapping[tuple[SessionId, str], int],
+    report: DurabilityReport,
+    digest_counts: Mapping[tuple[SessionId, str], int],
 ) -> tuple[list[str], list[str]]:
     there: list[str] = []
     missing: list[str] = []
@@ -81,10 +81,10 @@ def _look(
             found = journal.get(seq)
             if found == digest:
                 # Of a change that nobody heard of again: a fact that another one says too proves nothing.
-                if promise.first or said[session, digest] == 1:
+                if promise.first or digest_counts[session, digest] == 1:
                     there.append(name)
             elif found is not None:
-                verdict.altered.append(f"{name} is {found}, was {digest}")
+                report.altered.append(f"{name} is {found}, was {digest}")
             elif not (digest.startswith("~") and 0 < seq < head):
                 missing.append(name)
     return there, missing

@@ -15,7 +15,7 @@ START_S_MAX = 30
 
 
 @contextmanager
-def receiving(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+def example_receiver(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
     """The receiver over `folder`, which it keeps its things in."""
     key = folder / "memory-webhook.key"
     key.write_text(SECRET + "\n")
@@ -23,14 +23,14 @@ def receiving(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
     with (folder / "receiver.log").open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env={"PATH": os.environ["PATH"]})
     try:
-        asyncio.run(_listens(process, port))
+        asyncio.run(_is_listening(process, port))
         yield process
     finally:
         process.kill()
         process.wait(START_S_MAX)
 
 
-async def _listens(process: subprocess.Popen[bytes], port: int) -> None:
+async def _is_listening(process: subprocess.Popen[bytes], port: int) -> None:
     async with asyncio.timeout(START_S_MAX):
         while True:
             assert process.poll() is None, "the receiver ended"

@@ -12,18 +12,18 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.channels.pairing import Pairing, Sender
-from holdfast.channels.ports import Abilities, ChannelFailure, ChannelHealth, Take
+from holdfast.channels.ports import ChannelAbilities, ChannelFailure, ChannelHealth, InboundReceiver
 from holdfast.channels.worker import Gateway
-from holdfast.domain.chats import Chat, ChatKind, FileRef, Inbound, Outgoing
+from holdfast.domain.chats import Chat, ChatKind, FileRef, InboundUpdate, OutboundMessage
 from holdfast.domain.clock import SystemClock
 from holdfast.store.ports import Store
-from tests.support.in_process_app import House
+from tests.support.in_process_app import AppHarness
 
 Fault = Literal["lost", "accepted_then_silent", "silent", "too_many", "forbidden", "broken"]
 """What happens to the next message: it never gets there; it gets there and nobody says so; nobody knows; the
 app wants a pause; it refuses for good; the client itself fails."""
 ADA = "7"
-WORDS_OF_THE_MACHINE_ROOM = re.compile(
+INTERNAL_TERMS = re.compile(
     r"\b(journal|segment|generation|owner|lease|epoch|fold|settled?|spool|owed|paid|boundary|marker|in doubt"
     r"|steer|compact)\b",
     re.IGNORECASE,
@@ -31,37 +31,37 @@ WORDS_OF_THE_MACHINE_ROOM = re.compile(
 """They never reach people."""
 
 
-class Shown(msgspec.Struct):
+class ShownMessage(msgspec.Struct):
     """A message as people see it now."""
 
     id: str
     key: str
     text: str
-    body: Outgoing
+    body: OutboundMessage
     edits: int = 0
 
 
-class Parlour:
+class FakeChatApp:
     """The app itself."""
 
     def __init__(self, name: str = "parlour", dedupes: bool = False, chars_max: int = 4_000) -> None:
         self.name = name
-        self.abilities = Abilities(chars_max, True, True, True, dedupes, True, 20)
-        self.unread: list[Inbound] = []
-        self.rung = asyncio.Event()
-        self.chats: dict[str, list[Shown]] = {}
+        self.abilities = ChannelAbilities(chars_max, True, True, True, dedupes, True, 20)
+        self.unread: list[InboundUpdate] = []
+        self.updated = asyncio.Event()
+        self.chats: dict[str, list[ShownMessage]] = {}
         self.files: dict[str, bytes] = {}
         self.faults: list[Fault] = []
         self.edit_faults: list[Fault] = []
         self.fetch_faults: list[Fault] = []
         self.hold: asyncio.Event | None = None
-        self.held = asyncio.Event()
-        self.is_well = True
-        self.sends = 0
-        self.typed = 0
+        self.hold_reached = asyncio.Event()
+        self.is_healthy = True
+        self.send_count = 0
+        self.typing_count = 0
         self._updates = 0
 
-    def say(
+    def post_message(
         self,
         text: str,
         chat: str = "42",
@@ -71,70 +71,70 @@ class Parlour:
         press: str = "",
         files: tuple[FileRef, ...] = (),
         update_id: str = "",
-    ) -> Inbound:
+    ) -> InboundUpdate:
         """Somebody writes something, or presses something."""
         self._updates += 1
-        named = Chat(self.name, kind, chat)
+        chat_ref = Chat(self.name, kind, chat)
         update_id = update_id or str(self._updates)
-        inbound = Inbound(named, update_id, sender, "Ada", text, files, press, addressed)
-        self.tell(inbound)
+        inbound = InboundUpdate(chat_ref, update_id, sender, "Ada", text, files, press, addressed)
+        self.deliver_update(inbound)
         return inbound
 
-    def tell(self, inbound: Inbound) -> None:
+    def deliver_update(self, inbound: InboundUpdate) -> None:
         """Something that the channel is told; again, if it was told before."""
         self.unread.append(inbound)
-        self.rung.set()
+        self.updated.set()
 
     def texts(self, chat: str = "42") -> list[str]:
         return [each.text for each in self.chats.get(chat, [])]
 
-    def press(self, label: str, chat: str = "42") -> Inbound:
+    def press_button(self, label: str, chat: str = "42") -> InboundUpdate:
         """Press the newest button that says so."""
         for each in reversed(self.chats[chat]):
             for button in each.body.buttons:
                 if button.text == label:
-                    return self.say("", chat, press=button.press)
+                    return self.post_message("", chat, press=button.press)
         raise AssertionError(f"no button says {label}: {self.chats[chat]}")
 
-    def accept(self, chat: str, message: Outgoing, key: str) -> str:
-        shown = self.chats.setdefault(chat, [])
+    def accept(self, chat: str, message: OutboundMessage, key: str) -> str:
+        messages = self.chats.setdefault(chat, [])
         if self.abilities.dedupes_sends:
-            for each in shown:
+            for each in messages:
                 if each.key == key:
                     return each.id
-        self.sends += 1
+        self.send_count += 1
         text = f"(again) {message.text}" if message.is_again else message.text
-        shown.append(Shown(f"p{self.sends}", key, text, message))
-        return shown[-1].id
+        messages.append(ShownMessage(f"p{self.send_count}", key, text, message))
+        return messages[-1].id
 
 
-class ParlourChannel:
+class FakeChatChannel:
     """A client of the app, as a gateway has one."""
 
-    def __init__(self, app: Parlour) -> None:
-        self.app = app
-        self.name = app.name
-        self.abilities = app.abilities
+    def __init__(self, chat_app: FakeChatApp) -> None:
+        self.app = chat_app
+        self.name = chat_app.name
+        self.abilities = chat_app.abilities
 
-    async def listen(self, take: Take) -> None:
+    async def listen(self, receiver: InboundReceiver) -> None:
         while True:
-            self.app.rung.clear()
+            self.app.updated.clear()
             while self.app.unread:
                 # Only what was taken is forgotten.
                 inbound = self.app.unread[0]
-                await take(inbound)
+                await receiver(inbound)
                 self.app.unread.remove(inbound)
-            await self.app.rung.wait()
+            await self.app.updated.wait()
 
-    async def send(self, chat: Chat, message: Outgoing, key: str) -> str:
+    async def send(self, chat: Chat, message: OutboundMessage, key: str) -> str:
         fault = self.app.faults.pop(0) if self.app.faults else None
         await self._misbehave(fault, lambda: self.app.accept(chat.chat, message, key))
         if self.app.hold is not None:
-            self.app.held.set()
+            self.app.hold_reached.set()
             await self.app.hold.wait()
         return self.app.accept(chat.chat, message, key)
 
-    async def edit(self, chat: Chat, platform_id: str, message: Outgoing) -> None:
+    async def edit(self, chat: Chat, platform_id: str, message: OutboundMessage) -> None:
         def edit() -> None:
             shown = next(each for each in self.app.chats[chat.chat] if each.id == platform_id)
             shown.text, shown.body, shown.edits = message.text, message, shown.edits + 1
@@ -161,7 +161,7 @@ class ParlourChannel:
                 raise RuntimeError("a fault of the client")
 
     async def show_typing(self, chat: Chat) -> None:
-        self.app.typed += 1
+        self.app.typing_count += 1
 
     async def fetch(self, file: FileRef) -> bytes:
         await self._misbehave(self.app.fetch_faults.pop(0) if self.app.fetch_faults else None, lambda: None)
@@ -169,41 +169,45 @@ class ParlourChannel:
 
     async def health(self) -> ChannelHealth:
         return (
-            ChannelHealth(True, "It answers.") if self.app.is_well else ChannelHealth(False, "It does not.")
+            ChannelHealth(True, "It answers.")
+            if self.app.is_healthy
+            else ChannelHealth(False, "It does not.")
         )
 
     async def close(self) -> None:
         return
 
 
-class Desk:
+class ChannelHarness:
     """A gateway over a house and an app, and what tests ask of all three."""
 
-    def __init__(self, home: House, app: Parlour, gateway: Gateway, told: list[str]) -> None:
-        self.home = home
-        self.store: Store = home.store
-        self.app = app
+    def __init__(
+        self, engine_app: AppHarness, chat_app: FakeChatApp, gateway: Gateway, operator_messages: list[str]
+    ) -> None:
+        self.engine_app = engine_app
+        self.store: Store = engine_app.store
+        self.chat_app = chat_app
         self.gateway = gateway
-        self.told = told
+        self.operator_messages = operator_messages
         """What an operator reads."""
 
-    async def shown(self, *texts: str, chat: str = "42") -> None:
+    async def wait_for_texts(self, *texts: str, chat: str = "42") -> None:
         """Wait until the chat shows exactly these."""
 
-        async def is_so() -> bool:
-            return self.app.texts(chat) == list(texts)
+        async def shows_texts() -> bool:
+            return self.chat_app.texts(chat) == list(texts)
 
         try:
-            await self.home.until(is_so)
+            await self.engine_app.wait_until(shows_texts)
         except AssertionError:
-            raise AssertionError(f"{chat} shows {self.app.texts(chat)}, not {list(texts)}") from None
+            raise AssertionError(f"{chat} shows {self.chat_app.texts(chat)}, not {list(texts)}") from None
 
-    async def quiet(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Wait until everything that came is dealt with, answered, told and delivered."""
 
-        async def is_so() -> bool:
-            name = self.app.name
-            if self.app.unread or await self.store.received(name, 1) or await self.store.active_runs():
+        async def is_idle() -> bool:
+            name = self.chat_app.name
+            if self.chat_app.unread or await self.store.received(name, 1) or await self.store.active_runs():
                 return False
             for route in await self.store.routes(name):
                 rows = await self.store.deliveries(route.chat.route, 100)
@@ -213,44 +217,52 @@ class Desk:
                     return False
             return True
 
-        await self.home.until(is_so, f"quiet in {self.app.name}: {self.app.chats}, {self.told}")
+        await self.engine_app.wait_until(
+            is_idle, f"quiet in {self.chat_app.name}: {self.chat_app.chats}, {self.operator_messages}"
+        )
 
-    async def quiet_question(self, chat: str = "42") -> None:
+    async def wait_for_buttons(self, chat: str = "42") -> None:
         """Wait until the chat shows something to press."""
 
-        async def is_so() -> bool:
-            return any(each.body.buttons for each in self.app.chats.get(chat, []))
+        async def has_buttons() -> bool:
+            return any(each.body.buttons for each in self.chat_app.chats.get(chat, []))
 
-        await self.home.until(is_so, f"a question in {self.app.chats}, {self.told}")
+        await self.engine_app.wait_until(
+            has_buttons, f"a question in {self.chat_app.chats}, {self.operator_messages}"
+        )
 
-    async def session(self, chat: str = "42") -> Any:
+    async def session_id(self, chat: str = "42") -> Any:
         """The conversation that a chat is at."""
-        route = await self.store.route(Chat(self.app.name, "dm", chat).route)
+        route = await self.store.route(Chat(self.chat_app.name, "dm", chat).route)
         assert route is not None
         return route.session_id
 
 
-def gateway_of(home: House, app: Parlour, told: list[str], **more: Any) -> Gateway:
+def make_gateway(
+    engine_app: AppHarness, chat_app: FakeChatApp, operator_messages: list[str], **options: Any
+) -> Gateway:
     clock = SystemClock()
-    store, engine = more.pop("store", home.store), more.pop("engine", home.engine)
+    store, engine = options.pop("store", engine_app.store), options.pop("engine", engine_app.engine)
     return Gateway(
-        store, engine, [more.pop("channel", ParlourChannel(app))],
-        Pairing(home.store, clock, lambda bits: 12_345), clock, home.ids, lambda: 0.0,
-        retry_ms=more.pop("retry_ms", 20), tell=told.append, **more,
+        store, engine, [options.pop("channel", FakeChatChannel(chat_app))],
+        Pairing(engine_app.store, clock, lambda bits: 12_345), clock, engine_app.ids, lambda: 0.0,
+        retry_ms=options.pop("retry_ms", 20), notify=operator_messages.append, **options,
     )  # fmt: skip
 
 
 @asynccontextmanager
-async def desk(home: House, app: Parlour | None = None, **more: Any) -> AsyncIterator[Desk]:
+async def channel_harness(
+    engine_app: AppHarness, chat_app: FakeChatApp | None = None, **options: Any
+) -> AsyncIterator[ChannelHarness]:
     """A gateway at work, to which Ada may speak."""
-    app = app or Parlour()
-    told: list[str] = []
-    await Pairing(home.store, SystemClock(), lambda bits: 1).allow(Sender(app.name, ADA, "Ada", 0))
-    gateway = gateway_of(home, app, told, **more)
+    chat_app = chat_app or FakeChatApp()
+    operator_messages: list[str] = []
+    await Pairing(engine_app.store, SystemClock(), lambda bits: 1).allow(Sender(chat_app.name, ADA, "Ada", 0))
+    gateway = make_gateway(engine_app, chat_app, operator_messages, **options)
     await gateway.start()
     try:
-        yield Desk(home, app, gateway, told)
+        yield ChannelHarness(engine_app, chat_app, gateway, operator_messages)
     finally:
         await gateway.stop(0.0)
-    for shown in (each for chat in app.chats.values() for each in chat):
-        assert not WORDS_OF_THE_MACHINE_ROOM.search(shown.text), shown.text
+    for message in (each for chat in chat_app.chats.values() for each in chat):
+        assert not INTERNAL_TERMS.search(message.text), message.text

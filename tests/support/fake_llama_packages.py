@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 
 from holdfast.models.local.install import install
-from holdfast.models.local.place import Place
+from holdfast.models.local.install_dir import LocalModelDir
 
 LIBRARY = """
 import http.server, json, threading
@@ -42,7 +42,7 @@ class Server:
         self.listening_address = f"http://127.0.0.1:{served.server_port}"
 """.replace("\\\\", "\\")
 """Of the real one it has what `llama_program.py` uses."""
-BROKEN = "raise ImportError('the C library is too old')"
+BROKEN_WHEEL = "raise ImportError('the C library is too old')"
 
 
 def wheel(folder: Path, name: str, version: str, files: dict[str, str]) -> str:
@@ -84,7 +84,7 @@ class Packages:
             + wheel(self.wheels, "xllamacpp", version, {"xllamacpp/__init__.py": library})
         )
 
-    async def installed(self, data: Path) -> Place:
-        place = Place(data, self.lock)
+    async def installed(self, data: Path) -> LocalModelDir:
+        place = LocalModelDir(data, self.lock)
         await install(place, self.environ, "test", lambda done, total: None)
         return place

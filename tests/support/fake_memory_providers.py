@@ -11,51 +11,51 @@ from holdfast.domain.clock import Clock, SystemClock
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import COMMIT_S_MAX, EVICT_S_MAX
 from holdfast.domain.memories import Memory, MemoryPage, Origin
-from holdfast.domain.state.rows import DebtRow
-from holdfast.engine.memory_queue import StoreLedger
-from holdfast.memory.committer import InDoubt
+from holdfast.domain.state.rows import QueuedCommitRow
+from holdfast.engine.memory_queue import StoreMemoryQueue
+from holdfast.memory.committer import InDoubtPolicy
 from holdfast.memory.ports import Health, Owner, OwnerGone, Provider, ProviderCannot, Segment
-from holdfast.memory.provider_resolver import Owners
-from holdfast.memory.scheduler import Lifecycle
-from tests.support.in_process_app import House, Lever, house, says
+from holdfast.memory.provider_resolver import OwnerStore
+from holdfast.memory.scheduler import CommitScheduler
+from tests.support.in_process_app import AppHarness, FakeTool, running_app, text_step
 
 
-class Keeper:
+class FakeProvider:
     """Keeps what it is told, key by key. The test may hold it up, have it fail, or have it answer rubbish."""
 
     def __init__(self, name: str = "keeper", takes_key: bool = True) -> None:
         self.name = name
         self.takes_key = takes_key
         self.calls: list[Segment] = []
-        self.kept: dict[str, Segment] = {}
+        self.stored: dict[str, Segment] = {}
         self.retracted: list[tuple[str, str]] = []
         self.answers: list[object] = []
-        self.retractions: list[Exception] = []
+        self.retract_errors: list[Exception] = []
         self.hold: asyncio.Event | None = None
         self.called = asyncio.Event()
-        self.at_once = self.at_once_max = 0
+        self.running = self.max_running = 0
 
     async def commit(self, segment: Segment) -> str:
         self.calls.append(segment)
         self.called.set()
-        self.at_once += 1
-        self.at_once_max = max(self.at_once, self.at_once_max)
+        self.running += 1
+        self.max_running = max(self.running, self.max_running)
         try:
             if self.hold is not None:
                 await self.hold.wait()
             answer = self.answers.pop(0) if self.answers else f"receipt {segment.key}"
             if isinstance(answer, BaseException):
                 raise answer
-            self.kept[segment.key] = segment
+            self.stored[segment.key] = segment
             return answer  # type: ignore[return-value]
         finally:
-            self.at_once -= 1
+            self.running -= 1
 
     async def retract(self, key: str, receipt: str) -> None:
         self.retracted.append((key, receipt))
-        if self.retractions:
-            raise self.retractions.pop(0)
-        self.kept.pop(key, None)
+        if self.retract_errors:
+            raise self.retract_errors.pop(0)
+        self.stored.pop(key, None)
 
     async def recall(self, query: str, scope: str, limit: int) -> Sequence[Memory]:
         return ()
@@ -79,7 +79,7 @@ class Keeper:
         return
 
 
-class Stubborn(Keeper):
+class UncancellableProvider(FakeProvider):
     """Never answers, and does not let itself be stopped until the test says so."""
 
     async def commit(self, segment: Segment) -> str:
@@ -94,139 +94,148 @@ class Stubborn(Keeper):
         return "at last"
 
 
-class Diary(Keeper):
+class FileProvider(FakeProvider):
     """Writes what it is told into a file that outlives the process; where it takes keys, each of them once.
 
     It says what it is doing on standard output and hangs there, `before` or `after` writing, if it is to.
     """
 
-    def __init__(self, path: Path, takes_key: bool, hangs: str = "") -> None:
+    def __init__(self, path: Path, takes_key: bool, hang_at: str = "") -> None:
         super().__init__("diary", takes_key)
         self._path = path
-        self._hangs = hangs
+        self._hang_at = hang_at
 
     async def commit(self, segment: Segment) -> str:
         self.calls.append(segment)
-        await self._point("before")
-        if not (self.takes_key and any(line["key"] == segment.key for line in written(self._path))):
-            line = {"key": segment.key, "said": [said.text for said in segment.messages]}
+        await self._reach("before")
+        if not (self.takes_key and any(line["key"] == segment.key for line in read_commits(self._path))):
+            line = {"key": segment.key, "said": [message.text for message in segment.messages]}
             with self._path.open("ab") as file:
                 file.write(json.dumps(line).encode() + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
-        await self._point("after")
+        await self._reach("after")
         return "written"
 
-    async def _point(self, name: str) -> None:
-        if self._hangs == name:
+    async def _reach(self, name: str) -> None:
+        if self._hang_at == name:
             print(name, flush=True)
             await asyncio.Event().wait()
 
 
-def written(path: Path) -> list[dict[str, object]]:
+def read_commits(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
 
-class Attic:
+class FakeAgentMemory:
     """Memory as an agent meets it: whoever is `present` tells of what is completed; nobody, if that is None.
 
     With `is_on` False nothing is owed.
     """
 
     def __init__(self) -> None:
-        self.present: Owner | None = None
-        self.is_on = True
-        self.lifecycle: Lifecycle | None = None
+        self.current_owner: Owner | None = None
+        self.is_enabled = True
+        self.scheduler: CommitScheduler | None = None
 
     async def owner(self, session_id: SessionId) -> str | None:
-        assert self.lifecycle is not None
-        if not self.is_on:
+        assert self.scheduler is not None
+        if not self.is_enabled:
             return None
-        if self.present is None:
-            return self.lifecycle.registered(session_id)
-        return await self.lifecycle.enrol(session_id, self.present)
+        if self.current_owner is None:
+            return self.scheduler.active_owner(session_id)
+        return await self.scheduler.register_owner(session_id, self.current_owner)
 
-    async def recall(self, session_id: SessionId, said: str, given: Collection[str]) -> tuple[str, ...]:
+    async def recall(
+        self, session_id: SessionId, text: str, already_given: Collection[str]
+    ) -> tuple[str, ...]:
         return ()
 
     def boundary(self, session_id: SessionId) -> None:
-        assert self.lifecycle is not None
-        self.lifecycle.boundary(session_id)
+        assert self.scheduler is not None
+        self.scheduler.schedule_commit(session_id)
 
     async def evict(self, session_id: SessionId) -> None:
-        assert self.lifecycle is not None
-        await self.lifecycle.evict(session_id)
+        assert self.scheduler is not None
+        await self.scheduler.evict(session_id)
 
 
-class Home:
+class MemoryHarness:
     """A house that remembers, and what a test asks of it. What is completed is told by the first keeper."""
 
     def __init__(
         self,
-        here: House,
-        attic: Attic,
-        keepers: Sequence[Keeper],
+        app: AppHarness,
+        agent_memory: FakeAgentMemory,
+        providers: Sequence[FakeProvider],
         clock: Clock,
-        in_doubt: InDoubt,
-        held: int,
+        in_doubt: InDoubtPolicy,
+        handles_max: int,
         commit_s: float,
         evict_s: float,
     ) -> None:
-        self.here = here
-        self.attic = attic
-        self.keepers = {keeper.name: keeper for keeper in keepers}
-        self.ledger = StoreLedger(here.store)
-        self.lifecycle = attic.lifecycle = Lifecycle(
-            self.ledger, self._build, clock, here.ids, in_doubt, lambda: 0.5,
-            handles_max=held, commit_s=commit_s, evict_s=evict_s,
+        self.app = app
+        self.agent_memory = agent_memory
+        self.providers = {provider.name: provider for provider in providers}
+        self.queue = StoreMemoryQueue(app.store)
+        self.scheduler = agent_memory.scheduler = CommitScheduler(
+            self.queue, self._build, clock, app.ids, in_doubt, lambda: 0.5,
+            owners_max=handles_max, commit_s=commit_s, evict_s=evict_s,
         )  # fmt: skip
-        attic.present = Owner(keepers[0].name)
+        agent_memory.current_owner = Owner(providers[0].name)
 
     async def _build(self, owner: Owner) -> Provider:
-        if owner.provider not in self.keepers:
+        if owner.provider not in self.providers:
             raise OwnerGone(detail=f"{owner.provider} is not installed")
-        return self.keepers[owner.provider]
+        return self.providers[owner.provider]
 
-    async def keep(self, provider: str) -> str:
+    async def save_owner(self, provider: str) -> str:
         """The digest of an owner by that provider, kept so that it can be named."""
-        return await Owners(self.ledger).keep(Owner(provider))
+        return await OwnerStore(self.queue).save(Owner(provider))
 
-    async def turn(self, session_id: SessionId, text: str, answer: str = "Noted.") -> None:
-        self.here.model.steps = [says(answer)]
-        sent = await self.here.say(session_id, text)
-        await self.here.until_run(sent.run_id, "completed")
+    async def run_turn(self, session_id: SessionId, text: str, answer: str = "Noted.") -> None:
+        self.app.model.steps = [text_step(answer)]
+        sent = await self.app.send(session_id, text)
+        await self.app.wait_for_run(sent.run_id, "completed")
 
-    async def debts(self, session_id: SessionId, buried: bool = False) -> list[DebtRow]:
-        return list(await self.ledger.debts(session_id, buried))
+    async def queue_entries(self, session_id: SessionId, deleted: bool = False) -> list[QueuedCommitRow]:
+        return list(await self.queue.entries(session_id, deleted))
 
-    async def states(self, session_id: SessionId, buried: bool = False) -> list[str]:
-        return [row.state for row in await self.debts(session_id, buried)]
+    async def states(self, session_id: SessionId, deleted: bool = False) -> list[str]:
+        return [row.state for row in await self.queue_entries(session_id, deleted)]
 
-    async def until_states(self, session_id: SessionId, *states: str, buried: bool = False) -> None:
-        async def is_so() -> bool:
-            return await self.states(session_id, buried) == list(states)
+    async def wait_for_states(self, session_id: SessionId, *states: str, deleted: bool = False) -> None:
+        async def has_states() -> bool:
+            return await self.states(session_id, deleted) == list(states)
 
-        await self.here.until(is_so, f"debts that are {states}")
+        await self.app.wait_until(has_states, f"debts that are {states}")
 
 
 @asynccontextmanager
-async def home(
+async def memory_harness(
     folder: Path,
-    *keepers: Keeper,
+    *providers: FakeProvider,
     clock: Clock | None = None,
-    in_doubt: InDoubt = "ask",
-    held: int = 100,
-    levers: Sequence[Lever] = (),
+    in_doubt: InDoubtPolicy = "ask",
+    handles_max: int = 100,
+    fake_tools: Sequence[FakeTool] = (),
     stop_s: float = 5.0,
     commit_s: float = COMMIT_S_MAX,
     evict_s: float = EVICT_S_MAX,
-) -> AsyncIterator[Home]:
-    clock, attic = clock or SystemClock(), Attic()
-    async with house(
-        folder, *levers, clock=clock, memory=attic, boundary=attic.boundary, evict=attic.evict
-    ) as here:
-        at_home = Home(here, attic, keepers or (Keeper(),), clock, in_doubt, held, commit_s, evict_s)
+) -> AsyncIterator[MemoryHarness]:
+    clock, agent_memory = clock or SystemClock(), FakeAgentMemory()
+    async with running_app(
+        folder,
+        *fake_tools,
+        clock=clock,
+        memory=agent_memory,
+        on_session_end=agent_memory.boundary,
+        evict=agent_memory.evict,
+    ) as app:
+        harness = MemoryHarness(
+            app, agent_memory, providers or (FakeProvider(),), clock, in_doubt, handles_max, commit_s, evict_s
+        )
         try:
-            yield at_home
+            yield harness
         finally:
-            await at_home.lifecycle.stop(stop_s)
+            await harness.scheduler.stop(stop_s)

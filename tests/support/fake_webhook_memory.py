@@ -8,7 +8,7 @@ import msgspec
 from aiohttp import web
 
 from holdfast.domain.clock import FakeClock
-from holdfast.memory.providers.webhook import USUAL_PATIENCE, Patience, Webhook
+from holdfast.memory.providers.webhook import DEFAULT_TIMEOUTS, MemoryWebhookTimeouts, WebhookProvider
 from tests.support.example_receiver_process import SECRET
 
 AT = 1_700_000_000_500
@@ -18,7 +18,7 @@ TOKEN = "t0ken-in-the-query"
 Answers = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Seen(msgspec.Struct):
+class ReceivedRequests(msgspec.Struct):
     """What a receiver was sent: raw bodies with their headers."""
 
     requests: list[tuple[bytes, dict[str, str]]]
@@ -32,15 +32,15 @@ class Seen(msgspec.Struct):
 
 
 @asynccontextmanager
-async def hooked(
-    answers: Answers, patience: Patience = USUAL_PATIENCE, secret: str = SECRET
-) -> AsyncIterator[tuple[Webhook, Seen]]:
+async def webhook_provider(
+    answers: Answers, timeouts: MemoryWebhookTimeouts = DEFAULT_TIMEOUTS, secret: str = SECRET
+) -> AsyncIterator[tuple[WebhookProvider, ReceivedRequests]]:
     """A provider, and what the receiver at its address was sent. The address holds two secrets of its own."""
-    seen = Seen([])
+    received = ReceivedRequests([])
 
     async def answer(request: web.Request) -> web.StreamResponse:
         headers = {name.lower(): value for name, value in request.headers.items()}
-        seen.requests.append((await request.read(), headers))
+        received.requests.append((await request.read(), headers))
         return await answers(request)
 
     app = web.Application(client_max_size=100_000_000)
@@ -51,16 +51,16 @@ async def hooked(
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         url = f"http://ada:{PASSWORD}@127.0.0.1:{runner.addresses[0][1]}/hook?token={TOKEN}"
-        it = Webhook(url, secret, FakeClock(AT), lambda: f"fresh_{next(numbers)}", patience)
+        it = WebhookProvider(url, secret, FakeClock(AT), lambda: f"fresh_{next(numbers)}", timeouts)
         try:
-            yield it, seen
+            yield it, received
         finally:
             await it.close()
     finally:
         await runner.cleanup()
 
 
-def saying(body: Any, status: int = 200, **headers: str) -> Answers:
+def json_answer(body: Any, status: int = 200, **headers: str) -> Answers:
     """Answers with `body`, as JSON unless it is bytes."""
 
     async def answer(request: web.Request) -> web.StreamResponse:

@@ -14,7 +14,7 @@ import pytest
 _COUNT = itertools.count()
 
 
-class Disk:
+class FaultyDisk:
     """What happens to files: count the calls, and fail those that are told to."""
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Disk:
         self._skip = 0
         self._left = 0
 
-    def break_(
+    def inject_fault(
         self,
         call: str,
         ending: str,
@@ -37,14 +37,14 @@ class Disk:
         self._skip, self._left = skip, times
         self._broken = (call, ending, error, code)
 
-    def mend(self) -> None:
+    def clear_faults(self) -> None:
         self._broken = None
 
     @property
     def is_broken(self) -> bool:
         return self._broken is not None and self._left > 0
 
-    def meet(self, call: str, path: str) -> None:
+    def check_call(self, call: str, path: str) -> None:
         ending = "-wal" if path.endswith("-wal") else ".db" if path.endswith(".db") else "other"
         self.calls.append((call, ending))
         if self._broken is None or self._broken[:2] != (call, ending):
@@ -63,7 +63,7 @@ class Disk:
 class FaultyVFS(apsw.VFS):
     """SQLite's own way to files, through `disk`."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: FaultyDisk) -> None:
         self.name = f"faulty-{next(_COUNT)}"
         self._disk = disk
         self._base = apsw.vfs_names()[0]
@@ -75,28 +75,28 @@ class FaultyVFS(apsw.VFS):
 
 class FaultyFile(apsw.VFSFile):
     def __init__(
-        self, base: str, disk: Disk, name: "str | apsw.URIFilename | None", flags: list[int]
+        self, base: str, disk: FaultyDisk, name: "str | apsw.URIFilename | None", flags: list[int]
     ) -> None:
         self._disk = disk
         self._path = (name.filename() if isinstance(name, apsw.URIFilename) else name) or ""
-        disk.meet("open", self._path)
+        disk.check_call("open", self._path)
         super().__init__(base, name, flags)
 
     def xRead(self, amount: int, offset: int) -> bytes:
-        self._disk.meet("read", self._path)
+        self._disk.check_call("read", self._path)
         return super().xRead(amount, offset)
 
     def xWrite(self, data: Any, offset: int) -> None:
-        self._disk.meet("write", self._path)
+        self._disk.check_call("write", self._path)
         super().xWrite(data, offset)
 
     def xSync(self, flags: int) -> None:
-        self._disk.meet("sync", self._path)
+        self._disk.check_call("sync", self._path)
         super().xSync(flags)
 
 
 @contextmanager
-def small_disk(folder: Path, size: str) -> Iterator[Path]:
+def mount_small_disk(folder: Path, size: str) -> Iterator[Path]:
     """A file system of that size at `folder`; skips the test where nobody may mount one."""
     if os.geteuid() != 0:
         pytest.skip("mounting a small file system needs root")

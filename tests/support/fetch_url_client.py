@@ -3,17 +3,17 @@
 import socket
 from collections.abc import Sequence
 
-from holdfast.tools.web.address_policy import Admission
-from holdfast.tools.web.fetch_url import FetchUrl
+from holdfast.tools.web.address_policy import AddressPolicy
+from holdfast.tools.web.fetch_url import FetchUrlTool
 from holdfast.tools.web.web_client import WebClient
-from tests.support.tool_fixture import Bench, Call
+from tests.support.tool_fixture import RecordedCall, ToolHarness
 
-HERE = "127.0.0.1"
-INSIDE = "127.0.0.2"
+PUBLIC_ADDRESS = "127.0.0.1"
+PRIVATE_ADDRESS = "127.0.0.2"
 """Another address of this machine, which stands for one that nobody has allowed."""
 
 
-class Names:
+class FakeResolver:
     """A resolver that says what a test wants, and another thing each time if it is given several."""
 
     def __init__(self, **known: list[list[str]]) -> None:
@@ -29,15 +29,15 @@ class Names:
 
 
 async def fetch(
-    bench: Bench,
+    bench: ToolHarness,
     url: str,
     start: int = 0,
-    allowed: Sequence[str] = (f"{HERE}/32",),
-    names: Names | None = None,
+    allowed: Sequence[str] = (f"{PUBLIC_ADDRESS}/32",),
+    names: FakeResolver | None = None,
     seconds_max: float = 30,
     own_port: int = 0,
-) -> Call:
-    client = WebClient(Admission(allowed, own_port), names or Names())
+) -> RecordedCall:
+    client = WebClient(AddressPolicy(allowed, own_port), names or FakeResolver())
     call = bench.prepare(url=url, start=start)
-    call.result = await FetchUrl(client, seconds_max).run(call.run())
+    call.result = await FetchUrlTool(client, seconds_max).run(call.tool_run())
     return call

@@ -10,14 +10,14 @@ import random
 import socket
 
 _FIRST, _STRETCH, _STRETCHES = 20_000, 1_500, 8
-_COUNTED = itertools.count(random.randrange(_STRETCH))
+_PORT_COUNTER = itertools.count(random.randrange(_STRETCH))
 
 
 def own_port() -> int:
     """One that nobody listens at, and that is not told again before all others were."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
     start = _FIRST + (int(worker) + 1 if worker else 0) % _STRETCHES * _STRETCH
-    for count in itertools.islice(_COUNTED, _STRETCH):
+    for count in itertools.islice(_PORT_COUNTER, _STRETCH):
         if is_free(start + count % _STRETCH):
             return start + count % _STRETCH
     raise AssertionError("no port is free")

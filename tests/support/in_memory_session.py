@@ -6,11 +6,11 @@ import msgspec
 
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.events import facts as f
-from holdfast.domain.events.codec import Event, Unknown, encode
-from holdfast.domain.ids import Ids, RunId, Seq, SessionId
+from holdfast.domain.events.codec import Event, UnknownFact, encode
+from holdfast.domain.ids import IdGenerator, RunId, Seq, SessionId
 from holdfast.domain.state.projections import project
 from holdfast.domain.state.rows import MessageRow, RunRow, ToolRow
-from holdfast.domain.state.session_state import MemoryBook
+from holdfast.domain.state.session_state import InMemorySessionState
 
 SESSION = SessionId("s_0000000000000001")
 
@@ -23,18 +23,18 @@ class PageMessage(msgspec.Struct, frozen=True):
     events: tuple[Event, ...]
 
 
-class Journal:
+class InMemoryJournal:
     """Appends facts as a store does: numbered, encoded, projected."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self._chance = 0
-        self.ids = Ids(self.clock, self._next_chance)
-        self.book: MemoryBook = _Book(self)
+        self._random_bits = 0
+        self.ids = IdGenerator(self.clock, self._next_random_bits)
+        self.book: InMemorySessionState = _JournalState(self)
         self.events: list[Event] = []
         self.head = 0
 
-    def append(self, *facts: f.AnyFact | Unknown) -> list[Event]:
+    def append(self, *facts: f.AnyFact | UnknownFact) -> list[Event]:
         stored: list[Event] = []
         for fact in facts:
             self.head += 1
@@ -75,19 +75,19 @@ class Journal:
         turn = self.book.turn(row.turn)
         return turn is not None and turn.status == "live"
 
-    def _next_chance(self, bits: int) -> int:
-        self._chance += 1
-        return self._chance
+    def _next_random_bits(self, bits: int) -> int:
+        self._random_bits += 1
+        return self._random_bits
 
 
-class _Book(MemoryBook):
+class _JournalState(InMemorySessionState):
     """Rows that know their journal, as a store's view does."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: InMemoryJournal) -> None:
         super().__init__()
         self._journal = journal
 
-    def written(self, row: MessageRow) -> Sequence[Event]:
+    def message_events(self, row: MessageRow) -> Sequence[Event]:
         return self._journal.written(row)
 
     def removals(self) -> Sequence[Event]:

@@ -8,103 +8,103 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.agent.agent import Agent
-from holdfast.agent.context_cache import ContextCache, Evict, tell_nobody
-from holdfast.agent.model_step import Asking
-from holdfast.agent.ports import Remembering
-from holdfast.agent.tool_execution import Approvals, Calls
+from holdfast.agent.context_cache import ContextCache, OnEvict, no_eviction_hook
+from holdfast.agent.model_step import ModelStep
+from holdfast.agent.ports import AgentMemory
+from holdfast.agent.tool_execution import ApprovalMode, ToolExecutor
 from holdfast.domain.clock import Clock, SystemClock
-from holdfast.domain.context.context import Profile, Request
-from holdfast.domain.decisions.allowance import Allowance
-from holdfast.domain.decisions.turns import IfBusy
+from holdfast.domain.context.context import ModelProfile, Request
+from holdfast.domain.decisions.run_limits import RunLimits
+from holdfast.domain.decisions.turns import BusyPolicy
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import Text
-from holdfast.domain.files import Takes
-from holdfast.domain.ids import CallId, Ids, RunId, SessionId
+from holdfast.domain.files import SupportedFiles
+from holdfast.domain.ids import CallId, IdGenerator, RunId, SessionId
 from holdfast.domain.state.rows import RunRow
 from holdfast.domain.transcript.transcript import Entry, TranscriptFold
 from holdfast.domain.usage import Usage
 from holdfast.engine.engine import Engine
 from holdfast.engine.permissions import Permissions
-from holdfast.engine.ports import Workers
-from holdfast.engine.session_commands import Accepted
-from holdfast.engine.titles import Ask
-from holdfast.models.fallback import Fallback
+from holdfast.engine.ports import WorkerFactory
+from holdfast.engine.session_commands import AcceptedMessage
+from holdfast.engine.titles import GenerateTitle
+from holdfast.models.fallback import FallbackModel
 from holdfast.models.ports import CallDelta, Model, ModelDelta, ReasoningDelta, StepEnd, TextDelta, ToolSpec
 from holdfast.store.ports import Durability, Store
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.tools.files.file_changer import Restorer
-from holdfast.tools.files.pdf_text import PdfTexts
+from holdfast.tools.files.file_changer import WorkspaceFileRestorer
+from holdfast.tools.files.pdf_text import PdfTextExtractor
 from holdfast.tools.ports import Tool, ToolResult, ToolRun
-from holdfast.tools.sandbox.protected_paths import Vault
-from holdfast.tools.sandbox.sandbox import NO_WALLS
-from tests.support.repeating_store import repeating
+from holdfast.tools.sandbox.protected_paths import ProtectedPaths
+from holdfast.tools.sandbox.sandbox import NO_SANDBOX
+from tests.support.repeating_store import repeat_decisions
 
-UNLIMITED = Allowance()
-Boundary = Callable[[SessionId], None]
+UNLIMITED_ALLOWANCE = RunLimits()
+OnSessionEnd = Callable[[SessionId], None]
 WAIT_S = 30.0
 """How long something that must come about may take, on a machine that is slow or held up."""
-Line = ModelDelta | asyncio.Event | Exception
+StepAction = ModelDelta | asyncio.Event | Exception
 """What a step does next: says something, waits until told, or fails."""
 
 
-def says(*words: str) -> list[Line]:
-    return [*(TextDelta(word) for word in words), StepEnd("stop", Usage(10, len(words)))]
+def text_step(*texts: str) -> list[StepAction]:
+    return [*(TextDelta(text) for text in texts), StepEnd("stop", Usage(10, len(texts)))]
 
 
-def thinks(thought: str, *words: str) -> list[Line]:
-    return [ReasoningDelta(thought), *says(*words)]
+def reasoning_step(reasoning: str, *texts: str) -> list[StepAction]:
+    return [ReasoningDelta(reasoning), *text_step(*texts)]
 
 
-def calls(name: str, arguments: str = "{}") -> list[Line]:
+def tool_call_step(name: str, arguments: str = "{}") -> list[StepAction]:
     return [CallDelta(0, name, arguments), StepEnd("tool_calls", Usage(10, 5))]
 
 
-class Puppet:
+class ScriptedModel:
     """A model whose steps the test has written; past the last of them it says that it has nothing."""
 
     name = "puppet"
-    profile = Profile("puppet", 100_000)
+    profile = ModelProfile("puppet", 100_000)
 
     def __init__(self) -> None:
-        self.abilities = Takes(frozenset({"text", "image"}))
-        self.steps: list[list[Line]] = []
+        self.abilities = SupportedFiles(frozenset({"text", "image"}))
+        self.steps: list[list[StepAction]] = []
         self.requests: list[Request] = []
 
-    async def takes(self) -> Takes:
+    async def takes(self) -> SupportedFiles:
         return self.abilities
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
         self.requests.append(request)
-        for line in self.steps.pop(0) if self.steps else says("(nothing)"):
-            if isinstance(line, asyncio.Event):
-                await line.wait()
-            elif isinstance(line, Exception):
-                raise line
+        for action in self.steps.pop(0) if self.steps else text_step("(nothing)"):
+            if isinstance(action, asyncio.Event):
+                await action.wait()
+            elif isinstance(action, Exception):
+                raise action
             else:
-                yield line
+                yield action
                 await asyncio.sleep(0)
 
     async def close(self) -> None:
         return
 
 
-class Lever:
+class FakeTool:
     """A tool that the test pulls: counts its runs, and may be held up or told to fail."""
 
     def __init__(self, name: str, effect: f.Effect) -> None:
         self.spec = ToolSpec(name, "A lever.", {"type": "object"})
         self.effect = effect
-        self.asks = effect != "pure"
-        self.pulled: list[str] = []
+        self.needs_approval = effect != "pure"
+        self.run_arguments: list[str] = []
         self.hold: asyncio.Event | None = None
         self.started = asyncio.Event()
         self.error: Exception | None = None
 
-    def flaw(self, arguments: str) -> str:
+    def validate(self, arguments: str) -> str:
         return ""
 
     async def run(self, call: ToolRun) -> ToolResult:
-        self.pulled.append(call.arguments)
+        self.run_arguments.append(call.arguments)
         self.started.set()
         call.emit("pulled ", "stdout")
         if self.hold is not None:
@@ -114,11 +114,11 @@ class Lever:
         call.emit("down", "stdout")
         return ToolResult("done")
 
-    async def is_gone(self, call_id: CallId) -> bool:
+    async def is_finished(self, call_id: CallId) -> bool:
         return True
 
 
-class House:
+class AppHarness:
     """An engine over a store, and what a test asks of it."""
 
     def __init__(
@@ -126,112 +126,114 @@ class House:
         store: Store,
         folder: Path,
         clock: Clock,
-        levers: Sequence[Lever],
-        approvals: Approvals,
-        resume: f.Resume,
-        title: Ask | None,
-        allowance: Allowance,
-        at_once: int,
+        fake_tools: Sequence[FakeTool],
+        approvals: ApprovalMode,
+        resume: f.ResumeMode,
+        generate_title: GenerateTitle | None,
+        allowance: RunLimits,
+        max_running: int,
         never_run: tuple[str, ...] = (),
         cautions: tuple[str, ...] = (),
-        memory: Remembering | None = None,
-        others: Sequence[Tool] = (),
-        boundary: Boundary = lambda session_id: None,
+        memory: AgentMemory | None = None,
+        extra_tools: Sequence[Tool] = (),
+        on_session_end: OnSessionEnd = lambda session_id: None,
         summarise_above: float = 0.0,
-        instead: Sequence[Model] = (),
-        evict: Evict = tell_nobody,
+        fallbacks: Sequence[Model] = (),
+        evict: OnEvict = no_eviction_hook,
     ) -> None:
         self.store = store
-        self.ids = Ids(clock)
-        self.model = Puppet()
-        self.levers = {lever.spec.name: lever for lever in levers}
-        tools: dict[str, Tool] = {**self.levers, **{tool.spec.name: tool for tool in others}}
-        asking = Asking(clock, self.ids, tools, lambda: 0.0, _no_sleep)
+        self.ids = IdGenerator(clock)
+        self.model = ScriptedModel()
+        self.fake_tools = {fake_tool.spec.name: fake_tool for fake_tool in fake_tools}
+        tools: dict[str, Tool] = {**self.fake_tools, **{tool.spec.name: tool for tool in extra_tools}}
+        model_step = ModelStep(clock, self.ids, tools, lambda: 0.0, _no_sleep)
         permissions = Permissions(store, clock, self.ids, never_run)
-        calls = Calls(tools, approvals, clock, permissions.rules, never_run, cautions)
-        model = Fallback([self.model, *instead]) if instead else self.model
-        self.pdfs = PdfTexts(NO_WALLS)
-        agent = Agent("Be brief.", model, tools, asking, calls, allowance, clock, memory, pdfs=self.pdfs)
-        self.workers: Workers = lambda session: agent
+        tool_executor = ToolExecutor(tools, approvals, clock, permissions.rules, never_run, cautions)
+        model = FallbackModel([self.model, *fallbacks]) if fallbacks else self.model
+        self.pdfs = PdfTextExtractor(NO_SANDBOX)
+        agent = Agent(
+            "Be brief.", model, tools, model_step, tool_executor, allowance, clock, memory, pdfs=self.pdfs
+        )
+        self.workers: WorkerFactory = lambda session: agent
         self.contexts = ContextCache(clock, evict)
         self.engine = Engine(
-            store, clock, self.ids, lambda session: self.workers(session), folder, resume, title, at_once,
-            self.contexts, permissions=permissions, boundary=boundary, files=Restorer(Vault(folder)),
+            store, clock, self.ids, lambda session: self.workers(session), folder, resume, generate_title, max_running,
+            self.contexts, permissions=permissions, on_session_end=on_session_end, files=WorkspaceFileRestorer(ProtectedPaths(folder)),
             summarise_above=summarise_above,
         )  # fmt: skip
 
-    async def begin(self) -> SessionId:
-        return await self.engine.verbs.create(f.SessionCreated())
+    async def create_session(self) -> SessionId:
+        return await self.engine.commands.create(f.SessionCreated())
 
-    async def say(
-        self, session_id: SessionId, text: str, key: str | None = None, if_busy: IfBusy = "queue"
-    ) -> Accepted:
+    async def send(
+        self, session_id: SessionId, text: str, key: str | None = None, if_busy: BusyPolicy = "queue"
+    ) -> AcceptedMessage:
         return await self.engine.send(session_id, (Text(text),), key, if_busy)
 
     async def run(self, run_id: RunId | None) -> RunRow:
         assert run_id is not None
         return (await self.store.run(run_id))[1]
 
-    async def until(self, is_so: Callable[[], Any], what: str = "it") -> None:
+    async def wait_until(self, condition: Callable[[], Any], description: str = "it") -> None:
         """Wait until `is_so` (a coroutine function) says yes."""
-        until = time.monotonic() + WAIT_S
-        while not await is_so():
-            assert time.monotonic() < until, f"{what} did not come about"
+        deadline = time.monotonic() + WAIT_S
+        while not await condition():
+            assert time.monotonic() < deadline, f"{description} did not come about"
             await asyncio.sleep(0.005)
 
-    async def until_run(self, run_id: RunId | None, *statuses: str) -> RunRow:
-        async def is_so() -> bool:
+    async def wait_for_run(self, run_id: RunId | None, *statuses: str) -> RunRow:
+        async def has_status() -> bool:
             return (await self.run(run_id)).status in statuses
 
-        await self.until(is_so, f"a run that is {statuses}")
+        await self.wait_until(has_status, f"a run that is {statuses}")
         return await self.run(run_id)
 
-    async def until_at_rest(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Wait until this engine works on no run."""
 
-        async def is_so() -> bool:
-            return self.engine.runner.at_work == self.engine.runner.in_line == 0
+        async def is_idle() -> bool:
+            return self.engine.runner.running == self.engine.runner.waiting == 0
 
-        await self.until(is_so, "rest")
+        await self.wait_until(is_idle, "rest")
 
     async def entries(self, session_id: SessionId) -> list[Entry]:
         page = await self.engine.messages(session_id, None, 200)
         fold = TranscriptFold()
-        fold.add_page(page.messages)
+        fold.add_messages(page.messages)
         return [entry for turn in fold.transcript().turns for entry in turn.entries]
 
-    async def text(self, session_id: SessionId) -> list[tuple[str, str, str]]:
+    async def entry_texts(self, session_id: SessionId) -> list[tuple[str, str, str]]:
         """(role, status, words) of every entry, in order."""
         return [
             (entry.role, entry.status, "".join(part.text for part in entry.parts if isinstance(part, Text)))
             for entry in await self.entries(session_id)
         ]
 
-    async def events(self, session_id: SessionId) -> list[str]:
+    async def event_kinds(self, session_id: SessionId) -> list[str]:
         return [event.kind for event in await self.store.read(session_id, 0, 1000)]
 
 
 @asynccontextmanager
-async def house(
+async def running_app(
     folder: Path,
-    *levers: Lever,
-    approvals: Approvals = "allow",
-    resume: f.Resume = "auto",
+    *fake_tools: FakeTool,
+    approvals: ApprovalMode = "allow",
+    resume: f.ResumeMode = "auto",
     clock: Clock | None = None,
-    title: Ask | None = None,
+    generate_title: GenerateTitle | None = None,
     started: bool = True,
-    allowance: Allowance = UNLIMITED,
-    at_once: int = 100,
+    allowance: RunLimits = UNLIMITED_ALLOWANCE,
+    max_running: int = 100,
     never_run: tuple[str, ...] = (),
     cautions: tuple[str, ...] = (),
-    memory: Remembering | None = None,
-    others: Sequence[Tool] = (),
-    boundary: Boundary = lambda session_id: None,
+    memory: AgentMemory | None = None,
+    extra_tools: Sequence[Tool] = (),
+    on_session_end: OnSessionEnd = lambda session_id: None,
     summarise_above: float = 0.0,
     durability: Durability = "full",
-    instead: Sequence[Model] = (),
-    evict: Evict = tell_nobody,
-) -> AsyncIterator[House]:
+    fallbacks: Sequence[Model] = (),
+    evict: OnEvict = no_eviction_hook,
+) -> AsyncIterator[AppHarness]:
     """A house in `folder` that is checked by doctor when it is left.
 
     Where a run goes on by itself as soon as the engine starts, ask for one that is not `started`, write down
@@ -242,19 +244,19 @@ async def house(
     """
     clock = clock or SystemClock()
     store = await SqliteStore.open(folder, durability, clock=clock)
-    here = House(
-        repeating(store), folder, clock, levers, approvals, resume, title, allowance, at_once, never_run,
-        cautions, memory, others, boundary, summarise_above, instead, evict,
+    app = AppHarness(
+        repeat_decisions(store), folder, clock, fake_tools, approvals, resume, generate_title, allowance, max_running, never_run,
+        cautions, memory, extra_tools, on_session_end, summarise_above, fallbacks, evict,
     )  # fmt: skip
     if started:
-        await here.engine.start()
+        await app.engine.start()
     try:
-        yield here
+        yield app
     finally:
-        await here.engine.stop(0.0)
-        found = await store.check(False, lambda done, total: None)
+        await app.engine.stop(0.0)
+        findings = await store.check(False, lambda done, total: None)
         await store.close()
-    assert not found, found
+    assert not findings, findings
 
 
 async def _no_sleep(seconds: float) -> None:

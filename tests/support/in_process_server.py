@@ -7,77 +7,77 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from holdfast.auth.credentials import Keyring
+from holdfast.auth.credentials import CredentialStore
 from holdfast.domain.clock import Clock, SystemClock
-from holdfast.domain.credentials import Entrance, digest_of
-from holdfast.domain.ids import Ids
-from holdfast.http.connections import Patience
-from holdfast.http.server import HttpDoor
-from holdfast.status import Overview
-from tests.support.api_client import Api, talking
+from holdfast.domain.credentials import AuthConfig, secret_digest
+from holdfast.domain.ids import IdGenerator
+from holdfast.http.connections import ConnectionTimeouts
+from holdfast.http.server import UvicornHttpServer
+from holdfast.status import ServerStatus
+from tests.support.api_client import ApiClient, api_client
 from tests.support.auth_tokens import TOKEN
-from tests.support.in_process_app import House
+from tests.support.in_process_app import AppHarness
 
-OWN = digest_of(TOKEN)
+TOKEN_DIGEST = secret_digest(TOKEN)
 """What lets tests in, as an entrance knows it."""
-KEY_MS = 900_000
+CREDENTIAL_MS = 900_000
 
 
-def keyring_of(here: House, clock: Clock | None = None) -> Keyring:
+def make_keyring(app: AppHarness, clock: Clock | None = None) -> CredentialStore:
     """Codes and sign-ins that last for `KEY_MS`."""
     clock = clock or SystemClock()
-    return Keyring(here.store, clock, Ids(clock), KEY_MS, KEY_MS)
+    return CredentialStore(app.store, clock, IdGenerator(clock), CREDENTIAL_MS, CREDENTIAL_MS)
 
 
-async def signed_in(keyring: Keyring, address: str) -> dict[str, str]:
+async def browser_headers(keyring: CredentialStore, address: str) -> dict[str, str]:
     """What the page of a browser that has just signed in there sends with every request."""
-    _, secret, page_key = await keyring.sign_in()
+    _, secret, page_key = await keyring.create_sign_in()
     return {"Cookie": f"holdfast_{address.rpartition(':')[2]}={secret}", "X-Holdfast-Page": page_key}
 
 
 @asynccontextmanager
-async def door(
-    here: House,
+async def http_server(
+    app: AppHarness,
     heartbeat_s: float = 15,
     *,
-    keyring: Keyring | None = None,
-    entrance: Entrance | None = None,
-    patience: Patience | None = None,
-) -> AsyncIterator[Api]:
+    keyring: CredentialStore | None = None,
+    auth_config: AuthConfig | None = None,
+    timeouts: ConnectionTimeouts | None = None,
+) -> AsyncIterator[ApiClient]:
     """Talks with the tests' own token."""
-    opened, ready = HttpDoor.open("127.0.0.1", 0, False, heartbeat_s, patience), asyncio.Event()
+    server, ready = UvicornHttpServer.open("127.0.0.1", 0, False, heartbeat_s, timeouts), asyncio.Event()
 
-    async def look() -> Overview:
-        return Overview(Path(), "full", 0, 0, 0)
+    async def status() -> ServerStatus:
+        return ServerStatus(Path(), "full", 0, 0, 0)
 
-    async def leave() -> None:
+    async def do_nothing() -> None:
         return
 
     before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
     running = asyncio.create_task(
-        opened.run(
-            here.engine,
-            look,
-            keyring or keyring_of(here),
-            entrance or Entrance(local_digest=OWN),
+        server.run(
+            app.engine,
+            status,
+            keyring or make_keyring(app),
+            auth_config or AuthConfig(local_digest=TOKEN_DIGEST),
             ready.set,
-            leave,
+            do_nothing,
         )
     )
     await ready.wait()
     try:
         # Another server may have had this port: its token is no matter here.
-        async with talking(opened.address, TOKEN) as api:
+        async with api_client(server.address, TOKEN) as api:
             yield api
     finally:
         os.kill(os.getpid(), signal.SIGTERM)
         await running
-        opened.close()
+        server.close()
         for each, act in before.items():
             signal.signal(each, act)
 
 
-def asking(path: str, token: str = TOKEN, method: str = "GET", **headers: str) -> bytes:
+def raw_request(path: str, token: str = TOKEN, method: str = "GET", **headers: str) -> bytes:
     """The head of a request, as it goes over a bare connection."""
     lines = [f"{method} {path} HTTP/1.1", "Host: localhost"]
     lines += [f"Authorization: Bearer {token}"] if token else []

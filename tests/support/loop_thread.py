@@ -11,14 +11,14 @@ T = TypeVar("T")
 
 
 @contextmanager
-def beside(opened: AbstractAsyncContextManager[T]) -> Iterator[T]:
+def run_in_thread(context: AbstractAsyncContextManager[T]) -> Iterator[T]:
     """What `opened` gives, for as long as this is open."""
-    found: list[T] = []
+    results: list[T] = []
     ready, over, loop = threading.Event(), asyncio.Event(), asyncio.new_event_loop()
 
     async def serve() -> None:
-        async with opened as part:
-            found.append(part)
+        async with context as part:
+            results.append(part)
             ready.set()
             await over.wait()
 
@@ -26,7 +26,7 @@ def beside(opened: AbstractAsyncContextManager[T]) -> Iterator[T]:
     thread.start()
     assert ready.wait(WAIT_S), "it did not open in time"
     try:
-        yield found[0]
+        yield results[0]
     finally:
         loop.call_soon_threadsafe(over.set)
         thread.join(WAIT_S)

@@ -9,38 +9,42 @@ from subprocess import DEVNULL, Popen
 from typing import Any
 
 from holdfast.domain.clock import SystemClock
-from holdfast.domain.mcp import McpTold, expanded, read_servers
-from holdfast.mcp.service import McpServers, Wanted
-from holdfast.mcp.spawn_context import Yard
-from holdfast.tools.sandbox.sandbox import NO_WALLS, Walls
-from tests.support.tool_fixture import Bench, Call
+from holdfast.domain.mcp import McpServerInfo, expand_variables, parse_servers
+from holdfast.mcp.service import McpServerConfig, McpServers
+from holdfast.mcp.spawn_context import McpSpawnContext
+from holdfast.tools.sandbox.sandbox import NO_SANDBOX, Sandbox
+from tests.support.tool_fixture import RecordedCall, ToolHarness
 
 _HERE = Path(__file__).parent
 PLAIN, SDK = str(_HERE / "mcp_plain_server.py"), str(_HERE / "mcp_sdk_server.py")
 WAIT_S_MAX = 30.0
 
 
-def plain(*words: str, **more: Any) -> dict[str, Any]:
+def plain_server(*arguments: str, **keys: Any) -> dict[str, Any]:
     """The table of a plain server."""
-    return {"command": sys.executable, "args": ["-S", PLAIN, *words], **more}
+    return {"command": sys.executable, "args": ["-S", PLAIN, *arguments], **keys}
 
 
-def sdk(*words: str, **more: Any) -> dict[str, Any]:
+def sdk_server(*arguments: str, **keys: Any) -> dict[str, Any]:
     """The table of one made with the SDK."""
-    return {"command": sys.executable, "args": [SDK, *words], **more}
+    return {"command": sys.executable, "args": [SDK, *arguments], **keys}
 
 
-class House:
+class McpHarness:
     """The servers of some tables, with a data folder of their own."""
 
-    def __init__(self, folder: Path, tables: dict[str, Any], environ: dict[str, str], walls: Walls) -> None:
+    def __init__(
+        self, folder: Path, tables: dict[str, Any], environ: dict[str, str], sandbox: Sandbox
+    ) -> None:
         self.folder = folder / "store"
         self.folder.mkdir(exist_ok=True)
-        self.bench = Bench(folder, store=self.folder)
-        wanted = [Wanted(each, expanded(each, environ)[0]) for each in read_servers(tables)]
+        self.bench = ToolHarness(folder, store=self.folder)
+        configs = [
+            McpServerConfig(each, expand_variables(each, environ)[0]) for each in parse_servers(tables)
+        ]
         self.servers = McpServers(
-            wanted,
-            Yard(self.folder, environ, walls, "0a1b"),
+            configs,
+            McpSpawnContext(self.folder, environ, sandbox, "0a1b"),
             lambda tool: tool,
             SystemClock(),
             lambda: 0.0,
@@ -48,61 +52,61 @@ class House:
             "0",
         )
 
-    def told(self, name: str = "s") -> McpTold:
-        return next(each for each in self.servers.told() if each.name == name)
+    def server_info(self, name: str = "s") -> McpServerInfo:
+        return next(each for each in self.servers.info() if each.name == name)
 
-    async def until(self, is_so: Callable[[McpTold], bool], name: str = "s") -> McpTold:
+    async def wait_for(self, condition: Callable[[McpServerInfo], bool], name: str = "s") -> McpServerInfo:
         async with asyncio.timeout(WAIT_S_MAX):
             while True:
-                if is_so(told := self.told(name)):
-                    return told
+                if condition(info := self.server_info(name)):
+                    return info
                 await asyncio.sleep(0.01)
 
-    async def ready(self, name: str = "s") -> McpTold:
-        return await self.until(lambda told: told.state == "ready", name)
+    async def wait_until_ready(self, name: str = "s") -> McpServerInfo:
+        return await self.wait_for(lambda told: told.state == "ready", name)
 
-    async def failed(self, name: str = "s") -> McpTold:
-        return await self.until(lambda told: bool(told.last_error), name)
+    async def wait_for_error(self, name: str = "s") -> McpServerInfo:
+        return await self.wait_for(lambda told: bool(told.last_error), name)
 
-    async def call(self, tool: str, **arguments: object) -> Call:
+    async def call(self, tool: str, **arguments: object) -> RecordedCall:
         call = self.bench.prepare(**arguments)
-        call.result = await self.servers[tool].run(call.run())
+        call.result = await self.servers[tool].run(call.tool_run())
         return call
 
 
 @asynccontextmanager
-async def housed(
-    folder: Path, environ: dict[str, str] | None = None, walls: Walls = NO_WALLS, **tables: Any
-) -> AsyncIterator[House]:
+async def mcp_servers(
+    folder: Path, environ: dict[str, str] | None = None, sandbox: Sandbox = NO_SANDBOX, **tables: Any
+) -> AsyncIterator[McpHarness]:
     """Servers that are being reached, and are gone afterwards."""
-    usual = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(folder)}
-    house = House(folder, tables, usual | (environ or {}), walls)
-    house.servers.start()
+    default_environ = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(folder)}
+    harness = McpHarness(folder, tables, default_environ | (environ or {}), sandbox)
+    harness.servers.start()
     try:
-        yield house
+        yield harness
     finally:
-        await house.servers.stop()
+        await harness.servers.stop()
 
 
 @contextmanager
-def listening(*words: str, port: int) -> "Iterator[Popen[bytes]]":
+def http_mcp_server(*arguments: str, port: int) -> "Iterator[Popen[bytes]]":
     """A server made with the SDK that listens; it may not answer at once."""
-    with Popen([sys.executable, SDK, "--http", str(port), *words], stderr=DEVNULL) as process:
+    with Popen([sys.executable, SDK, "--http", str(port), *arguments], stderr=DEVNULL) as process:
         try:
             yield process
         finally:
             process.kill()
 
 
-def effects_of(path: Path) -> list[str]:
+def read_effects(path: Path) -> list[str]:
     """What was done, in order."""
     return path.read_text().splitlines() if path.exists() else []
 
 
-async def done(effects: Path, times: int = 1) -> None:
+async def wait_for_effects(effects: Path, times: int = 1) -> None:
     """Return once something was done so often."""
     async with asyncio.timeout(WAIT_S_MAX):
         while True:
-            if len(effects_of(effects)) >= times:
+            if len(read_effects(effects)) >= times:
                 return
             await asyncio.sleep(0.01)

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 ANY = {"type": "object", "properties": {"path": {"type": "string"}}}
-LOOKS = {"readOnlyHint": True}
-TOO_MUCH = 20_000_000
+LIST_TOOL = {"readOnlyHint": True}
+OVERSIZED_TEXT = 20_000_000
 SURROGATE = '{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"\\ud800"}]}}'
-GROWN = {"name": "grown", "inputSchema": ANY, "annotations": LOOKS}
+ADDED_TOOL = {"name": "grown", "inputSchema": ANY, "annotations": LIST_TOOL}
 
 
 def tools(words: list[str]) -> list[Any]:
@@ -31,7 +31,7 @@ def tools(words: list[str]) -> list[Any]:
     )  # fmt: skip
     found: list[Any] = [{"name": "act", "description": "Acts.", "inputSchema": ANY}]
     found.append({"name": "act_again", "inputSchema": ANY, "annotations": {"idempotentHint": True}})
-    found += [{"name": name, "inputSchema": ANY, "annotations": LOOKS} for name in looks]
+    found += [{"name": name, "inputSchema": ANY, "annotations": LIST_TOOL} for name in looks]
     found.append({"name": "look", "description": "Another.", "inputSchema": ANY})
     if "crowd" in words:
         found += [{"name": f"one_{number}", "inputSchema": ANY} for number in range(1_000)]
@@ -47,19 +47,19 @@ def tools(words: list[str]) -> list[Any]:
         found[1:1] = [{"name": "flat", "inputSchema": {"type": "string"}}, {"name": "bare"}]
         found += [{"name": "texts", "inputSchema": "none"}, {"inputSchema": ANY}, 7]
     found += [{"name": f"more_{number}", "inputSchema": ANY} for number in range(words.count("asked"))]
-    return [*found, GROWN] if "grown" in words else found
+    return [*found, ADDED_TOOL] if "grown" in words else found
 
 
 def text(said: str, **more: Any) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": said}], **more}
 
 
-def say(message: dict[str, Any]) -> None:
+def write_message(message: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
     sys.stdout.flush()
 
 
-def act(path: str) -> dict[str, Any]:
+def perform_effect(path: str) -> dict[str, Any]:
     """Note that it was done; then wait until there is a file beside."""
     with Path(path).open("a") as file:
         file.write("done\n")
@@ -78,7 +78,7 @@ def spawn(path: str) -> dict[str, Any]:
     return text(f"{os.getpid()} {Path.cwd()}")
 
 
-def pry(name: str, path: str) -> dict[str, Any]:
+def read_forbidden(name: str, path: str) -> dict[str, Any]:
     try:
         if name == "read":
             found = Path(path).read_text() if Path(path).is_file() else str(list(Path(path).iterdir()))
@@ -99,15 +99,15 @@ def resources() -> dict[str, Any]:
     ]}  # fmt: skip
 
 
-def called(id_: int, name: str, path: str, words: list[str]) -> None:
+def handle_call(id_: int, name: str, path: str, words: list[str]) -> None:
     """Answer a call, or do worse."""
     if "once" in words:
         os.kill(os.getpid(), signal.SIGKILL)
     match name:
         case "act" | "act_again" | "look":
-            result: dict[str, Any] = act(path)
+            result: dict[str, Any] = perform_effect(path)
         case "read" | "connect":
-            result = pry(name, path)
+            result = read_forbidden(name, path)
         case "spawn":
             result = spawn(path)
         case "environment":
@@ -127,32 +127,32 @@ def called(id_: int, name: str, path: str, words: list[str]) -> None:
             sys.stdout.flush()
             return
         case "complain":
-            say({"id": id_, "error": {"code": -32000, "message": "I do not like that"}})
+            write_message({"id": id_, "error": {"code": -32000, "message": "I do not like that"}})
             return
         case "grow":
             words.append("grown")
-            say({"method": "notifications/tools/list_changed"})
+            write_message({"method": "notifications/tools/list_changed"})
             result = text("there is one more")
         case _:
             result = text(f"this was {name}")
-    say({"id": id_, "result": result})
+    write_message({"id": id_, "result": result})
 
 
-def heard(message: dict[str, Any], words: list[str]) -> None:
+def handle_message(message: dict[str, Any], words: list[str]) -> None:
     method, id_ = message.get("method"), message.get("id")
     params = message.get("params") or {}
     if method == "initialize":
         told = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {"listChanged": True}}}
-        say({"id": id_, "result": {**told, "serverInfo": {"name": "plain", "version": "1"}}})
+        write_message({"id": id_, "result": {**told, "serverInfo": {"name": "plain", "version": "1"}}})
     elif method == "tools/list":
-        say({"id": id_, "result": {"tools": "none" if "unlisted" in words else tools(words)}})
+        write_message({"id": id_, "result": {"tools": "none" if "unlisted" in words else tools(words)}})
         if "restless" in words:
             words.append("asked")
-            say({"method": "notifications/tools/list_changed"})
+            write_message({"method": "notifications/tools/list_changed"})
     elif method == "tools/call" and isinstance(id_, int):
-        called(id_, params["name"], params.get("arguments", {}).get("path", ""), words)
+        handle_call(id_, params["name"], params.get("arguments", {}).get("path", ""), words)
     elif id_ is not None:
-        say({"id": id_, "error": {"code": -32601, "message": "there is no such method"}})
+        write_message({"id": id_, "error": {"code": -32601, "message": "there is no such method"}})
 
 
 def main(words: list[str]) -> None:
@@ -160,14 +160,14 @@ def main(words: list[str]) -> None:
         print("nothing to do here", file=sys.stderr)
         sys.exit(3)
     if "floods" in words:
-        sys.stdout.write("x" * TOO_MUCH)
+        sys.stdout.write("x" * OVERSIZED_TEXT)
     if "slow" in words:
         time.sleep(1)
     if "rubbish" in words:
         print("Welcome!\n\n{not json\n[1, 2]\n\x00\n" + '{"id": {}, "result": 1}', flush=True)
     for line in sys.stdin:
         if "mute" not in words:
-            heard(json.loads(line), words)
+            handle_message(json.loads(line), words)
 
 
 if __name__ == "__main__":

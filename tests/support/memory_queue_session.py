@@ -7,17 +7,19 @@ from holdfast.domain.decisions import memory_queue, runs, turns
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.codec import Event, encode
 from holdfast.domain.events.parts import Text
-from holdfast.domain.ids import Ids, ProcessId, SessionId
+from holdfast.domain.ids import IdGenerator, ProcessId, SessionId
 from holdfast.domain.state.projections import fold, project
-from holdfast.domain.state.rows import DebtRow
-from holdfast.domain.state.session_state import Facts, MemoryBook, View
+from holdfast.domain.state.rows import QueuedCommitRow
+from holdfast.domain.state.session_state import Facts, InMemorySessionState, SessionStateView
 
 HERE = ProcessId("p_here")
 
 
-def complete_turn(view: View, session_id: SessionId, ids: Ids, owner: str | None) -> Facts:
+def complete_turn(
+    view: SessionStateView, session_id: SessionId, ids: IdGenerator, owner: str | None
+) -> Facts:
     """A turn from its acceptance to its end; with no owner it is not owed."""
-    book = _Ahead(view)
+    book = _PendingFacts(view)
     for decide in (
         lambda: turns.accept_turn(book.view, session_id, ids, (Text("hello"),), None),
         lambda: runs.start(book.view.open_runs()[-1]),
@@ -27,11 +29,11 @@ def complete_turn(view: View, session_id: SessionId, ids: Ids, owner: str | None
     return book.facts
 
 
-class _Ahead:
+class _PendingFacts:
     """What a session comes to while facts are still being gathered for one change."""
 
-    def __init__(self, view: View) -> None:
-        self.view = MemoryBook()
+    def __init__(self, view: SessionStateView) -> None:
+        self.view = InMemorySessionState()
         self.facts: list[f.AnyFact] = []
         row = view.session()
         assert row is not None
@@ -45,73 +47,77 @@ class _Ahead:
             project(self.view, session_id, len(self.facts), 0, fact)
 
 
-class Owing:
+class MemoryQueueSession:
     """One such conversation in memory; `events` is all that happened."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.ids = Ids(self.clock)
+        self.ids = IdGenerator(self.clock)
         self.id = self.ids.session()
-        self.book = MemoryBook()
+        self.book = InMemorySessionState()
         self.events: list[Event] = []
         self.decide(lambda view: [f.SessionCreated()])
 
-    def decide(self, decision: Callable[[View], Facts]) -> Facts:
+    def decide(self, decision: Callable[[SessionStateView], Facts]) -> Facts:
         facts = decision(self.book)
         for fact in facts:
             self.clock.advance(1)
             event = Event(len(self.events) + 1, self.clock.now_ms(), *encode(fact))
             self.events.append(event)
             project(self.book, self.id, event.seq, event.at, fact)
-        assert fold(self.id, self.events).debts == self.book.debts
+        assert fold(self.id, self.events).queued_commits == self.book.queued_commits
         return facts
 
-    def turns(self, count: int = 1, owner: str | None = "me") -> "Owing":
+    def complete_turns(self, count: int = 1, owner: str | None = "me") -> "MemoryQueueSession":
         for _ in range(count):
             self.decide(lambda view: complete_turn(view, self.id, self.ids, owner))
         return self
 
-    def undo(self, number: int) -> "Owing":
+    def undo(self, number: int) -> "MemoryQueueSession":
         turn = self.book.turns[number]
         self.decide(lambda view: turns.undo(view, self.id, turn.id))
         return self
 
-    def clear(self) -> "Owing":
+    def clear(self) -> "MemoryQueueSession":
         self.decide(lambda view: turns.clear(view, self.id))
         return self
 
-    def delete(self, notes: bool = False) -> "Owing":
+    def delete(self, notes: bool = False) -> "MemoryQueueSession":
         self.decide(lambda view: turns.delete(view, self.id, notes=notes))
         return self
 
-    def start(self, owner: str = "me") -> DebtRow:
+    def start_commit(self, owner: str = "me") -> QueuedCommitRow:
         """Begin to tell the oldest; it must be one that can be."""
-        row = memory_queue.oldest(self.book)
+        row = memory_queue.oldest_pending(self.book)
         assert row is not None
-        began = self.decide(
-            lambda view: memory_queue.start(view, row.n, row.turns, owner, self.ids.telling(), "digest", HERE)
+        facts = self.decide(
+            lambda view: memory_queue.start(
+                view, row.n, row.turns, owner, self.ids.commit_key(), "digest", HERE
+            )
         )
-        assert began
-        return self.book.debts[row.n]
+        assert facts
+        return self.book.queued_commits[row.n]
 
-    def pay(self, row: DebtRow, receipt: str = "receipt") -> Facts:
-        return self.decide(lambda view: memory_queue.pay(view, row.n, row.attempts, receipt))
+    def commit(self, row: QueuedCommitRow, receipt: str = "receipt") -> Facts:
+        return self.decide(lambda view: memory_queue.complete(view, row.n, row.attempts, receipt))
 
-    def fail(self, row: DebtRow, retry_at: int = 99) -> Facts:
+    def fail_commit(self, row: QueuedCommitRow, retry_at: int = 99) -> Facts:
         failure = f.Failure("x", "no")
         return self.decide(lambda view: memory_queue.fail(view, row.n, row.attempts, failure, retry_at))
 
-    def lose(self, row: DebtRow, takes_key: bool) -> Facts:
+    def give_up(self, row: QueuedCommitRow, takes_key: bool) -> Facts:
         failure = f.Failure("x", "gone")
-        return self.decide(lambda view: memory_queue.give_up(view, row.n, lambda _: True, takes_key, failure))
+        return self.decide(
+            lambda view: memory_queue.abandon_lost_attempt(view, row.n, lambda _: True, takes_key, failure)
+        )
 
     def resolve(self, n: int, decision: str) -> Facts:
         return self.decide(lambda view: memory_queue.resolve(view, n, decision))
 
     def forget(self, n: int, outcome: str, retry_at: int = 0) -> Facts:
         failure = f.Failure("x", "no") if outcome != "done" else None
-        return self.decide(lambda view: memory_queue.forget(view, n, outcome, failure, retry_at))
+        return self.decide(lambda view: memory_queue.record_retraction(view, n, outcome, failure, retry_at))
 
     @property
-    def told(self) -> list[tuple[str, f.Ranges]]:
-        return [(row.state, row.turns) for row in self.book.debts.values()]
+    def segments(self) -> list[tuple[str, f.Ranges]]:
+        return [(row.state, row.turns) for row in self.book.queued_commits.values()]

@@ -6,10 +6,10 @@ import msgspec
 
 from holdfast.domain.usage import Usage
 from holdfast.models.endpoint import Endpoint, Secret
-from holdfast.models.http_model import Answer
+from holdfast.models.http_model import AnswerDecoder
 from holdfast.models.messages.wire import MessagesWire
 from holdfast.models.ports import CallDelta, ModelDelta, ModelFailure, ReasoningDelta, StepEnd, TextDelta
-from tests.support.answer_decoder import decoded
+from tests.support.answer_decoder import decode_answer
 
 ENDPOINT = Endpoint("http://127.0.0.1:1/v1", "claude-opus-5", Secret(""), protocol="messages")
 MARK = {"type": "ephemeral"}
@@ -21,23 +21,23 @@ def event(body: Any) -> bytes:
     return f"event: {kind}\ndata: ".encode() + msgspec.json.encode(body) + b"\n\n"
 
 
-def begun(index: int, **block: Any) -> bytes:
+def block_start(index: int, **block: Any) -> bytes:
     return event({"type": "content_block_start", "index": index, "content_block": block})
 
 
-def grown(index: int, kind: str, **delta: Any) -> bytes:
+def block_delta(index: int, kind: str, **delta: Any) -> bytes:
     return event({"type": "content_block_delta", "index": index, "delta": {"type": kind, **delta}})
 
 
-def said(text: str, index: int) -> bytes:
-    return grown(index, "text_delta", text=text)
+def text_delta(text: str, index: int) -> bytes:
+    return block_delta(index, "text_delta", text=text)
 
 
-def over(index: int) -> bytes:
+def block_stop(index: int) -> bytes:
     return event({"type": "content_block_stop", "index": index})
 
 
-def ended(reason: str, **more: Any) -> bytes:
+def message_delta(reason: str, **more: Any) -> bytes:
     delta = {"stop_reason": reason, "stop_sequence": None, **more}
     return event({"type": "message_delta", "delta": delta, "usage": {"output_tokens": 15}})
 
@@ -65,31 +65,31 @@ START = event(
 STOP = event({"type": "message_stop"})
 EVENTS = (
     START,
-    begun(0, type="thinking", thinking="", signature=""),
+    block_start(0, type="thinking", thinking="", signature=""),
     event({"type": "ping"}),
-    grown(0, "thinking_delta", thinking="Héllo is "),
-    grown(0, "thinking_delta", thinking="a greeting."),
-    grown(0, "signature_delta", signature="EqQBCgIYAhIM"),
-    over(0),
-    begun(1, type="redacted_thinking", data="EmwKAhgBEgy3"),
-    over(1),
-    begun(2, type="text", text=""),
-    said("Grüße, ", 2),
-    said("世界 🌍", 2),
-    over(2),
-    begun(3, type="tool_use", id="toolu_01", name="shell", input={}),
-    grown(3, "input_json_delta", partial_json=""),
-    grown(3, "input_json_delta", partial_json='{"comm'),
-    grown(3, "input_json_delta", partial_json='and":"ls"}'),
-    over(3),
-    begun(4, type="tool_use", id="toolu_02", name="now", input={}),
-    over(4),
-    ended("tool_use"),
+    block_delta(0, "thinking_delta", thinking="Héllo is "),
+    block_delta(0, "thinking_delta", thinking="a greeting."),
+    block_delta(0, "signature_delta", signature="EqQBCgIYAhIM"),
+    block_stop(0),
+    block_start(1, type="redacted_thinking", data="EmwKAhgBEgy3"),
+    block_stop(1),
+    block_start(2, type="text", text=""),
+    text_delta("Grüße, ", 2),
+    text_delta("世界 🌍", 2),
+    block_stop(2),
+    block_start(3, type="tool_use", id="toolu_01", name="shell", input={}),
+    block_delta(3, "input_json_delta", partial_json=""),
+    block_delta(3, "input_json_delta", partial_json='{"comm'),
+    block_delta(3, "input_json_delta", partial_json='and":"ls"}'),
+    block_stop(3),
+    block_start(4, type="tool_use", id="toolu_02", name="now", input={}),
+    block_stop(4),
+    message_delta("tool_use"),
     STOP,
 )
 """An answer with everything in it."""
-TALK = b"".join(EVENTS)
-TALKED: list[ModelDelta] = [
+TEXT_STREAM = b"".join(EVENTS)
+TEXT_DELTAS: list[ModelDelta] = [
     ReasoningDelta("Héllo is "),
     ReasoningDelta("a greeting."),
     ReasoningDelta("", "EqQBCgIYAhIM"),
@@ -106,9 +106,9 @@ TALKED: list[ModelDelta] = [
 """What it says."""
 
 
-def answered(*chunks: bytes) -> tuple[list[ModelDelta], ModelFailure | None]:
+def decode_stream(*chunks: bytes) -> tuple[list[ModelDelta], ModelFailure | None]:
     """What an answer in these chunks says, and how it failed if it did."""
-    return decoded(Answer(ENDPOINT, MessagesWire()), chunks)
+    return decode_answer(AnswerDecoder(ENDPOINT, MessagesWire()), chunks)
 
 
 def marks(body: dict[str, Any]) -> list[str]:

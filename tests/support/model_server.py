@@ -12,28 +12,28 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from holdfast.domain.context.context import Profile, Request, UserMessage
+from holdfast.domain.context.context import ModelProfile, Request, UserMessage
 from holdfast.domain.events.parts import Text
 from holdfast.models.chat.wire import ChatWire
-from holdfast.models.endpoint import Endpoint, Protocol, Secret
+from holdfast.models.endpoint import Endpoint, ProtocolName, Secret
 from holdfast.models.http_model import HttpModel
 from holdfast.models.ports import ModelDelta, ModelFailure, ToolSpec
-from holdfast.models.transport import Patience
-from holdfast.models.wire import Wire
+from holdfast.models.transport import ModelTimeouts
+from holdfast.models.wire import WireProtocol
 
 KEY = "sk-test-0123456789abcdef"
-PROFILE = Profile("test", 100_000)
-ASKED = Request("Be brief.", (UserMessage((Text("Hello?"),)),))
+PROFILE = ModelProfile("test", 100_000)
+REQUEST = Request("Be brief.", (UserMessage((Text("Hello?"),)),))
 SHELL = ToolSpec("shell", "Run a command.", {"type": "object", "properties": {"command": {"type": "string"}}})
-CALM = Patience(
+LONG_TIMEOUTS = ModelTimeouts(
     connect_s=30, first_byte_s=30, between_chunks_s=30, error_body_s=30, trailer_s=30, drain_s=1
 )  # fmt: skip
 """For servers that answer, on a machine that may be busy."""
-SHORT = Patience(
+SHORT_TIMEOUTS = ModelTimeouts(
     connect_s=30, first_byte_s=30, between_chunks_s=0.2, error_body_s=0.2, trailer_s=0.1, drain_s=0.05
 )
 """For servers that begin to answer and fall silent."""
-IMPATIENT = Patience(
+VERY_SHORT_TIMEOUTS = ModelTimeouts(
     connect_s=30, first_byte_s=0.3, between_chunks_s=30, error_body_s=0.2, trailer_s=0.1, drain_s=0.05
 )
 """For servers that never begin."""
@@ -67,9 +67,9 @@ def call(arguments: str | dict[str, Any] | None = None, **fields: Any) -> dict[s
 
 
 DONE = b"data: [DONE]\n\n"
-USED = {"prompt_tokens": 19, "completion_tokens": 10, "prompt_tokens_details": {"cached_tokens": 16}}
-USAGE = event({"object": "chat.completion.chunk", "choices": [], "usage": USED})
-TALK = (
+USAGE_FIELDS = {"prompt_tokens": 19, "completion_tokens": 10, "prompt_tokens_details": {"cached_tokens": 16}}
+USAGE = event({"object": "chat.completion.chunk", "choices": [], "usage": USAGE_FIELDS})
+TEXT_STREAM = (
     b": a comment\n\n"
     + chunk({"role": "assistant", "content": ""})
     + chunk({"reasoning_content": "Héllo is a greeting. "})
@@ -115,13 +115,15 @@ TAGGED = (
 """Thinking between tags in the text, as a model writes it whose server does not look."""
 
 
-def streaming(pieces: Iterable[bytes], pause_s: float = 0.0, cut: bool = False, **headers: str) -> Answers:
+def streaming_answer(
+    chunks: Iterable[bytes], pause_s: float = 0.0, cut: bool = False, **headers: str
+) -> Answers:
     """Answers with `pieces`, each written by itself; `cut` ends the connection without ending the body."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", **headers})
         await response.prepare(request)
-        for piece in pieces:
+        for piece in chunks:
             await response.write(piece)
             await asyncio.sleep(pause_s)
         if cut and request.transport is not None:
@@ -133,7 +135,7 @@ def streaming(pieces: Iterable[bytes], pause_s: float = 0.0, cut: bool = False, 
     return answer
 
 
-def refusing(status: int, body: Any = None, kind: str = "application/json", **headers: str) -> Answers:
+def error_answer(status: int, body: Any = None, kind: str = "application/json", **headers: str) -> Answers:
     """Answers with an error; `body` is JSON unless it is bytes."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -144,7 +146,7 @@ def refusing(status: int, body: Any = None, kind: str = "application/json", **he
     return answer
 
 
-class Seen(msgspec.Struct):
+class ReceivedRequests(msgspec.Struct):
     """What a server was sent."""
 
     bodies: list[dict[str, Any]]
@@ -153,16 +155,16 @@ class Seen(msgspec.Struct):
 
 
 @asynccontextmanager
-async def serving(*answers: Answers) -> AsyncIterator[tuple[str, Seen]]:
+async def model_server(*answers: Answers) -> AsyncIterator[tuple[str, ReceivedRequests]]:
     """A server's base URL, and what it is sent. Each request takes the next answer; the last one stays."""
-    seen = Seen([], [], set())
+    received = ReceivedRequests([], [], set())
 
     async def answer(request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
-        seen.bodies.append(msgspec.json.decode(await request.read() or b"{}"))
-        seen.headers.append(dict(request.headers))
-        seen.peers.add(request.transport.get_extra_info("peername"))
-        return await answers[min(len(seen.bodies), len(answers)) - 1](request)
+        received.bodies.append(msgspec.json.decode(await request.read() or b"{}"))
+        received.headers.append(dict(request.headers))
+        received.peers.add(request.transport.get_extra_info("peername"))
+        return await answers[min(len(received.bodies), len(answers)) - 1](request)
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)
@@ -170,32 +172,32 @@ async def serving(*answers: Answers) -> AsyncIterator[tuple[str, Seen]]:
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1", seen
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1", received
     finally:
         await runner.cleanup()
 
 
 @asynccontextmanager
-async def asking(
+async def http_model(
     url: str,
-    patience: Patience = CALM,
+    timeouts: ModelTimeouts = LONG_TIMEOUTS,
     key: str = KEY,
-    wire: Wire | None = None,
-    protocol: Protocol = "chat",
+    wire: WireProtocol | None = None,
+    protocol: ProtocolName = "chat",
     name: str = "small",
-    profile: Profile = PROFILE,
+    profile: ModelProfile = PROFILE,
 ) -> AsyncIterator[HttpModel]:
     """A model at `url`, closed afterwards; it speaks Chat Completions unless told otherwise."""
     endpoint = Endpoint(url, name, Secret(key), "OPENAI_API_KEY", protocol=protocol)
-    model = HttpModel(endpoint, wire or ChatWire(), profile, patience)
+    model = HttpModel(endpoint, wire or ChatWire(), profile, timeouts)
     try:
         yield model
     finally:
         await model.close()
 
 
-async def heard(
-    model: HttpModel, request: Request = ASKED, tools: Iterable[ToolSpec] = ()
+async def collect_deltas(
+    model: HttpModel, request: Request = REQUEST, tools: Iterable[ToolSpec] = ()
 ) -> tuple[list[ModelDelta], ModelFailure | None]:
     """Everything that a model says, and how it failed if it did."""
     deltas: list[ModelDelta] = []
@@ -208,11 +210,13 @@ async def heard(
     return deltas, None
 
 
-def told(*answers: Answers, patience: Patience = CALM) -> tuple[list[ModelDelta], ModelFailure | None]:
+def ask_once(
+    *answers: Answers, timeouts: ModelTimeouts = LONG_TIMEOUTS
+) -> tuple[list[ModelDelta], ModelFailure | None]:
     """What one question to a server with these answers gives."""
 
     async def ask() -> tuple[list[ModelDelta], ModelFailure | None]:
-        async with serving(*answers) as (url, _), asking(url, patience) as model:
-            return await heard(model)
+        async with model_server(*answers) as (url, _), http_model(url, timeouts) as model:
+            return await collect_deltas(model)
 
     return asyncio.run(ask())

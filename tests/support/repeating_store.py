@@ -9,8 +9,8 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from holdfast import app
-from holdfast.domain.state.session_state import Decide, Facts, View
-from holdfast.store.ports import Append, Receipt, Store
+from holdfast.domain.state.session_state import Decide, Facts, SessionStateView
+from holdfast.store.ports import Append, AppendReceipt, Store
 from holdfast.store.sqlite.store import SqliteStore
 
 
@@ -23,23 +23,23 @@ class RepeatedDecisions:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def append(self, *appends: Append) -> tuple[Receipt, ...]:
-        return await self._store.append(*map(_twice, appends))
+    async def append(self, *appends: Append) -> tuple[AppendReceipt, ...]:
+        return await self._store.append(*map(_repeat_append, appends))
 
-    def submit(self, append: Append) -> "asyncio.Future[tuple[Receipt, ...]]":
-        return self._store.submit(_twice(append))
+    def submit(self, append: Append) -> "asyncio.Future[tuple[AppendReceipt, ...]]":
+        return self._store.submit(_repeat_append(append))
 
 
-def repeating(store: Store) -> Store:
+def repeat_decisions(store: Store) -> Store:
     return cast(Store, RepeatedDecisions(store))
 
 
-def _twice(append: Append) -> Append:
+def _repeat_append(append: Append) -> Append:
     return replace(append, facts=_run_twice(append.facts)) if callable(append.facts) else append
 
 
 def _run_twice(decide: Decide) -> Decide:
-    def decide_twice(view: View) -> Facts:
+    def decide_twice(view: SessionStateView) -> Facts:
         decide(view)
         return decide(view)
 
@@ -51,7 +51,7 @@ class RepeatingSqlite:
 
     @staticmethod
     async def open(*args: Any, **options: Any) -> Store:
-        return repeating(await SqliteStore.open(*args, **options))
+        return repeat_decisions(await SqliteStore.open(*args, **options))
 
 
 if __name__ == "__main__":

@@ -8,23 +8,23 @@ from typing import Any
 
 from holdfast.domain.usage import Usage
 from holdfast.models.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta
-from holdfast.models.responses.request import Thought
+from holdfast.models.responses.request import ReasoningItemSignature
 from tests.support.model_server import event
 
-USED = {
+USAGE_FIELDS = {
     "input_tokens": 36,
     "input_tokens_details": {"cached_tokens": 32, "cache_write_tokens": 3},
     "output_tokens": 87,
     "output_tokens_details": {"reasoning_tokens": 64},
     "total_tokens": 123,
 }
-THINKING = {
+REASONING_ITEM = {
     "id": "rs_1",
     "type": "reasoning",
     "encrypted_content": "gAAAAB==",
     "summary": [{"type": "summary_text", "text": "**Looking**"}, {"type": "summary_text", "text": "Found."}],
 }
-SAYING = {
+MESSAGE_ITEM = {
     "id": "msg_1",
     "type": "message",
     "status": "completed",
@@ -39,7 +39,7 @@ LS = {
     "arguments": '{"command":"ls"}',
 }
 PWD = {**LS, "id": "fc_2", "call_id": "c2", "arguments": '{"command":"pwd"}'}
-SIGNED = Thought("rs_1", "gAAAAB==", ("**Looking**", "Found.")).signature()
+SIGNED = ReasoningItemSignature("rs_1", "gAAAAB==", ("**Looking**", "Found.")).signature()
 
 
 def ev(name: str, **fields: Any) -> bytes:
@@ -52,7 +52,13 @@ def item(verb: str, index: int | None, whole: dict[str, Any], **fields: Any) -> 
 
 
 def completed(*output: dict[str, Any], how: str = "completed", **fields: Any) -> bytes:
-    response = {"id": "resp_1", "object": "response", "status": how, "output": list(output), "usage": USED}
+    response = {
+        "id": "resp_1",
+        "object": "response",
+        "status": how,
+        "output": list(output),
+        "usage": USAGE_FIELDS,
+    }
     return ev(how, response={**response, **fields})
 
 
@@ -71,25 +77,27 @@ def arguments(delta: str, index: int, item_id: str) -> bytes:
 
 
 OPENING = ev("created", response={"id": "resp_1", "status": "in_progress", "output": [], "error": None})
-THOUGHT = (
+REASONING_DONE = (
     item("added", 0, {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "gAA"})
     + ev("reasoning_summary_part.added", item_id="rs_1", output_index=0, summary_index=0, part={"text": ""})
     + summary("**Look", 0)
     + summary("ing**", 0)
     + ev("reasoning_summary_text.done", item_id="rs_1", output_index=0, summary_index=0, text="**Looking**")
     + summary("Found.", 1)
-    + item("done", 0, THINKING)
+    + item("done", 0, REASONING_ITEM)
 )
-SAID = (
-    item("added", 1, SAYING, content=[], status="in_progress")
+MESSAGE_DONE = (
+    item("added", 1, MESSAGE_ITEM, content=[], status="in_progress")
     + ev("content_part.added", item_id="msg_1", output_index=1, part={"type": "output_text", "text": ""})
     + text("Grüße, ")
     + text("世界 🌍")
     + ev("output_text.done", item_id="msg_1", output_index=1, content_index=0, text="Grüße, 世界 🌍")
-    + ev("content_part.done", item_id="msg_1", output_index=1, content_index=0, part=SAYING["content"][0])
-    + item("done", 1, SAYING)
+    + ev(
+        "content_part.done", item_id="msg_1", output_index=1, content_index=0, part=MESSAGE_ITEM["content"][0]
+    )
+    + item("done", 1, MESSAGE_ITEM)
 )
-CALLED = (
+CALL_DONE = (
     item("added", 2, LS, arguments="")
     + arguments('{"comm', 2, "fc_1")
     + item("added", 3, PWD, arguments="")
@@ -99,10 +107,10 @@ CALLED = (
     + item("done", 2, LS)
     + item("done", 3, PWD)
 )
-TALK = OPENING + ev("in_progress", response={}) + THOUGHT + SAID + CALLED
-WHOLE = (THINKING, SAYING, LS, PWD)
-TALK += completed(*WHOLE)
-TOLD: list[ModelDelta] = [
+TEXT_STREAM = OPENING + ev("in_progress", response={}) + REASONING_DONE + MESSAGE_DONE + CALL_DONE
+FULL_STREAM = (REASONING_ITEM, MESSAGE_ITEM, LS, PWD)
+TEXT_STREAM += completed(*FULL_STREAM)
+FULL_DELTAS: list[ModelDelta] = [
     ReasoningDelta("**Look"),
     ReasoningDelta("ing**"),
     ReasoningDelta("\n\nFound."),

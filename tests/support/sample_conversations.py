@@ -9,42 +9,42 @@ from typing import TypeVar
 from holdfast.domain.clock import Clock, SystemClock
 from holdfast.domain.decisions import endings, runs, tools, turns
 from holdfast.domain.events import facts as f
-from holdfast.domain.events.codec import Unknown
+from holdfast.domain.events.codec import UnknownFact
 from holdfast.domain.events.parts import AnyPart, File, Text
 from holdfast.domain.events.stream_fold import OutputFold, StreamFold, settle_message
-from holdfast.domain.ids import CallId, Ids, SessionId
+from holdfast.domain.ids import CallId, IdGenerator, SessionId
 from holdfast.domain.state.projections import project
 from holdfast.domain.state.rows import RunRow
-from holdfast.domain.state.session_state import MemoryBook
+from holdfast.domain.state.session_state import InMemorySessionState
 from holdfast.store.ports import Append, Store
 from holdfast.store.sqlite.store import SqliteStore
 
 T = TypeVar("T")
 
 
-class Story:
+class SampleConversation:
     """One conversation as it unfolds; `facts` is all that happened so far."""
 
     def __init__(self, title: str = "", clock: Clock | None = None) -> None:
         self.clock = clock or SystemClock()
-        self.ids = Ids(self.clock)
+        self.ids = IdGenerator(self.clock)
         self.id: SessionId = self.ids.session()
-        self.facts: list[f.AnyFact | Unknown] = []
-        self._book = MemoryBook()
+        self.facts: list[f.AnyFact | UnknownFact] = []
+        self._book = InMemorySessionState()
         self._add(*turns.create_session(self._book, f.SessionCreated(title, model="demo:storyteller")))
 
-    def ask(self, text: str, *files: File, key: str | None = None) -> "Story":
+    def user_message(self, text: str, *files: File, key: str | None = None) -> "SampleConversation":
         self._add(*turns.accept_turn(self._book, self.id, self.ids, (Text(text), *files), key))
         self._add(*runs.start(self._run()))
         return self
 
-    def answer(self, text: str, thinking: str = "") -> "Story":
+    def assistant_message(self, text: str, thinking: str = "") -> "SampleConversation":
         """The model thinks, writes and is done."""
         self._step(text, thinking)
         self._add(*runs.complete(self._run()))
         return self
 
-    def call(self, name: str, arguments: str, output: str, *files: AnyPart) -> "Story":
+    def tool_call(self, name: str, arguments: str, output: str, *files: AnyPart) -> "SampleConversation":
         """The model calls a tool, which runs and prints."""
         call_id = self.ids.call()
         body = self._step("", call=(call_id, name, arguments))
@@ -59,7 +59,7 @@ class Story:
         self._add(tools.settle(self._book, self._book.tools[call_id], "done", printed, parts))
         return self
 
-    def break_off(self, text: str) -> "Story":
+    def interrupt(self, text: str) -> "SampleConversation":
         """The server dies while the answer is being written."""
         run = self._run()
         begun = runs.begin_step(run, self.ids.message(), "storyteller")
@@ -67,20 +67,20 @@ class Story:
         self._add(*endings.interrupt(self._book, self._run(), self.ids.message()))
         return self
 
-    def give_up(self) -> "Story":
+    def fail_run(self) -> "SampleConversation":
         """A person stops what was under way."""
         self._add(*endings.cancel(self._book, self._run()))
         return self
 
-    def undo(self) -> "Story":
+    def undo(self) -> "SampleConversation":
         self._add(*turns.undo(self._book, self.id))
         return self
 
-    def archive(self) -> "Story":
+    def archive(self) -> "SampleConversation":
         self._add(*turns.archive(self._book, self.id))
         return self
 
-    def happen(self, fact: f.AnyFact | Unknown) -> "Story":
+    def add_fact(self, fact: f.AnyFact | UnknownFact) -> "SampleConversation":
         self._add(fact)
         return self
 
@@ -91,8 +91,8 @@ class Story:
         begun = runs.begin_step(run, self.ids.message(), "storyteller")
         self._add(begun)
         deltas: list[f.TextAppended | f.ReasoningAppended | f.ToolArgumentsAppended] = []
-        deltas += [f.ReasoningAppended(run.id, begun.message_id, word) for word in _words(thinking)]
-        deltas += [f.TextAppended(run.id, begun.message_id, word) for word in _words(text)]
+        deltas += [f.ReasoningAppended(run.id, begun.message_id, word) for word in _split_words(thinking)]
+        deltas += [f.TextAppended(run.id, begun.message_id, word) for word in _split_words(text)]
         if call is not None:
             deltas.append(f.ToolArgumentsAppended(run.id, begun.message_id, *call))
         for delta in deltas:
@@ -105,22 +105,24 @@ class Story:
     def _run(self) -> RunRow:
         return self._book.open_runs()[-1]
 
-    def _add(self, *facts: f.AnyFact | Unknown) -> None:
+    def _add(self, *facts: f.AnyFact | UnknownFact) -> None:
         for fact in facts:
             self.facts.append(fact)
             project(self._book, self.id, len(self.facts), self.clock.now_ms(), fact)
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     return re.findall(r"\S+\s*", text)
 
 
-def trip(title: str = "A trip to Reykjavík ✈") -> Story:
+def trip_conversation(title: str = "A trip to Reykjavík ✈") -> SampleConversation:
     """A conversation with a bit of everything that is common."""
-    story = Story(title)
-    story.ask("How cold is it in Reykjavík?", key="first").answer("About 3 °C.", thinking="Look it up.")
-    story.ask("List my notes").call("shell", '{"command":"ls notes"}', "flights.md\nhotel.md\n")
-    story.answer("There are two: flights.md and hotel.md.")
+    story = SampleConversation(title)
+    story.user_message("How cold is it in Reykjavík?", key="first").assistant_message(
+        "About 3 °C.", thinking="Look it up."
+    )
+    story.user_message("List my notes").tool_call("shell", '{"command":"ls notes"}', "flights.md\nhotel.md\n")
+    story.assistant_message("There are two: flights.md and hotel.md.")
     return story
 
 
@@ -137,7 +139,7 @@ def in_store(folder: Path, work: Callable[[Store], Awaitable[T]]) -> T:
     return asyncio.run(whole())
 
 
-def keep(folder: Path, *stories: Story, files: tuple[bytes, ...] = ()) -> None:
+def save_conversations(folder: Path, *stories: SampleConversation, files: tuple[bytes, ...] = ()) -> None:
     """Store `stories` in `folder`, and the files that they mention."""
 
     async def work(store: Store) -> None:

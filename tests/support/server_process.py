@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import repeating_store
-from tests.support.auth_tokens import leave_token
+from tests.support.auth_tokens import write_token
 from tests.support.free_ports import own_port
 
 PROGRAM = repeating_store.__file__
@@ -23,7 +23,7 @@ START_S_MAX = 60.0
 STOP_S_MAX = 60.0
 
 
-class Server:
+class ServerProcess:
     """One server on a port of its own, which stays the same whatever happens to the process."""
 
     def __init__(
@@ -48,14 +48,14 @@ class Server:
 
     async def start(self) -> None:
         """Returns once it answers."""
-        began = time.monotonic()
+        started_at = time.monotonic()
         process = await self._spawn()
         assert process.stdout is not None
         async with asyncio.timeout(START_S_MAX):
             async for line in process.stdout:
                 if line.startswith(b"http://"):
                     self.ready_at = time.monotonic()
-                    self._start_s = self.ready_at - began
+                    self._start_s = self.ready_at - started_at
                     return
         raise AssertionError(f"the server ended by itself:\n{self.errors}")
 
@@ -65,18 +65,18 @@ class Server:
         await asyncio.sleep(share * self._start_s)
         await self.kill()
 
-    def change(self, **settings: str) -> None:
+    def change_settings(self, **settings: str) -> None:
         """Other settings, from the next start on."""
-        self._environ |= _spelt(settings)
+        self._environ |= _setting_environ(settings)
 
-    async def start_to_fall(self) -> None:
+    async def start_and_wait_killed(self) -> None:
         """Start it, and wait until something inside it has killed it."""
         await self._spawn()
-        await self.bury()
+        await self.wait_killed()
 
     async def _spawn(self) -> Process:
         port = self.address.rpartition(":")[2]
-        leave_token(self.folder)
+        write_token(self.folder)
         with self._errors.open("ab") as errors:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", PROGRAM, "serve", "--port", port, "--data", str(self.folder),
@@ -84,29 +84,29 @@ class Server:
             )  # fmt: skip
         return self._process
 
-    def strike(self) -> None:
+    def send_kill(self) -> None:
         """SIGKILL, at once; `bury` it then."""
         os.kill(self.pid, signal.SIGKILL)
 
-    async def bury(self) -> None:
+    async def wait_killed(self) -> None:
         """Wait until the killed process is gone. Raises AssertionError when it had ended by itself."""
-        code = await self._ended()
+        code = await self._wait_exit()
         assert code == -signal.SIGKILL, f"the server ended by itself with {code}:\n{self.errors}"
 
     async def kill(self) -> None:
-        self.strike()
-        await self.bury()
+        self.send_kill()
+        await self.wait_killed()
 
-    def ask_to_end(self) -> None:
+    def terminate(self) -> None:
         os.kill(self.pid, signal.SIGTERM)
 
-    async def end(self) -> None:
+    async def shut_down(self) -> None:
         """SIGTERM, and wait. Raises AssertionError unless it ended well."""
-        self.ask_to_end()
-        code = await self._ended()
+        self.terminate()
+        code = await self._wait_exit()
         assert code == 0, f"the server ended with {code}:\n{self.errors}"
 
-    async def stop(self) -> None:
+    async def suspend(self) -> None:
         """SIGSTOP between two commits: whoever is stopped inside one stalls every other writer with it."""
         for _ in range(200):
             os.kill(self.pid, signal.SIGSTOP)
@@ -117,10 +117,10 @@ class Server:
             await asyncio.sleep(0.003)
         raise AssertionError("it is always inside a commit")
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
 
-    async def _ended(self) -> int:
+    async def _wait_exit(self) -> int:
         assert self._process is not None
         async with asyncio.timeout(STOP_S_MAX):
             # Not `wait` alone: what is left in the pipe keeps its transport open.
@@ -128,28 +128,28 @@ class Server:
         assert self._process.returncode is not None
         return self._process.returncode
 
-    async def leave(self) -> None:
+    async def clean_up(self) -> None:
         """Leave nobody behind, however the test went."""
         if self._process is not None and self._process.returncode is None:
             for number in (signal.SIGCONT, signal.SIGKILL):
                 os.kill(self.pid, number)
-            await self._ended()
+            await self._wait_exit()
 
 
 @asynccontextmanager
-async def serving(
+async def server_process(
     folder: Path, model_url: str, environ: Mapping[str, str] | None = None, **settings: str
-) -> AsyncIterator[Server]:
+) -> AsyncIterator[ServerProcess]:
     """A server over `folder` that has been started; `environ` is what it finds there besides its settings."""
-    server = Server(folder, model_url, environ, **settings)
+    server = ServerProcess(folder, model_url, environ, **settings)
     try:
         await server.start()
         yield server
     finally:
-        await server.leave()
+        await server.clean_up()
 
 
-async def doctor(folder: Path) -> dict[str, Any]:
+async def run_doctor(folder: Path) -> dict[str, Any]:
     """What `holdfast doctor` says of a folder."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-m", "holdfast", "doctor", "--json", "--data", str(folder),
@@ -162,20 +162,20 @@ async def doctor(folder: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def turnstile(folder: Path) -> Iterator["Turnstile"]:
+def commit_gate(folder: Path) -> Iterator["CommitGate"]:
     """Closed to begin with, and open when it is left."""
     with (folder / "write.next.lock").open("rb") as waiting, (folder / "write.lock").open("rb") as writing:
-        found = Turnstile(waiting.fileno(), writing.fileno())
-        found.close()
-        yield found
+        gate = CommitGate(waiting.fileno(), writing.fileno())
+        gate.close()
+        yield gate
 
 
-TRIES_MAX = 10
+ATTEMPTS_MAX = 10
 """How often a moment between two commits is looked for."""
-MISSED = "a second one had passed each time before the turnstile was closed"
+MISSED_COMMIT = "a second one had passed each time before the turnstile was closed"
 
 
-class Turnstile:
+class CommitGate:
     """Takes its turn among a store's writers, as any process may, and so lets them pass one by one.
 
     Whoever waits to write holds `waiting` until it holds `writing`. On a busy machine a second one may pass
@@ -191,7 +191,7 @@ class Turnstile:
         """From here on nothing is committed by anybody."""
         fcntl.flock(self._writing, fcntl.LOCK_EX)
 
-    def is_awaited(self) -> bool:
+    def has_waiter(self) -> bool:
         try:
             fcntl.flock(self._waiting, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -199,19 +199,19 @@ class Turnstile:
         fcntl.flock(self._waiting, fcntl.LOCK_UN)
         return False
 
-    def let_one_pass(self) -> None:
+    def allow_one_commit(self) -> None:
         """One commit of one writer, which must be waiting."""
         fcntl.flock(self._writing, fcntl.LOCK_UN)
         fcntl.flock(self._waiting, fcntl.LOCK_EX)
         fcntl.flock(self._writing, fcntl.LOCK_EX)
         fcntl.flock(self._waiting, fcntl.LOCK_UN)
 
-    async def let_pass_until(self, is_so: Callable[[], bool]) -> None:
+    async def allow_commits_until(self, condition: Callable[[], bool]) -> None:
         """Commit by commit, until what was committed has been seen."""
         async with asyncio.timeout(STOP_S_MAX):
-            while not is_so():
-                if self.is_awaited():
-                    self.let_one_pass()
+            while not condition():
+                if self.has_waiter():
+                    self.allow_one_commit()
                 await asyncio.sleep(0.01)
 
 
@@ -228,8 +228,8 @@ def _environ(model_url: str, settings: dict[str, str]) -> dict[str, str]:
     kept = {name: text for name, text in os.environ.items() if not name.startswith(("HOLDFAST_", "OPENAI_"))}
     own = {"HOLDFAST_MODEL": "openai:small", "HOLDFAST_APPROVALS": "allow", "COLUMNS": "100"}
     url = {"OPENAI_BASE_URL": model_url} if model_url else {}
-    return kept | own | url | _spelt(settings)
+    return kept | own | url | _setting_environ(settings)
 
 
-def _spelt(settings: dict[str, str]) -> dict[str, str]:
+def _setting_environ(settings: dict[str, str]) -> dict[str, str]:
     return {f"HOLDFAST_{name.upper()}": text for name, text in settings.items()}

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-NOT_OURS = frozenset(
+EXCLUDED_FOLDERS = frozenset(
     {".git", ".venv", ".cache", "__pycache__", ".hypothesis", "dist", "node_modules"}
     | {".pytest_cache", ".mypy_cache", ".ruff_cache"}
 )
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFile:
     """One Python module."""
 
     module: str
@@ -26,11 +26,11 @@ class Source:
         return [*self.module.split("."), ""][1]
 
 
-def source(module: str, text: str) -> Source:
-    return Source(module, text, ast.parse(text))
+def source(module: str, text: str) -> SourceFile:
+    return SourceFile(module, text, ast.parse(text))
 
 
-def read_tree(folder: str, above: str = "") -> list[Source]:
+def read_tree(folder: str, above: str = "") -> list[SourceFile]:
     """Every module below `folder`, named from `above` on."""
     found = []
     for path in sorted((ROOT / folder).rglob("*.py")):
@@ -40,12 +40,12 @@ def read_tree(folder: str, above: str = "") -> list[Source]:
     return found
 
 
-def package() -> list[Source]:
+def package() -> list[SourceFile]:
     """The product itself."""
     return read_tree("src/holdfast", above="src")
 
 
-def everything() -> list[Source]:
+def all_sources() -> list[SourceFile]:
     """The product, its tests, benches and tools."""
     return package() + [each for folder in ("tests", "bench", "tools") for each in read_tree(folder)]
 
@@ -57,5 +57,5 @@ def tracked_files() -> list[Path]:
         listed = subprocess.check_output(command, stderr=subprocess.DEVNULL).decode().split("\0")
         paths = [ROOT / name for name in listed if name]
     except (OSError, subprocess.CalledProcessError):  # An unpacked archive has no git.
-        paths = [path for path in ROOT.rglob("*") if not NOT_OURS & set(path.parts)]
+        paths = [path for path in ROOT.rglob("*") if not EXCLUDED_FOLDERS & set(path.parts)]
     return [path for path in paths if path.is_file()]

@@ -11,44 +11,44 @@ from msgspec.structs import replace
 from holdfast.domain.events.codec import Event, encode
 from holdfast.domain.events.facts import DELTA_KINDS, Delta
 from holdfast.domain.ids import RunId, SessionId
-from holdfast.domain.state.session_state import Facts, View
-from holdfast.store.ports import Append, Fence, Receipt
+from holdfast.domain.state.session_state import Facts, SessionStateView
+from holdfast.store.ports import Append, AppendReceipt, Fence
 from holdfast.store.sqlite.store import SqliteStore
 
 LEASE_MS = 1 << 40
 """Never runs out: only the death of its holder frees a run."""
 
 
-class Change(msgspec.Struct):
+class AttemptedChange(msgspec.Struct):
     """One transaction as its client sees it: per session, the digests of its events in order."""
 
     number: int
-    tried: dict[SessionId, list[str]]
+    digests: dict[SessionId, list[str]]
     """A delta's digest begins with `~`: it may be pruned once its body is settled."""
 
 
-class Witness(Protocol):
+class ChangeObserver(Protocol):
     """Is told of every change before it can be stored and of every receipt. Called from any thread."""
 
-    def tried(self, change: Change, session_id: SessionId) -> None: ...
-    def stored(self, change: Change, receipts: Sequence[Receipt]) -> None: ...
-    def deleting(self, session_id: SessionId) -> None: ...
-    def claimed(self, run_id: RunId) -> None: ...
+    def on_attempt(self, change: AttemptedChange, session_id: SessionId) -> None: ...
+    def on_stored(self, change: AttemptedChange, receipts: Sequence[AppendReceipt]) -> None: ...
+    def on_delete(self, session_id: SessionId) -> None: ...
+    def on_claim(self, run_id: RunId) -> None: ...
 
 
-class Nobody:
+class NullObserver:
     """A witness who looks away."""
 
-    def tried(self, change: Change, session_id: SessionId) -> None:
+    def on_attempt(self, change: AttemptedChange, session_id: SessionId) -> None:
         return
 
-    def stored(self, change: Change, receipts: Sequence[Receipt]) -> None:
+    def on_stored(self, change: AttemptedChange, receipts: Sequence[AppendReceipt]) -> None:
         return
 
-    def deleting(self, session_id: SessionId) -> None:
+    def on_delete(self, session_id: SessionId) -> None:
         return
 
-    def claimed(self, run_id: RunId) -> None:
+    def on_claim(self, run_id: RunId) -> None:
         return
 
 
@@ -63,28 +63,28 @@ def digest_of_event(event: Event) -> str:
     return digest_of(event.kind, event.version, event.body)
 
 
-class _Stream(msgspec.Struct):
-    change: Change
+class _StreamedChange(msgspec.Struct):
+    change: AttemptedChange
     session_id: SessionId
     delta: Delta
     texts: list[str]
 
 
-class Client:
+class ObservedClient:
     """Appends to a store, and tells a witness."""
 
-    def __init__(self, store: SqliteStore, witness: Witness) -> None:
+    def __init__(self, store: SqliteStore, observer: ChangeObserver) -> None:
         self.store = store
-        self._witness = witness
+        self._observer = observer
         self._number = 0
-        self._streams: dict[object, _Stream] = {}
+        self._streams: dict[object, _StreamedChange] = {}
 
-    async def append(self, *appends: Append) -> tuple[Receipt, ...]:
+    async def append(self, *appends: Append) -> tuple[AppendReceipt, ...]:
         change = self._change()
-        watched = [replace(append, facts=self._watched(change, append)) for append in appends]
+        watched = [replace(append, facts=self._observed(change, append)) for append in appends]
         receipts = await self.store.append(*watched)
-        if all(receipt.repeated is None for receipt in receipts):
-            self._witness.stored(change, receipts)
+        if all(receipt.repeated_turn is None for receipt in receipts):
+            self._observer.on_stored(change, receipts)
         return receipts
 
     def stream(self, session_id: SessionId, delta: Delta, fence: Fence | None = None) -> None:
@@ -92,38 +92,38 @@ class Client:
         future = self.store.submit(Append(session_id, (delta,), fence=fence))
         stream = self._streams.get(future)
         if stream is None:
-            self._streams[future] = _Stream(self._change(), session_id, delta, [delta.text])
-            future.add_done_callback(self._streamed)
+            self._streams[future] = _StreamedChange(self._change(), session_id, delta, [delta.text])
+            future.add_done_callback(self._on_streamed)
         else:
             stream.texts.append(delta.text)
 
-    async def delete(self, session_id: SessionId, decide: Callable[[View], Facts]) -> None:
-        self._witness.deleting(session_id)
+    async def delete(self, session_id: SessionId, decide: Callable[[SessionStateView], Facts]) -> None:
+        self._observer.on_delete(session_id)
         await self.append(Append(session_id, decide))
 
     async def claim(self, run_id: RunId) -> Fence:
         lease = await self.store.claim(run_id, LEASE_MS)
-        self._witness.claimed(run_id)
+        self._observer.on_claim(run_id)
         return lease.fence
 
-    def _streamed(self, future: "asyncio.Future[tuple[Receipt, ...]]") -> None:
+    def _on_streamed(self, future: "asyncio.Future[tuple[AppendReceipt, ...]]") -> None:
         stream = self._streams.pop(future)
         # A refused delta (its run was cancelled) stores nothing and promises nothing.
         if future.exception() is None:
             joined = replace(stream.delta, text="".join(stream.texts))
-            stream.change.tried[stream.session_id] = [digest_of(*encode(joined))]
-            self._witness.stored(stream.change, future.result())
+            stream.change.digests[stream.session_id] = [digest_of(*encode(joined))]
+            self._observer.on_stored(stream.change, future.result())
 
-    def _change(self) -> Change:
+    def _change(self) -> AttemptedChange:
         self._number += 1
-        return Change(self._number, {})
+        return AttemptedChange(self._number, {})
 
-    def _watched(self, change: Change, append: Append) -> Callable[[View], Facts]:
-        def decide(view: View) -> Facts:
+    def _observed(self, change: AttemptedChange, append: Append) -> Callable[[SessionStateView], Facts]:
+        def decide(view: SessionStateView) -> Facts:
             facts = append.facts(view) if callable(append.facts) else append.facts
-            change.tried[append.session_id] = [digest_of(*encode(fact)) for fact in facts]
+            change.digests[append.session_id] = [digest_of(*encode(fact)) for fact in facts]
             # Inside the transaction: told before any of it can be on disk.
-            self._witness.tried(change, append.session_id)
+            self._observer.on_attempt(change, append.session_id)
             return facts
 
         return decide

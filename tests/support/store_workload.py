@@ -11,12 +11,12 @@ from holdfast.domain.errors import HoldfastError, NoSuchTurn, StoreFault
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import AnyPart, File, Text
 from holdfast.domain.events.stream_fold import OutputFold, StreamFold, settle_message, settle_tool
-from holdfast.domain.ids import CallId, Ids, RunId, SessionId
+from holdfast.domain.ids import CallId, IdGenerator, RunId, SessionId
 from holdfast.domain.state.rows import RunRow, ToolRow
-from holdfast.domain.state.session_state import View
+from holdfast.domain.state.session_state import SessionStateView
 from holdfast.domain.usage import Usage
-from holdfast.store.ports import Append, Fence, Swept
-from tests.support.store_client import Client
+from holdfast.store.ports import Append, Fence, SweepResult
+from tests.support.store_client import ObservedClient
 
 _WORDS = (
     "anchor", "holdfast", "kelp", "tide", "会议", "getUserName", "log", "Ärger", "snake_case", "42", "🦀",
@@ -33,7 +33,7 @@ class JumpingClock:
     def now_ms(self) -> Instant:
         return self._clock.now_ms() + self._ahead_ms
 
-    def jump(self, ms: int) -> None:
+    def advance(self, ms: int) -> None:
         self._ahead_ms += ms
 
 
@@ -59,22 +59,22 @@ class Workload:
     """Some conversations at once on one store. `pause_s` is the longest wait between two tokens."""
 
     def __init__(
-        self, client: Client, clock: JumpingClock, chance: random.Random, pause_s: float = 0.0
+        self, client: ObservedClient, clock: JumpingClock, rng: random.Random, pause_s: float = 0.0
     ) -> None:
         self._client = client
         self._store = client.store
         self._clock = clock
-        self._chance = chance
+        self._rng = rng
         self._pause_s = pause_s
-        self._ids = Ids(clock, chance.getrandbits)
+        self._ids = IdGenerator(clock, rng.getrandbits)
 
     async def run(self, conversations: int, turns_each: int) -> None:
         async with asyncio.TaskGroup() as group:
             for _ in range(conversations):
                 # Its own chance, so that what it says does not depend on who came first.
-                chance = random.Random(self._chance.getrandbits(64))
-                one = Workload(self._client, self._clock, chance, self._pause_s)
-                group.create_task(one._converse(turns_each))
+                rng = random.Random(self._rng.getrandbits(64))
+                worker = Workload(self._client, self._clock, rng, self._pause_s)
+                group.create_task(worker._converse(turns_each))
 
     async def recover(self) -> None:
         """Take over the runs of dead processes and finish them, as a server does when it starts."""
@@ -86,15 +86,15 @@ class Workload:
             except HoldfastError:
                 continue  # Held by a process that lives, or over meanwhile.
 
-    async def sweep(self) -> Swept:
-        self._clock.jump(self._chance.choice((0, 7_200_000)))
+    async def sweep(self) -> SweepResult:
+        self._clock.advance(self._rng.choice((0, 7_200_000)))
         return await self._store.sweep()
 
     async def _converse(self, count: int) -> None:
         session_id = await self._create()
         for _ in range(count):
             try:
-                session_id = await self._go_on(session_id)
+                session_id = await self._next_action(session_id)
             except StoreFault:
                 raise
             except HoldfastError:
@@ -106,8 +106,8 @@ class Workload:
         await self._client.append(Append(session_id, (created,), expect=0))
         return session_id
 
-    async def _go_on(self, session_id: SessionId) -> SessionId:
-        match self._chance.choices(("turn", "undo", "continue", "delete", "sweep"), (75, 8, 8, 3, 6))[0]:
+    async def _next_action(self, session_id: SessionId) -> SessionId:
+        match self._rng.choices(("turn", "undo", "continue", "delete", "sweep"), (75, 8, 8, 3, 6))[0]:
             case "turn":
                 await self._turn(session_id)
             case "undo":
@@ -139,19 +139,19 @@ class Workload:
         return fresh
 
     async def _turn(self, session_id: SessionId) -> None:
-        key = f"key-{self._chance.getrandbits(48):x}"
+        key = f"key-{self._rng.getrandbits(48):x}"
         parts = await self._parts()
         drafts: list[f.AnyFact] = []
 
-        def accept(view: View) -> Sequence[f.AnyFact]:
+        def accept(view: SessionStateView) -> Sequence[f.AnyFact]:
             drafts[:] = turns.accept_turn(view, session_id, self._ids, parts, key)
             return drafts
 
         await self._client.append(Append(session_id, accept))
         accepted = next(fact for fact in drafts if isinstance(fact, f.TurnAccepted))
-        if self._chance.random() < 0.1:
+        if self._rng.random() < 0.1:
             (again,) = await self._client.append(Append(session_id, accept))
-            assert again.repeated is not None, "a send with the same key was stored twice"
+            assert again.repeated_turn is not None, "a send with the same key was stored twice"
         if isinstance(drafts[-1], f.TurnQueued) or accepted.run_id is None:
             return
         fence = await self._client.claim(accepted.run_id)
@@ -160,16 +160,16 @@ class Workload:
         await self._work(turn)
 
     async def _work(self, turn: Turn) -> None:
-        for step in range(self._chance.randint(1, 3)):
+        for step in range(self._rng.randint(1, 3)):
             calls = await self._step(turn)
             for call in calls:
                 await self._call(turn, call)
-            if self._chance.random() < 0.06:
-                return await self._leave(turn, step)
+            if self._rng.random() < 0.06:
+                return await self._abandon(turn, step)
         await self._client.append(turn.append(f.RunCompleted(turn.run_id)))
         return None
 
-    async def _leave(self, turn: Turn, step: int) -> None:
+    async def _abandon(self, turn: Turn, step: int) -> None:
         """Abandon the run as it is (a later process finds it), or cancel it."""
         if step % 2:
             await self._client.append(Append(turn.session_id, lambda view: _cancel(view, turn.run_id)))
@@ -178,19 +178,19 @@ class Workload:
         started = f.ModelStepStarted(turn.run_id, turn.turn, turn.next_place(), self._ids.message(), "demo")
         await self._client.append(turn.append(started))
         fold = StreamFold(self._clock.now_ms())
-        calls = [self._ids.call() for _ in range(self._chance.choice((0, 0, 1, 2)))]
+        calls = [self._ids.call() for _ in range(self._rng.choice((0, 0, 1, 2)))]
         for delta in self._deltas(started, calls):
             fold.add(delta, self._clock.now_ms())
             self._client.stream(turn.session_id, delta, turn.fence)
-            await self._breathe()
+            await self._pause()
         intended = [
             f.ToolIntended(
                 turn.run_id, turn.turn, turn.next_place(), started.message_id, call, "shell",
-                '{"command":"ls"}', self._chance.choice(("pure", "idempotent", "unsafe")),
+                '{"command":"ls"}', self._rng.choice(("pure", "idempotent", "unsafe")),
             )
             for call in calls
         ]  # fmt: skip
-        usage = Usage(self._chance.randint(1, 999), self._chance.randint(1, 99))
+        usage = Usage(self._rng.randint(1, 999), self._rng.randint(1, 99))
         settled = f.ModelStepSettled(turn.run_id, started.message_id, "stop", usage)
         await self._client.append(turn.append(settle_message(started, fold), settled, *intended))
         return intended
@@ -198,11 +198,11 @@ class Workload:
     async def _call(self, turn: Turn, call: f.ToolIntended) -> None:
         await self._client.append(turn.append(f.ToolStarted(turn.run_id, call.call_id)))
         output = OutputFold(self._clock.now_ms())
-        for _ in range(self._chance.randint(0, 12)):
+        for _ in range(self._rng.randint(0, 12)):
             delta = f.ToolOutputAppended(turn.run_id, call.call_id, self._words(8) + "\n")
             output.add(delta, self._clock.now_ms())
             self._client.stream(turn.session_id, delta, turn.fence)
-            await self._breathe()
+            await self._pause()
         row = ToolRow(call.call_id, turn.run_id, turn.turn, call.place, call.name, call.effect)
         settled = settle_tool(row, call.message_id, "done", output)
         await self._client.append(turn.append(settled))
@@ -210,11 +210,9 @@ class Workload:
     def _deltas(self, started: f.ModelStepStarted, calls: list[CallId]) -> list[f.Delta]:
         run_id, message_id = started.run_id, started.message_id
         thinking = [
-            f.ReasoningAppended(run_id, message_id, self._words(2)) for _ in range(self._chance.randint(0, 4))
+            f.ReasoningAppended(run_id, message_id, self._words(2)) for _ in range(self._rng.randint(0, 4))
         ]
-        text = [
-            f.TextAppended(run_id, message_id, self._words(3)) for _ in range(self._chance.randint(1, 25))
-        ]
+        text = [f.TextAppended(run_id, message_id, self._words(3)) for _ in range(self._rng.randint(1, 25))]
         arguments = [
             f.ToolArgumentsAppended(run_id, message_id, call, "shell", piece)
             for call in calls
@@ -223,10 +221,10 @@ class Workload:
         return [*thinking, *text, *arguments]
 
     async def _parts(self) -> tuple[AnyPart, ...]:
-        text = Text(self._words(self._chance.choice((5, 20, 300))))
-        if self._chance.random() > 0.15:
+        text = Text(self._words(self._rng.choice((5, 20, 300))))
+        if self._rng.random() > 0.15:
             return (text,)
-        content = self._chance.randbytes(self._chance.choice((1_000, 300_000)))
+        content = self._rng.randbytes(self._rng.choice((1_000, 300_000)))
         digest = await self._store.put_blob(content)
         return (text, File(digest, "picture.png", "image/png", len(content)))
 
@@ -239,8 +237,8 @@ class Workload:
             notice = self._ids.message()
             interrupt = Append(session_id, lambda view: _interrupt(view, run.id, notice), fence=turn.fence)
             await self._client.append(interrupt)
-        if self._chance.random() < 0.3:
-            return await self._leave(turn, 1)
+        if self._rng.random() < 0.3:
+            return await self._abandon(turn, 1)
         if run.status in ("running", "interrupted"):
             await self._client.append(turn.append(f.RunResumed(run.id, "policy", run.attempts + 1)))
             turn.place += 2_000_000
@@ -248,19 +246,19 @@ class Workload:
             await self._client.append(turn.append(f.RunStarted(run.id)))
         return await self._work(turn)
 
-    async def _breathe(self) -> None:
-        await self._store.room()
-        await asyncio.sleep(self._chance.random() * self._pause_s)
+    async def _pause(self) -> None:
+        await self._store.wait_for_capacity()
+        await asyncio.sleep(self._rng.random() * self._pause_s)
 
     def _words(self, count: int) -> str:
-        return " ".join(self._chance.choices(_WORDS, k=count)) + " "
+        return " ".join(self._rng.choices(_WORDS, k=count)) + " "
 
 
-def _cancel(view: View, run_id: RunId) -> Sequence[f.AnyFact]:
+def _cancel(view: SessionStateView, run_id: RunId) -> Sequence[f.AnyFact]:
     run = view.run(run_id)
     return endings.cancel(view, run) if run is not None else []
 
 
-def _interrupt(view: View, run_id: RunId, notice: "f.MessageId") -> Sequence[f.AnyFact]:
+def _interrupt(view: SessionStateView, run_id: RunId, notice: "f.MessageId") -> Sequence[f.AnyFact]:
     run = view.run(run_id)
     return endings.interrupt(view, run, notice) if run is not None else []

@@ -6,62 +6,62 @@ from collections.abc import AsyncGenerator, Sequence
 from msgspec.structs import replace
 
 from holdfast.domain.context import context
-from holdfast.domain.context.context import Profile, Request
+from holdfast.domain.context.context import ModelProfile, Request
 from holdfast.domain.decisions import compaction
 from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import SessionId
 from holdfast.domain.usage import Usage
 from holdfast.models.ports import ModelDelta, StepEnd, TextDelta, ToolSpec
-from tests.support.in_process_app import House, Puppet
+from tests.support.in_process_app import AppHarness, ScriptedModel
 
-ASKS = compaction.INSTRUCTIONS[:40]
+SUMMARY_REQUEST_START = compaction.INSTRUCTIONS[:40]
 
 
-class Scribe(Puppet):
+class SummarizingModel(ScriptedModel):
     """Answers everything, and sums up what it is asked to; keeps what it was asked."""
 
-    profile = Profile("puppet", 4_000, answer_tokens=500)
+    profile = ModelProfile("puppet", 4_000, answer_tokens=500)
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: list[str] = []
-        self.said: str | Exception = "They talked."
+        self.summarized_texts: list[str] = []
+        self.summary: str | Exception = "They talked."
         self.hold: asyncio.Event | None = None
-        self.asking = asyncio.Event()
+        self.summary_started = asyncio.Event()
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
-        if not request.system.startswith(ASKS):
-            counted = sum(map(context.estimate_tokens, words(request)))
+        if not request.system.startswith(SUMMARY_REQUEST_START):
+            counted = sum(map(context.estimate_tokens, text_parts(request)))
             async for delta in super().stream(request, tools):
                 yield replace(delta, usage=Usage(counted, 1)) if isinstance(delta, StepEnd) else delta
             return
-        self.asked.append(words(request)[0])
-        self.asking.set()
+        self.summarized_texts.append(text_parts(request)[0])
+        self.summary_started.set()
         if self.hold is not None:
             await self.hold.wait()
-        if isinstance(self.said, Exception):
-            raise self.said
-        yield TextDelta(self.said)
+        if isinstance(self.summary, Exception):
+            raise self.summary
+        yield TextDelta(self.summary)
         yield StepEnd("stop", Usage(10, 2))
 
 
-def words(request: Request) -> list[str]:
+def text_parts(request: Request) -> list[str]:
     return [part.text for message in request.messages for part in message.parts if isinstance(part, Text)]
 
 
-def scribe(here: House) -> Scribe:
+def install_summarizing_model(app: AppHarness) -> SummarizingModel:
     """Puts one in the place of the house's model."""
-    model = Scribe()
-    put_in_place(here, model)
+    model = SummarizingModel()
+    install_model(app, model)
     return model
 
 
-def put_in_place(here: House, model: Puppet) -> None:
+def install_model(app: AppHarness, model: ScriptedModel) -> None:
     """Have `model` answer in that house."""
-    here.engine._workers(None)._model = here.model = model  # type: ignore[arg-type, attr-defined]
+    app.engine._worker_factory(None)._model = app.model = model  # type: ignore[arg-type, attr-defined]
 
 
-async def talk(here: House, session_id: SessionId, *said: str) -> None:
-    for text in said:
-        sent = await here.say(session_id, text)
-        await here.until_run(sent.run_id, "completed")
+async def run_turns(app: AppHarness, session_id: SessionId, *texts: str) -> None:
+    for text in texts:
+        sent = await app.send(session_id, text)
+        await app.wait_for_run(sent.run_id, "completed")

@@ -3,7 +3,7 @@
 It refuses what Telegram refuses, in Telegram's words; it keeps what each chat shows; and it misbehaves when
 told to (`tests/support/telegram_faults.py`): it accepts and falls silent, drops connections, is slow, fails,
 asks for patience, tells updates twice or out of order. All of it may be called from any thread: `serving`
-runs it in the loop of a test, `on_a_thread` beside one.
+runs it in the loop of a test, `telegram_server_in_thread` beside one.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from tests.support.loop_thread import beside
+from tests.support.loop_thread import run_in_thread
 from tests.support.telegram_faults import Fault
-from tests.support.telegram_html import BadMarkup, Entity, parsed
+from tests.support.telegram_html import BadMarkup, Entity, parse_markup
 
 TOKEN = "123456:AAtestTOKENtestTOKENtestTOKENtest00"
-US = {"id": 123456, "is_bot": True, "first_name": "Holdfast", "username": "holdfast_test_bot"}
+BOT_USER = {"id": 123456, "is_bot": True, "first_name": "Holdfast", "username": "holdfast_test_bot"}
 TEXT_MAX, CAPTION_MAX, PRESS_BYTES_MAX = 4096, 1024, 64
 WAIT_S = 60.0
 NOT_MODIFIED = (
@@ -39,16 +39,16 @@ Stage = Literal["arrived", "accepted", "answered"]
 Json = dict[str, Any]
 
 
-class Refuse(Exception):
+class TelegramError(Exception):
     """What Telegram answers instead of doing it."""
 
-    def __init__(self, status: int, words: str, **parameters: Any) -> None:
-        super().__init__(words)
-        self.status, self.words, self.parameters = status, words, parameters
+    def __init__(self, status: int, description: str, **parameters: Any) -> None:
+        super().__init__(description)
+        self.status, self.description, self.parameters = status, description, parameters
 
 
 @dataclass
-class Shown:
+class ShownMessage:
     """A message as a chat shows it now. `text` is without markup; `versions` is all that it ever said."""
 
     id: int
@@ -69,87 +69,87 @@ class TelegramApi:
 
     token: str = TOKEN
     url: str = ""
-    on: Callable[[Stage, str, Json], None] = lambda *_: None
+    on_stage: Callable[[Stage, str, Json], None] = lambda *_: None
     """Called in the server's thread when a request has come, was done, and was answered."""
-    shuffled: random.Random | None = None
+    shuffle_rng: random.Random | None = None
     """Updates of one answer come in any order."""
     copies: int = 1
     """How often each update is told in one answer."""
     calls: list[tuple[str, Json]] = field(default_factory=list)
-    told: list[int] = field(default_factory=list)
+    sent_updates: list[int] = field(default_factory=list)
     """Numbers of updates in the order in which they were told."""
     confirmed: set[int] = field(default_factory=set)
     webhook: Json = field(default_factory=dict)
-    answered_presses: list[str] = field(default_factory=list)
+    answered_callbacks: list[str] = field(default_factory=list)
     blocked: set[int] = field(default_factory=set)
     moved: dict[int, int] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
-    _chats: dict[int, list[Shown]] = field(default_factory=dict)
+    _chats: dict[int, list[ShownMessage]] = field(default_factory=dict)
     _pending: list[Json] = field(default_factory=list)
-    _repeated: list[Json] = field(default_factory=list)
-    _all: dict[int, Json] = field(default_factory=dict)
+    _repeated_updates: list[Json] = field(default_factory=list)
+    _updates_by_number: dict[int, Json] = field(default_factory=dict)
     _faults: dict[str, deque[Fault]] = field(default_factory=lambda: defaultdict(deque))
     _next_update: int = 1000
     _next_message: int = 1
     _polls: int = 0
-    _news: asyncio.Event = field(default_factory=asyncio.Event)
+    _updates_changed: asyncio.Event = field(default_factory=asyncio.Event)
     _closing: asyncio.Event = field(default_factory=asyncio.Event)
     _loop: asyncio.AbstractEventLoop | None = None
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     # What a test does and sees.
 
-    def say(
-        self, chat: int, text: str = "", *, sender: int | None = None, name: str = "Ada", **more: Any
+    def post_message(
+        self, chat: int, text: str = "", *, sender: int | None = None, name: str = "Ada", **fields: Any
     ) -> int:
         """Somebody says something; returns the update's number. `more` are fields of Telegram's Message."""
         with self._lock:
-            message = self._message_of(chat, sender if sender is not None else abs(chat), name)
-            entities = _commands(text) + more.pop("entities", [])
-            said = {"text": text, "entities": entities} if text else {}
-            return self.tell({"message": {**message, **said, **more}})
+            message = self._incoming_message(chat, sender if sender is not None else abs(chat), name)
+            entities = _command_entities(text) + fields.pop("entities", [])
+            content = {"text": text, "entities": entities} if text else {}
+            return self.add_update({"message": {**message, **content, **fields}})
 
-    def press(self, chat: int, message_id: int, press: str, *, sender: int | None = None) -> int:
+    def press_button(self, chat: int, message_id: int, press: str, *, sender: int | None = None) -> int:
         """Somebody presses a button that carries `press`."""
         with self._lock:
-            message = {**self._message_of(chat, US["id"], "Holdfast"), "message_id": message_id}
+            message = {**self._incoming_message(chat, BOT_USER["id"], "Holdfast"), "message_id": message_id}
             user = _user(sender if sender is not None else abs(chat), "Ada")
             query = {"id": f"q{self._next_update}", "from": user, "chat_instance": "1", "data": press}
-            return self.tell({"callback_query": {**query, "message": message}})
+            return self.add_update({"callback_query": {**query, "message": message}})
 
-    def tell(self, update: Json) -> int:
+    def add_update(self, update: Json) -> int:
         with self._lock:
             number = self._next_update
             self._next_update += 1
-            self._all[number] = {"update_id": number, **update}
-            self._pending.append(self._all[number])
-        self._wake()
+            self._updates_by_number[number] = {"update_id": number, **update}
+            self._pending.append(self._updates_by_number[number])
+        self._notify_polls()
         return number
 
-    def tell_again(self, number: int) -> None:
+    def repeat_update(self, number: int) -> None:
         """An update that was confirmed long ago comes once more."""
         with self._lock:
-            self._repeated.append(self._all[number])
-        self._wake()
+            self._repeated_updates.append(self._updates_by_number[number])
+        self._notify_polls()
 
     def open_chat(self, chat: int) -> None:
         with self._lock:
             self._chats.setdefault(chat, [])
 
-    def offer(self, file_id: str, content: bytes) -> None:
+    def add_file(self, file_id: str, content: bytes) -> None:
         self.files[file_id] = content
 
-    def misbehave(self, method: str, *faults: Fault) -> None:
+    def add_faults(self, method: str, *faults: Fault) -> None:
         """The next requests of that method go wrong in these ways, one each."""
         with self._lock:
             self._faults[method].extend(faults)
 
-    def behave(self) -> None:
+    def clear_faults(self) -> None:
         """Nothing goes wrong any more of what was to go wrong."""
         with self._lock:
             self._faults.clear()
 
-    def shown(self, chat: int) -> list[Shown]:
+    def shown(self, chat: int) -> list[ShownMessage]:
         with self._lock:
             return list(self._chats.get(chat, ()))
 
@@ -160,46 +160,46 @@ class TelegramApi:
         with self._lock:
             return sum(name == method for name, _ in self.calls)
 
-    async def until(self, holds: Callable[[], Any], within_s: float = WAIT_S) -> Any:
+    async def wait_until(self, condition: Callable[[], Any], within_s: float = WAIT_S) -> Any:
         """What `holds` gives once it gives something."""
         deadline = time.monotonic() + within_s
-        while not (found := holds()):
+        while not (result := condition()):
             assert time.monotonic() < deadline, (
                 f"not within {within_s} s: {self._chats}, calls {self.calls[-5:]}"
             )
             await asyncio.sleep(0.005)
-        return found
+        return result
 
-    def wait(self, holds: Callable[[], Any], within_s: float = WAIT_S) -> Any:
+    def wait_until_blocking(self, condition: Callable[[], Any], within_s: float = WAIT_S) -> Any:
         """The same for a test that blocks."""
-        return asyncio.run(self.until(holds, within_s))
+        return asyncio.run(self.wait_until(condition, within_s))
 
     # What the server does.
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Every request to the Bot API."""
         method = request.match_info["method"]
-        asked = await _parameters(request)
+        params = await _parameters(request)
         with self._lock:
-            self.calls.append((method, asked))
+            self.calls.append((method, params))
             fault = self._faults[method].popleft() if self._faults[method] else None
-        self.on("arrived", method, asked)
+        self.on_stage("arrived", method, params)
         try:
             result = None
             if fault is None or fault.is_done:
-                result = await self._perform(request.match_info["token"], method, asked)
-                self.on("accepted", method, asked)
+                result = await self._perform(request.match_info["token"], method, params)
+                self.on_stage("accepted", method, params)
             if fault is not None:
-                await self._go_wrong(request, fault)
-        except Refuse as refuse:
-            return _refusal(refuse)
+                await self._apply_fault(request, fault)
+        except TelegramError as refuse:
+            return _error_response(refuse)
         if fault is not None and fault.kind in ("dropped", "silent"):
             return web.Response()  # It goes nowhere.
         response = web.json_response({"ok": True, "result": result})
         with contextlib.suppress(ConnectionError):
             await response.prepare(request)
             await response.write_eof()
-            self.on("answered", method, asked)
+            self.on_stage("answered", method, params)
         return response
 
     async def download(self, request: web.Request) -> web.StreamResponse:
@@ -208,198 +208,202 @@ class TelegramApi:
             return web.json_response({"ok": False, "error_code": 404, "description": "Not Found"}, status=404)
         return web.Response(body=content)
 
-    async def _go_wrong(self, request: web.Request, fault: Fault) -> None:
+    async def _apply_fault(self, request: web.Request, fault: Fault) -> None:
         if request.transport is None:
             return  # Whoever asked was killed meanwhile.
         if fault.kind == "slow":
             await asyncio.sleep(fault.seconds)
         elif fault.kind == "refused":
-            raise Refuse(fault.status, fault.words, **fault.parameters)
+            raise TelegramError(fault.status, fault.words, **fault.parameters)
         elif fault.kind == "dropped":
             request.transport.abort()
         else:
             await self._closing.wait()
             request.transport.abort()
 
-    async def _perform(self, token: str, method: str, asked: Json) -> Any:
+    async def _perform(self, token: str, method: str, params: Json) -> Any:
         if token != self.token:
-            raise Refuse(401, "Unauthorized")
+            raise TelegramError(401, "Unauthorized")
         if method == "getUpdates":
-            return await self._updates(asked)
+            return await self._updates(params)
         if method == "setWebhook":
-            self.webhook = {"url": asked["url"], "secret_token": asked.get("secret_token", "")}
-            self._wake()
+            self.webhook = {"url": params["url"], "secret_token": params.get("secret_token", "")}
+            self._notify_polls()
             return True
-        verb = getattr(self, f"_{method}", None)
-        if verb is None:
-            raise Refuse(404, "Not Found")
+        handler = getattr(self, f"_{method}", None)
+        if handler is None:
+            raise TelegramError(404, "Not Found")
         with self._lock:
-            return verb(asked)
+            return handler(params)
 
-    async def _updates(self, asked: Json) -> list[Json]:
+    async def _updates(self, params: Json) -> list[Json]:
         if self.webhook:
-            raise Refuse(409, "Conflict: can't use getUpdates method while webhook is active")
+            raise TelegramError(409, "Conflict: can't use getUpdates method while webhook is active")
         self._polls += 1
-        mine, offset = self._polls, int(asked.get("offset", 0))
-        self._wake()
+        poll_number, offset = self._polls, int(params.get("offset", 0))
+        self._notify_polls()
         with self._lock:
-            kept = [each for each in self._pending if each["update_id"] >= offset]
-            gone = {each["update_id"] for each in self._pending} - {each["update_id"] for each in kept}
-            self.confirmed |= gone
-            self._pending[:] = kept
-        deadline = time.monotonic() + float(asked.get("timeout", 0))
+            unconfirmed = [each for each in self._pending if each["update_id"] >= offset]
+            confirmed = {each["update_id"] for each in self._pending} - {
+                each["update_id"] for each in unconfirmed
+            }
+            self.confirmed |= confirmed
+            self._pending[:] = unconfirmed
+        deadline = time.monotonic() + float(params.get("timeout", 0))
         while (
-            not (self._pending or self._repeated)
+            not (self._pending or self._repeated_updates)
             and time.monotonic() < deadline
             and not self._closing.is_set()
         ):
-            self._news.clear()
+            self._updates_changed.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(deadline - time.monotonic(), 0.001)):
-                    await self._news.wait()
-            if self._polls != mine:
-                raise Refuse(409, "Conflict: terminated by other getUpdates request")
+                    await self._updates_changed.wait()
+            if self._polls != poll_number:
+                raise TelegramError(409, "Conflict: terminated by other getUpdates request")
         with self._lock:
-            batch = self._repeated + [each for each in self._pending[:100] for _ in range(self.copies)]
-            self._repeated = []
-            if self.shuffled is not None:
-                self.shuffled.shuffle(batch)
-            self.told += [each["update_id"] for each in batch]
+            batch = self._repeated_updates + [
+                each for each in self._pending[:100] for _ in range(self.copies)
+            ]
+            self._repeated_updates = []
+            if self.shuffle_rng is not None:
+                self.shuffle_rng.shuffle(batch)
+            self.sent_updates += [each["update_id"] for each in batch]
             return batch
 
-    def _getMe(self, asked: Json) -> Json:
-        return {**US, "can_join_groups": True, "can_read_all_group_messages": False}
+    def _getMe(self, params: Json) -> Json:
+        return {**BOT_USER, "can_join_groups": True, "can_read_all_group_messages": False}
 
-    def _deleteWebhook(self, asked: Json) -> bool:
+    def _deleteWebhook(self, params: Json) -> bool:
         self.webhook = {}
         return True
 
-    def _setMyCommands(self, asked: Json) -> bool:
-        return bool(asked["commands"])
+    def _setMyCommands(self, params: Json) -> bool:
+        return bool(params["commands"])
 
-    def _sendChatAction(self, asked: Json) -> bool:
-        self._chat(asked)
+    def _sendChatAction(self, params: Json) -> bool:
+        self._chat_id(params)
         return True
 
-    def _answerCallbackQuery(self, asked: Json) -> bool:
-        self.answered_presses.append(asked["callback_query_id"])
+    def _answerCallbackQuery(self, params: Json) -> bool:
+        self.answered_callbacks.append(params["callback_query_id"])
         return True
 
-    def _getFile(self, asked: Json) -> Json:
-        content = self.files.get(asked["file_id"])
+    def _getFile(self, params: Json) -> Json:
+        content = self.files.get(params["file_id"])
         if content is None:
-            raise Refuse(400, "Bad Request: wrong file_id or the file is temporarily unavailable")
+            raise TelegramError(400, "Bad Request: wrong file_id or the file is temporarily unavailable")
         if len(content) > 20_000_000:
-            raise Refuse(400, "Bad Request: file is too big")
-        known = {"file_id": asked["file_id"], "file_unique_id": "u", "file_size": len(content)}
-        return {**known, "file_path": asked["file_id"]}
+            raise TelegramError(400, "Bad Request: file is too big")
+        known = {"file_id": params["file_id"], "file_unique_id": "u", "file_size": len(content)}
+        return {**known, "file_path": params["file_id"]}
 
-    def _sendMessage(self, asked: Json) -> Json:
-        chat = self._chat(asked)
-        text, entities = _read(asked, "text", TEXT_MAX, "message")
+    def _sendMessage(self, params: Json) -> Json:
+        chat = self._chat_id(params)
+        text, entities = _parse_text(params, "text", TEXT_MAX, "message")
         if not text:
-            raise Refuse(400, "Bad Request: message text is empty")
-        return self._show(chat, asked, text, entities)
+            raise TelegramError(400, "Bad Request: message text is empty")
+        return self._add_message(chat, params, text, entities)
 
-    def _sendPhoto(self, asked: Json) -> Json:
-        if not asked["photo"].startswith(PHOTO_HEADS):
-            raise Refuse(400, "Bad Request: IMAGE_PROCESS_FAILED")
-        return self._send_file(asked, "photo")
+    def _sendPhoto(self, params: Json) -> Json:
+        if not params["photo"].startswith(PHOTO_HEADS):
+            raise TelegramError(400, "Bad Request: IMAGE_PROCESS_FAILED")
+        return self._send_file(params, "photo")
 
-    def _sendDocument(self, asked: Json) -> Json:
-        return self._send_file(asked, "document")
+    def _sendDocument(self, params: Json) -> Json:
+        return self._send_file(params, "document")
 
-    def _send_file(self, asked: Json, kind: str) -> Json:
-        chat = self._chat(asked)
-        text, entities = _read(asked, "caption", CAPTION_MAX, "message caption")
-        result = self._show(chat, asked, text, entities)
+    def _send_file(self, params: Json, kind: str) -> Json:
+        chat = self._chat_id(params)
+        text, entities = _parse_text(params, "caption", CAPTION_MAX, "message caption")
+        result = self._add_message(chat, params, text, entities)
         shown = self._chats[chat][-1]
-        shown.file, shown.file_kind, shown.file_name = asked[kind], kind, asked[kind].name
+        shown.file, shown.file_kind, shown.file_name = params[kind], kind, params[kind].name
         return result
 
-    def _editMessageText(self, asked: Json) -> Json:
-        return self._change(asked, "text", TEXT_MAX)
+    def _editMessageText(self, params: Json) -> Json:
+        return self._edit_message(params, "text", TEXT_MAX)
 
-    def _editMessageCaption(self, asked: Json) -> Json:
-        return self._change(asked, "caption", CAPTION_MAX)
+    def _editMessageCaption(self, params: Json) -> Json:
+        return self._edit_message(params, "caption", CAPTION_MAX)
 
-    def _change(self, asked: Json, name: str, longest: int) -> Json:
-        chat = self._chat(asked)
-        shown = next((each for each in self._chats[chat] if each.id == int(asked["message_id"])), None)
+    def _edit_message(self, params: Json, name: str, max_length: int) -> Json:
+        chat = self._chat_id(params)
+        shown = next((each for each in self._chats[chat] if each.id == int(params["message_id"])), None)
         if shown is None:
-            raise Refuse(400, "Bad Request: message to edit not found")
+            raise TelegramError(400, "Bad Request: message to edit not found")
         if name == "text" and shown.file is not None:
-            raise Refuse(400, "Bad Request: there is no text in the message to edit")
-        text, entities = _read(asked, name, longest, "message")
+            raise TelegramError(400, "Bad Request: there is no text in the message to edit")
+        text, entities = _parse_text(params, name, max_length, "message")
         if not text and name == "text":
-            raise Refuse(400, "Bad Request: message text is empty")
-        buttons = _buttons(asked)
+            raise TelegramError(400, "Bad Request: message text is empty")
+        buttons = _buttons(params)
         if (text, entities, buttons) == (shown.text, shown.entities, shown.buttons):
-            raise Refuse(400, NOT_MODIFIED)
+            raise TelegramError(400, NOT_MODIFIED)
         shown.text, shown.entities, shown.buttons = text, entities, buttons
-        shown.markup = asked.get(name, "")
+        shown.markup = params.get(name, "")
         shown.versions.append(text)
-        return self._message(chat, shown)
+        return self._message_json(chat, shown)
 
-    def _chat(self, asked: Json) -> int:
-        chat = int(asked["chat_id"])
+    def _chat_id(self, params: Json) -> int:
+        chat = int(params["chat_id"])
         if chat in self.blocked:
-            raise Refuse(403, "Forbidden: bot was blocked by the user")
+            raise TelegramError(403, "Forbidden: bot was blocked by the user")
         if chat in self.moved:
-            words = "Bad Request: group chat was upgraded to a supergroup chat"
-            raise Refuse(400, words, migrate_to_chat_id=self.moved[chat])
+            description = "Bad Request: group chat was upgraded to a supergroup chat"
+            raise TelegramError(400, description, migrate_to_chat_id=self.moved[chat])
         if chat not in self._chats:
-            raise Refuse(400, "Bad Request: chat not found")
+            raise TelegramError(400, "Bad Request: chat not found")
         return chat
 
-    def _show(self, chat: int, asked: Json, text: str, entities: list[Entity]) -> Json:
-        markup = asked.get("text", asked.get("caption", ""))
+    def _add_message(self, chat: int, params: Json, text: str, entities: list[Entity]) -> Json:
+        markup = params.get("text", params.get("caption", ""))
         number, self._next_message = self._next_message, self._next_message + 1
-        thread = asked.get("message_thread_id", "")
-        shown = Shown(number, text, markup, entities, _buttons(asked), thread, versions=[text])
+        thread = params.get("message_thread_id", "")
+        shown = ShownMessage(number, text, markup, entities, _buttons(params), thread, versions=[text])
         self._chats[chat].append(shown)
-        return self._message(chat, shown)
+        return self._message_json(chat, shown)
 
-    def _message(self, chat: int, shown: Shown) -> Json:
+    def _message_json(self, chat: int, shown: ShownMessage) -> Json:
         place = {"id": chat, "type": "private" if chat > 0 else "supergroup"}
         return {
             "message_id": shown.id,
             "date": int(time.time()),
             "chat": place,
-            "from": US,
+            "from": BOT_USER,
             "text": shown.text,
         }
 
-    def _message_of(self, chat: int, sender: int, name: str) -> Json:
+    def _incoming_message(self, chat: int, sender: int, name: str) -> Json:
         self._chats.setdefault(chat, [])
         number, self._next_message = self._next_message, self._next_message + 1
         place = {"id": chat, "type": "private" if chat > 0 else "supergroup"}
         return {"message_id": number, "date": int(time.time()), "chat": place, "from": _user(sender, name)}
 
-    def _wake(self) -> None:
+    def _notify_polls(self) -> None:
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # Its loop has ended.
-                self._loop.call_soon_threadsafe(self._news.set)
+                self._loop.call_soon_threadsafe(self._updates_changed.set)
 
-    async def push(self) -> None:
+    async def push_updates(self) -> None:
         """Call the webhook with what is new, in order, until it answers well; for ever."""
         async with aiohttp.ClientSession() as http:
             while True:
                 while not (self.webhook and self._pending):
-                    self._news.clear()
+                    self._updates_changed.clear()
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(0.1):
-                            await self._news.wait()
+                            await self._updates_changed.wait()
                 update, headers = self._pending[0], {}
                 if self.webhook["secret_token"]:
                     headers["X-Telegram-Bot-Api-Secret-Token"] = self.webhook["secret_token"]
-                self.told.append(update["update_id"])
+                self.sent_updates.append(update["update_id"])
                 try:
                     async with http.post(self.webhook["url"], json=update, headers=headers) as answer:
-                        is_taken = 200 <= answer.status <= 299
+                        is_accepted = 200 <= answer.status <= 299
                 except aiohttp.ClientError:
-                    is_taken = False
-                if is_taken:
+                    is_accepted = False
+                if is_accepted:
                     self.confirmed.add(update["update_id"])
                     self._pending.remove(update)
                 else:
@@ -407,32 +411,36 @@ class TelegramApi:
 
 
 @contextlib.asynccontextmanager
-async def serving(api: TelegramApi | None = None, port: int = 0) -> AsyncIterator[TelegramApi]:
+async def telegram_server(api: TelegramApi | None = None, port: int = 0) -> AsyncIterator[TelegramApi]:
     """A platform in the running loop."""
     api = api or TelegramApi()
-    api._loop, api._news, api._closing = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+    api._loop, api._updates_changed, api._closing = (
+        asyncio.get_running_loop(),
+        asyncio.Event(),
+        asyncio.Event(),
+    )
     app = web.Application(client_max_size=100_000_000)
     app.router.add_get("/file/bot{token}/{path:.*}", api.download)
     app.router.add_route("*", "/bot{token}/{method}", api.answer)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
     await runner.setup()
-    pushing = asyncio.create_task(api.push())
+    push_task = asyncio.create_task(api.push_updates())
     try:
         await web.TCPSite(runner, "127.0.0.1", port).start()
         api.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         yield api
     finally:
-        pushing.cancel()
+        push_task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await pushing
+            await push_task
         api._closing.set()
-        api._news.set()
+        api._updates_changed.set()
         await runner.cleanup()
 
 
-def on_a_thread(api: TelegramApi | None = None) -> AbstractContextManager[TelegramApi]:
+def telegram_server_in_thread(api: TelegramApi | None = None) -> AbstractContextManager[TelegramApi]:
     """A platform on a thread of its own: the tests that use it may block, and kill what talks to it."""
-    return beside(serving(api))
+    return run_in_thread(telegram_server(api))
 
 
 class _Upload(bytes):
@@ -448,52 +456,52 @@ class _Upload(bytes):
 
 
 async def _parameters(request: web.Request) -> Json:
-    asked: Json = dict(request.query)
+    params: Json = dict(request.query)
     for name, value in (await request.post()).items():
-        asked[name] = _Upload.of(value) if isinstance(value, web.FileField) else value
-    for name, value in list(asked.items()):  # Files are named in a field and attached in another.
+        params[name] = _Upload.of(value) if isinstance(value, web.FileField) else value
+    for name, value in list(params.items()):  # Files are named in a field and attached in another.
         if isinstance(value, str) and value.startswith("attach://"):
-            asked[name] = asked.pop(value.removeprefix("attach://"))
-    return asked
+            params[name] = params.pop(value.removeprefix("attach://"))
+    return params
 
 
-def _refusal(refuse: Refuse) -> web.Response:
-    body: Json = {"ok": False, "error_code": refuse.status, "description": refuse.words}
-    if refuse.parameters:
-        body["parameters"] = refuse.parameters
-    return web.json_response(body, status=refuse.status)
+def _error_response(error: TelegramError) -> web.Response:
+    body: Json = {"ok": False, "error_code": error.status, "description": error.description}
+    if error.parameters:
+        body["parameters"] = error.parameters
+    return web.json_response(body, status=error.status)
 
 
-def _read(asked: Json, name: str, longest: int, what: str) -> tuple[str, list[Entity]]:
-    text, entities = asked.get(name, ""), []
-    if asked.get("parse_mode") == "HTML":
+def _parse_text(params: Json, name: str, max_length: int, field_label: str) -> tuple[str, list[Entity]]:
+    text, entities = params.get(name, ""), []
+    if params.get("parse_mode") == "HTML":
         try:
-            text, entities = parsed(text)
+            text, entities = parse_markup(text)
         except BadMarkup as error:
-            raise Refuse(400, f"Bad Request: can't parse entities: {error}") from None
-    if len(text.strip().encode("utf-16-le")) // 2 > longest:
-        raise Refuse(400, f"Bad Request: {what} is too long")
+            raise TelegramError(400, f"Bad Request: can't parse entities: {error}") from None
+    if len(text.strip().encode("utf-16-le")) // 2 > max_length:
+        raise TelegramError(400, f"Bad Request: {field_label} is too long")
     return text.strip(), entities
 
 
-def _buttons(asked: Json) -> list[Json]:
-    if not asked.get("reply_markup"):
+def _buttons(params: Json) -> list[Json]:
+    if not params.get("reply_markup"):
         return []
-    rows = msgspec.json.decode(asked["reply_markup"]).get("inline_keyboard", [])
-    found = [button for row in rows for button in row]
-    for button in found:
+    rows = msgspec.json.decode(params["reply_markup"]).get("inline_keyboard", [])
+    buttons = [button for row in rows for button in row]
+    for button in buttons:
         if not button["text"]:
-            raise Refuse(400, "Bad Request: text buttons are unallowed in the inline keyboard")
+            raise TelegramError(400, "Bad Request: text buttons are unallowed in the inline keyboard")
         if not 1 <= len(button.get("callback_data", "").encode()) <= PRESS_BYTES_MAX:
-            raise Refuse(400, "Bad Request: BUTTON_DATA_INVALID")
-    return found
+            raise TelegramError(400, "Bad Request: BUTTON_DATA_INVALID")
+    return buttons
 
 
 def _user(number: int, name: str) -> Json:
-    return {"id": number, "is_bot": number == US["id"], "first_name": name}
+    return {"id": number, "is_bot": number == BOT_USER["id"], "first_name": name}
 
 
-def _commands(text: str) -> list[Json]:
+def _command_entities(text: str) -> list[Json]:
     """What Telegram marks by itself at the beginning of a message."""
     word = text.split(maxsplit=1)[0] if text.split() else ""
     return [{"type": "bot_command", "offset": 0, "length": len(word)}] if word.startswith("/") else []

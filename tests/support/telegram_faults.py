@@ -18,16 +18,16 @@ class Fault:
     parameters: Json = field(default_factory=dict)
 
 
-SILENT_AFTER = Fault("silent", is_done=True)
+NO_REPLY_AFTER = Fault("silent", is_done=True)
 """Accepts it and never answers."""
-SILENT = Fault("silent")
+NO_REPLY = Fault("silent")
 DROPPED_AFTER = Fault("dropped", is_done=True)
 DROPPED = Fault("dropped")
 BROKEN = Fault("refused")
 BROKEN_AFTER = Fault("refused", is_done=True, status=502, words="Bad Gateway")
 
 
-def flood(retry_after_s: int) -> Fault:
+def too_many_requests(retry_after_s: int) -> Fault:
     words = f"Too Many Requests: retry after {retry_after_s}"
     return Fault("refused", status=429, words=words, parameters={"retry_after": retry_after_s})
 

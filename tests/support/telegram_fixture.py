@@ -6,23 +6,23 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.channels.ports import Take
-from holdfast.channels.telegram.bot_api import Patience
+from holdfast.channels.ports import InboundReceiver
+from holdfast.channels.telegram.bot_api import TelegramTimeouts
 from holdfast.channels.telegram.channel import Telegram
-from holdfast.domain.chats import Chat, DeliveryRow, Inbound
+from holdfast.domain.chats import Chat, DeliveryRow, InboundUpdate
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.errors import NoSuchBlob
-from tests.support.telegram_api import TOKEN, US, TelegramApi, serving
+from tests.support.telegram_api import BOT_USER, TOKEN, TelegramApi, telegram_server
 
 ADA, GROUP = 77, -500
 HERE = Chat("telegram", "dm", str(ADA))
 THERE = Chat("telegram", "group", str(GROUP))
-NAME = f"@{US['username']}"
-CALM = Patience(answer_s=15, poll_s=1, retry_s=0.01, retry_s_max=0.05)
+NAME = f"@{BOT_USER['username']}"
+CALM = TelegramTimeouts(answer_s=15, poll_s=1, retry_s=0.01, retry_s_max=0.05)
 
 
 @dataclass
-class Shelf:
+class FakeStore:
     """The files that are sent and the deliveries that were made, as a store would give them."""
 
     blobs: dict[str, bytes] = field(default_factory=dict)
@@ -38,45 +38,49 @@ class Shelf:
 
 
 @dataclass
-class Talk:
+class TelegramHarness:
     """A platform, a channel to it, and what was taken from it."""
 
     api: TelegramApi
     channel: Telegram
-    shelf: Shelf
+    store: FakeStore
     clock: FakeClock
-    taken: list[Inbound] = field(default_factory=list)
-    faults: list[Exception] = field(default_factory=list)
+    received: list[InboundUpdate] = field(default_factory=list)
+    receive_faults: list[Exception] = field(default_factory=list)
     """Raised by the next takings, one each, before anything is taken."""
 
-    async def take(self, *inbound: Inbound) -> None:
-        if self.faults:
-            raise self.faults.pop(0)
-        self.taken += inbound
+    async def receive(self, *inbound: InboundUpdate) -> None:
+        if self.receive_faults:
+            raise self.receive_faults.pop(0)
+        self.received += inbound
 
-    async def heard(self, count: int = 1) -> list[Inbound]:
-        await self.api.until(lambda: len(self.taken) >= count)
-        return self.taken
+    async def wait_for_inbound(self, count: int = 1) -> list[InboundUpdate]:
+        await self.api.wait_until(lambda: len(self.received) >= count)
+        return self.received
 
 
 @asynccontextmanager
-async def talking(patience: Patience = CALM, **more: Any) -> AsyncIterator[Talk]:
-    async with serving() as api:
+async def telegram_harness(
+    patience: TelegramTimeouts = CALM, **options: Any
+) -> AsyncIterator[TelegramHarness]:
+    async with telegram_server() as api:
         api.open_chat(ADA)
         api.open_chat(GROUP)
-        shelf, clock = Shelf(), FakeClock()
-        token = more.pop("token", TOKEN)
-        channel = Telegram(token, shelf, clock, api_url=api.url, patience=patience, **more)
+        store, clock = FakeStore(), FakeClock()
+        token = options.pop("token", TOKEN)
+        channel = Telegram(token, store, clock, api_url=api.url, timeouts=patience, **options)
         try:
-            yield Talk(api, channel, shelf, clock)
+            yield TelegramHarness(api, channel, store, clock)
         finally:
             await channel.close()
 
 
 @asynccontextmanager
-async def taking(talk: Talk, take: Take | None = None) -> AsyncIterator[None]:
+async def listening_channel(
+    harness: TelegramHarness, receiver: InboundReceiver | None = None
+) -> AsyncIterator[None]:
     """The channel listens meanwhile."""
-    task = asyncio.create_task(talk.channel.listen(take or talk.take))
+    task = asyncio.create_task(harness.channel.listen(receiver or harness.receive))
     try:
         yield
     finally:
@@ -86,6 +90,6 @@ async def taking(talk: Talk, take: Take | None = None) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def listening(**more: Any) -> AsyncIterator[Talk]:
-    async with talking(**more) as talk, taking(talk):
-        yield talk
+async def listening_harness(**options: Any) -> AsyncIterator[TelegramHarness]:
+    async with telegram_harness(**options) as harness, listening_channel(harness):
+        yield harness

@@ -40,7 +40,7 @@ class Entity(NamedTuple):
     text: str
 
 
-def parsed(markup: str) -> tuple[str, list[Entity]]:
+def parse_markup(markup: str) -> tuple[str, list[Entity]]:
     """The text that people see, and what is marked in it. Raises BadMarkup."""
     text, found, still_open = "", [], []
     for token in _TOKEN.finditer(markup):
@@ -62,7 +62,7 @@ def parsed(markup: str) -> tuple[str, list[Entity]]:
     return text, found
 
 
-def nested_wrongly(entities: list[Entity]) -> list[Entity]:
+def misnested_entities(entities: list[Entity]) -> list[Entity]:
     """What Telegram takes but shows in another way: code in links, styles in code, quotes in quotes."""
 
     def is_wrong(each: Entity) -> bool:

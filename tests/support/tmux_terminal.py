@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-SEEN_S_MAX = 60
+VISIBLE_S_MAX = 60
 _NUMBERS = itertools.count()
 
 
@@ -59,14 +59,14 @@ class Terminal:
         """What can be seen now."""
         return self._tmux("capture-pane", "-p", *(("-e",) if styled else ()))
 
-    def everything(self) -> str:
+    def full_output(self) -> str:
         """What can be seen, and all that has scrolled away."""
         return self._tmux("capture-pane", "-p", "-S", "-")
 
     def title(self) -> str:
         return self._tmux("display-message", "-p", "#{pane_title}").strip()
 
-    def until(self, *wanted: str, gone: str = "", timeout_s: float = SEEN_S_MAX) -> str:
+    def wait_for_text(self, *wanted: str, gone: str = "", timeout_s: float = VISIBLE_S_MAX) -> str:
         """The screen, once it shows every one of `wanted` (patterns), and `gone` no more."""
         end = time.monotonic() + timeout_s
         while time.monotonic() < end:
@@ -75,7 +75,7 @@ class Terminal:
             if found and not (gone and re.search(gone, screen, re.MULTILINE)):
                 return screen
             time.sleep(0.05)
-        raise AssertionError(f"{wanted} did not come up in:\n{self.everything()}")
+        raise AssertionError(f"{wanted} did not come up in:\n{self.full_output()}")
 
     def close(self) -> None:
         subprocess.run(

@@ -12,47 +12,49 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.domain.events.parts import text_of
+from holdfast.domain.events.parts import message_text
 from holdfast.domain.ids import CallId
-from holdfast.tools.builtin import builtin_tools, by_name
+from holdfast.tools.builtin import builtin_tools, tools_by_name
 from holdfast.tools.ports import ToolResult, ToolRun
-from holdfast.tools.sandbox.sandbox import NO_WALLS, Walls
+from holdfast.tools.sandbox.sandbox import NO_SANDBOX, Sandbox
 
 
-class Bench:
+class ToolHarness:
     """A data folder (`store`), a workspace beside it and the built-in tools."""
 
     def __init__(
         self,
         folder: Path,
         environ: dict[str, str] | None = None,
-        walls: Walls = NO_WALLS,
+        sandbox: Sandbox = NO_SANDBOX,
         store: Path | None = None,
     ) -> None:
         self.folder = folder
         self.store = store or folder / "store"
         self.workspace = folder / "workspace"
-        self.walls = walls
-        self.tools = by_name(builtin_tools(self.store, environ, walls))
+        self.sandbox = sandbox
+        self.tools = tools_by_name(builtin_tools(self.store, environ, sandbox))
         self._calls = 0
 
-    def prepare(self, **arguments: object) -> "Call":
+    def prepare(self, **arguments: object) -> "RecordedCall":
         self._calls += 1
-        return Call(CallId(f"c_{self._calls:016d}"), msgspec.json.encode(arguments).decode(), self.workspace)
+        return RecordedCall(
+            CallId(f"c_{self._calls:016d}"), msgspec.json.encode(arguments).decode(), self.workspace
+        )
 
-    async def call(self, tool: str, **arguments: object) -> "Call":
+    async def call(self, tool: str, **arguments: object) -> "RecordedCall":
         call = self.prepare(**arguments)
-        call.result = await self.tools[tool].run(call.run())
+        call.result = await self.tools[tool].run(call.tool_run())
         return call
 
-    def use(self, tool: str, **arguments: object) -> "Call":
+    def call_sync(self, tool: str, **arguments: object) -> "RecordedCall":
         return asyncio.run(self.call(tool, **arguments))
 
-    def shell(self, command: str, **arguments: object) -> "Call":
-        return self.use("shell", command=command, **arguments)
+    def shell(self, command: str, **arguments: object) -> "RecordedCall":
+        return self.call_sync("shell", command=command, **arguments)
 
 
-class Call:
+class RecordedCall:
     """One call: what it emitted, when, and what came of it."""
 
     def __init__(self, call_id: CallId, arguments: str, workspace: Path) -> None:
@@ -60,7 +62,7 @@ class Call:
         self.result: ToolResult | None = None
         self.pieces: list[tuple[float, str, str]] = []
 
-    def run(self) -> ToolRun:
+    def tool_run(self) -> ToolRun:
         return ToolRun(self.id, self.arguments, self.workspace, self._emit)
 
     def _emit(self, text: str, stream: str) -> None:
@@ -75,7 +77,7 @@ class Call:
     def text(self) -> str:
         """What the model reads."""
         if self.result is not None and self.result.parts is not None:
-            return text_of(self.result.parts)
+            return message_text(self.result.parts)
         return self.emitted()
 
     def emitted(self, *streams: str) -> str:
@@ -95,26 +97,26 @@ def is_alive(pid: int) -> bool:
 
 def read_pids(folder: Path, count: int, within_s: float = 30) -> list[int]:
     """The process ids that a command has written to `folder`, one in each file, once there are `count`."""
-    until = time.monotonic() + within_s
+    deadline = time.monotonic() + within_s
     while True:
         texts = [path.read_text() for path in folder.glob("*.pid")]
         if len(texts) >= count and all(text.endswith("\n") for text in texts):
             return [int(text) for text in texts]
-        assert time.monotonic() < until, f"{len(texts)} of {count} processes have said who they are"
+        assert time.monotonic() < deadline, f"{len(texts)} of {count} processes have said who they are"
         time.sleep(0.005)
 
 
-def wait_for_end(pids: list[int], within_s: float) -> None:
-    until = time.monotonic() + within_s
+def wait_for_exit(pids: list[int], within_s: float) -> None:
+    deadline = time.monotonic() + within_s
     while alive := [pid for pid in pids if is_alive(pid)]:
-        assert time.monotonic() < until, f"still running: {alive}"
+        assert time.monotonic() < deadline, f"still running: {alive}"
         time.sleep(0.005)
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+def bench(tmp_path: Path) -> Iterator[ToolHarness]:
     before = open_files()
-    yield Bench(tmp_path)
+    yield ToolHarness(tmp_path)
     assert open_files() <= before, "a tool has left files open"
 
 

@@ -9,13 +9,13 @@ from holdfast.domain.clock import SystemClock
 from holdfast.domain.decisions.turns import accept_turn
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import AnyPart, Text
-from holdfast.domain.events.stream_fold import OutputFold, StreamFold, digest_of_parts, settle_message
-from holdfast.domain.ids import CallId, Ids, MessageId, SessionId
-from holdfast.domain.state.session_state import Decide, View
+from holdfast.domain.events.stream_fold import OutputFold, StreamFold, parts_digest, settle_message
+from holdfast.domain.ids import CallId, IdGenerator, MessageId, SessionId
+from holdfast.domain.state.session_state import Decide, SessionStateView
 from holdfast.domain.usage import Usage
 from holdfast.store.ports import Append
 
-IDS = Ids(SystemClock())
+IDS = IdGenerator(SystemClock())
 
 
 def created(title: str = "", session_id: SessionId | None = None) -> Append:
@@ -26,14 +26,14 @@ def created(title: str = "", session_id: SessionId | None = None) -> Append:
 def accept(session_id: SessionId, text: str, key: str | None = None) -> Append:
     """A person's message, numbered inside the transaction."""
 
-    def decide(view: View) -> Sequence[f.AnyFact]:
+    def decide(view: SessionStateView) -> Sequence[f.AnyFact]:
         return accept_turn(view, session_id, IDS, (Text(text),), key)
 
     decision: Decide = decide
     return Append(session_id, decision)
 
 
-class TurnStory:
+class TurnEvents:
     """One turn: each call is the next fact of its life, with the places that a run would give."""
 
     def __init__(self, turn: int = 1, text: str = "What is there?", key: str | None = None) -> None:
@@ -43,7 +43,7 @@ class TurnStory:
         self._key = key
         self._place = 0
         self._step: f.ModelStepStarted | None = None
-        self._said = StreamFold()
+        self._message_fold = StreamFold()
         self._call: f.ToolIntended | None = None
         self._output = OutputFold()
 
@@ -64,44 +64,44 @@ class TurnStory:
     def started(self) -> f.RunStarted:
         return f.RunStarted(self.run_id)
 
-    def begins(self) -> f.ModelStepStarted:
+    def step_started(self) -> f.ModelStepStarted:
         self._place += 1
-        self._said = StreamFold()
+        self._message_fold = StreamFold()
         self._step = f.ModelStepStarted(self.run_id, self.turn, self._place, IDS.message(), "demo")
         return self._step
 
-    def says(self, text: str) -> f.TextAppended:
+    def text(self, text: str) -> f.TextAppended:
         delta = f.TextAppended(self.run_id, self.message_id, text)
-        self._said.add(delta)
+        self._message_fold.add(delta)
         return delta
 
-    def thinks(self, text: str) -> f.ReasoningAppended:
+    def reasoning(self, text: str) -> f.ReasoningAppended:
         delta = f.ReasoningAppended(self.run_id, self.message_id, text)
-        self._said.add(delta)
+        self._message_fold.add(delta)
         return delta
 
-    def writes_call(self, call_id: CallId, text: str, name: str = "shell") -> f.ToolArgumentsAppended:
+    def tool_arguments(self, call_id: CallId, text: str, name: str = "shell") -> f.ToolArgumentsAppended:
         delta = f.ToolArgumentsAppended(self.run_id, self.message_id, call_id, name, text)
-        self._said.add(delta)
+        self._message_fold.add(delta)
         return delta
 
-    def settles(self, status: f.Settlement = "settled", late: bool = False) -> f.MessageSettled:
+    def message_settled(self, status: f.Settlement = "settled", late: bool = False) -> f.MessageSettled:
         assert self._step is not None
-        return replace(settle_message(self._step, self._said, status), late=late)
+        return replace(settle_message(self._step, self._message_fold, status), late=late)
 
-    def settles_as(self, text: str, digest: str | None = None) -> f.MessageSettled:
+    def message_settled_as(self, text: str, digest: str | None = None) -> f.MessageSettled:
         """A body that need not be what was streamed."""
         assert self._step is not None
         parts = (Text(text),)
         return f.MessageSettled(
             self.turn, self._step.place, self.message_id, "assistant", parts,
-            digest_of_parts(parts) if digest is None else digest, self.run_id,
+            parts_digest(parts) if digest is None else digest, self.run_id,
         )  # fmt: skip
 
     def step_settled(self, usage: Usage | None = None) -> f.ModelStepSettled:
         return f.ModelStepSettled(self.run_id, self.message_id, "stop", usage or Usage(10, 20))
 
-    def intends(self, effect: f.Effect = "unsafe", call_id: CallId | None = None) -> f.ToolIntended:
+    def tool_intended(self, effect: f.Effect = "unsafe", call_id: CallId | None = None) -> f.ToolIntended:
         self._place += 1
         self._output = OutputFold()
         self._call = f.ToolIntended(
@@ -113,7 +113,7 @@ class TurnStory:
     def tool_started(self) -> f.ToolStarted:
         return f.ToolStarted(self.run_id, self.call_id)
 
-    def prints(self, text: str, stream: Literal["stdout", "stderr"] = "stdout") -> f.ToolOutputAppended:
+    def tool_output(self, text: str, stream: Literal["stdout", "stderr"] = "stdout") -> f.ToolOutputAppended:
         delta = f.ToolOutputAppended(self.run_id, self.call_id, text, stream)
         self._output.add(delta)
         return delta
@@ -123,7 +123,7 @@ class TurnStory:
         parts = self._output.parts()
         return f.ToolSettled(
             self.turn, self._call.place, self._call.message_id, self.call_id, "shell", outcome, parts,
-            digest_of_parts(parts), self.run_id,
+            parts_digest(parts), self.run_id,
         )  # fmt: skip
 
     def completed(self) -> f.RunCompleted:
@@ -134,28 +134,41 @@ class TurnStory:
 
     def opening(self) -> list[f.AnyFact]:
         """Accepted, started, and the first message begun."""
-        return [self.accepted(), self.started(), self.begins()]
+        return [self.accepted(), self.started(), self.step_started()]
 
     def rest(self, *pieces: str) -> list[f.AnyFact]:
         """The rest of the turn: the message under way in pieces, settled, and the run completed."""
-        deltas = [self.says(piece) for piece in pieces]
-        return [*deltas, self.settles(), self.step_settled(), self.completed()]
+        deltas = [self.text(piece) for piece in pieces]
+        return [*deltas, self.message_settled(), self.step_settled(), self.completed()]
 
 
 def turn_facts(
     turn: int, text: str = "What is there?", answer: Sequence[str] = ("Much.",)
 ) -> list[f.AnyFact]:
     """A whole turn with an answer in pieces."""
-    story = TurnStory(turn, text)
-    return [*story.opening(), *story.rest(*answer)]
+    turn_events = TurnEvents(turn, text)
+    return [*turn_events.opening(), *turn_events.rest(*answer)]
 
 
 def turn_with_tool(turn: int, text: str = "Run it.", output: str = "a.txt\n") -> list[f.AnyFact]:
     """A whole turn whose first message calls a tool that streams its output."""
-    story = TurnStory(turn, text)
+    turn_events = TurnEvents(turn, text)
     call = IDS.call()
-    facts: list[f.AnyFact] = [*story.opening(), story.says("Let me look."), story.writes_call(call, '{"a":')]
-    facts += [story.writes_call(call, "1}"), story.settles(), story.intends(call_id=call)]
-    facts += [story.tool_started(), story.prints(output), story.prints("!", "stderr"), story.tool_settled()]
-    facts += [story.begins(), *story.rest("There ", "it is.")]
+    facts: list[f.AnyFact] = [
+        *turn_events.opening(),
+        turn_events.text("Let me look."),
+        turn_events.tool_arguments(call, '{"a":'),
+    ]
+    facts += [
+        turn_events.tool_arguments(call, "1}"),
+        turn_events.message_settled(),
+        turn_events.tool_intended(call_id=call),
+    ]
+    facts += [
+        turn_events.tool_started(),
+        turn_events.tool_output(output),
+        turn_events.tool_output("!", "stderr"),
+        turn_events.tool_settled(),
+    ]
+    facts += [turn_events.step_started(), *turn_events.rest("There ", "it is.")]
     return facts

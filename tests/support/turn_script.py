@@ -24,8 +24,8 @@ _SCRIPT = re.compile(re.escape(MARK) + r"(\{.*\})")
 ToolName = Literal["", "shell", "write_file", "edit_file", "read_file", "ask_user"]
 
 
-class Step(msgspec.Struct, frozen=True):
-    words: int
+class ScriptStep(msgspec.Struct, frozen=True):
+    word_count: int
     tool: ToolName = ""
     pace_ms: float = 2.0
     thinks: bool = False
@@ -35,14 +35,14 @@ class Step(msgspec.Struct, frozen=True):
 
 class Script(msgspec.Struct, frozen=True):
     name: str
-    steps: tuple[Step, ...]
+    steps: tuple[ScriptStep, ...]
 
     @property
     def text(self) -> str:
         return MARK + msgspec.json.encode(self).decode()
 
     def words(self, step: int) -> list[str]:
-        return [f"{self.name}.{step}.{number} " for number in range(self.steps[step].words)]
+        return [f"{self.name}.{step}.{number} " for number in range(self.steps[step].word_count)]
 
     def answer(self) -> str:
         return "".join(word for step in range(len(self.steps)) for word in self.words(step))
@@ -68,15 +68,15 @@ class Script(msgspec.Struct, frozen=True):
         return f"echo {name} >> {EFFECTS}; echo {name} begins; {wait}echo {name} ends"
 
 
-class Cue(msgspec.Struct, frozen=True):
+class ScriptCue(msgspec.Struct, frozen=True):
     """Where an answer goes on: in which step, after how many of its words."""
 
     script: Script
     step: int
-    said: int
+    words_sent: int
 
 
-def cue_of(messages: Sequence[dict[str, Any]]) -> Cue:
+def cue_of(messages: Sequence[dict[str, Any]]) -> ScriptCue:
     """What a model that is sent `messages` has to say next."""
     at, script = _last_script(messages)
     step, said = 0, 0
@@ -86,7 +86,7 @@ def cue_of(messages: Sequence[dict[str, Any]]) -> Cue:
             step, said = step + 1, 0
         elif message["role"] == "assistant":
             said = max([said, *(number + 1 for number in _numbers(script, step, content))])
-    return Cue(script, step, said)
+    return ScriptCue(script, step, said)
 
 
 def script_in(text: str) -> Script:
@@ -107,14 +107,14 @@ def _numbers(script: Script, step: int, content: str) -> list[int]:
     return [int(number) for number in re.findall(rf"{re.escape(script.name)}\.{step}\.(\d+) ", content)]
 
 
-def written_by(chance: random.Random, name: str) -> Script:
+def random_script(rng: random.Random, name: str) -> Script:
     """A turn of one to three steps, about a second long."""
     tools: list[ToolName] = ["shell", "shell", "shell", "write_file", "read_file"]
-    calls: list[ToolName] = [chance.choice(tools) for _ in range(chance.choice((0, 1, 1, 2)))]
-    pace_ms = chance.choice((0.0, 3.0, 10.0))
+    calls: list[ToolName] = [rng.choice(tools) for _ in range(rng.choice((0, 1, 1, 2)))]
+    pace_ms = rng.choice((0.0, 3.0, 10.0))
     return Script(
         name,
         tuple(
-            Step(chance.randint(1, 40), tool, pace_ms, chance.random() < 0.2) for tool in [*calls, ""]
+            ScriptStep(rng.randint(1, 40), tool, pace_ms, rng.random() < 0.2) for tool in [*calls, ""]
         ),
     )  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Site:
+class WebSite:
     """`pages` are answers by path, whole or written piece by piece; `heads` is what was asked, in order."""
 
     pages: dict[str, bytes | Callable[[asyncio.StreamWriter], Awaitable[None]]] = field(default_factory=dict)
@@ -49,12 +49,12 @@ def reply(
     return f"HTTP/1.1 {status}\r\n{lines}\r\n".encode("utf-8", "surrogateescape") + body
 
 
-def moved(to: str, status: str = "302 Found") -> bytes:
+def redirect(to: str, status: str = "302 Found") -> bytes:
     return reply(status=status, Location=to)
 
 
 @asynccontextmanager
-async def serving(site: Site, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[Site]:
+async def web_server(site: WebSite, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[WebSite]:
     server = await asyncio.start_server(site.answer, host, port)
     site.port = server.sockets[0].getsockname()[1]
     try:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from aiohttp import web
 
-from tests.support.loop_thread import beside
+from tests.support.loop_thread import run_in_thread
 
 WAIT_S = 60.0
 Fault = Literal["silent", "dropped"] | tuple[int, dict[str, str]]
@@ -26,11 +26,11 @@ def headers_for(key: bytes, body: bytes, webhook_id: str = "", at: float | None 
     """The head of a call that is signed as Standard Webhooks say."""
     webhook_id = webhook_id or f"msg_{secrets.token_hex(8)}"
     stamp = str(int(time.time() if at is None else at))
-    made = hmac.new(key, f"{webhook_id}.{stamp}.".encode() + body, hashlib.sha256).digest()
+    headers = hmac.new(key, f"{webhook_id}.{stamp}.".encode() + body, hashlib.sha256).digest()
     return {
         "webhook-id": webhook_id,
         "webhook-timestamp": stamp,
-        "webhook-signature": f"v1,{base64.b64encode(made).decode()}",
+        "webhook-signature": f"v1,{base64.b64encode(headers).decode()}",
         "content-type": "application/json",
     }
 
@@ -40,7 +40,7 @@ def key_in(text: str) -> bytes:
 
 
 @dataclass
-class Receiver:
+class WebhookReceiver:
     """What each chat shows. `key` is known once the server has made one."""
 
     url: str = ""
@@ -48,17 +48,17 @@ class Receiver:
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     """Every call that was rightly signed: its id and what it says."""
     unsigned: int = 0
-    says_ids: bool = True
+    returns_ids: bool = True
     files: dict[str, bytes] = field(default_factory=dict)
     _shown: dict[str, dict[str, str]] = field(default_factory=dict)
     _faults: dict[str, deque[Fault]] = field(default_factory=lambda: defaultdict(deque))
     _closing: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def misbehave(self, kind: str, *faults: Fault) -> None:
+    def add_faults(self, kind: str, *faults: Fault) -> None:
         """The next calls of that type go wrong in these ways, one each."""
         self._faults[kind].extend(faults)
 
-    def behave(self) -> None:
+    def clear_faults(self) -> None:
         """Nothing goes wrong any more of what was to go wrong."""
         self._faults.clear()
 
@@ -66,9 +66,9 @@ class Receiver:
         """What a chat shows now, in order."""
         return list(self._shown.get(chat, {}).values())
 
-    async def until(self, holds: Callable[[], Any], within_s: float = WAIT_S) -> Any:
+    async def wait_until(self, condition: Callable[[], Any], within_s: float = WAIT_S) -> Any:
         deadline = time.monotonic() + within_s
-        while not (found := holds()):
+        while not (found := condition()):
             assert time.monotonic() < deadline, f"not within {within_s} s: {self._shown}, {self.calls[-5:]}"
             await asyncio.sleep(0.01)
         return found
@@ -88,29 +88,29 @@ class Receiver:
         fault = faults.popleft() if faults else None
         if isinstance(fault, tuple):
             return web.Response(status=fault[0], headers=fault[1], text="not now")
-        answered = self._show(webhook_id, told)
+        answered = self._record_message(webhook_id, told)
         if fault is not None:
             assert request.transport is not None
             if fault == "silent":
                 await self._closing.wait()
             request.transport.abort()
-        return web.json_response({"id": answered}) if self.says_ids else web.Response(status=204)
+        return web.json_response({"id": answered}) if self.returns_ids else web.Response(status=204)
 
-    def _show(self, webhook_id: str, told: dict[str, Any]) -> str:
-        chat = self._shown.setdefault(told.get("chat", ""), {})
-        own = f"own-{webhook_id}" if self.says_ids else webhook_id
-        if told["type"] == "message":
-            chat.setdefault(own, told["text"])  # The same id again is the same message.
-        elif told["type"] == "edit":
-            assert told["id"] in chat, f"{told['id']} is not a message here"
-            chat[told["id"]] = told["text"]
+    def _record_message(self, webhook_id: str, body: dict[str, Any]) -> str:
+        chat = self._shown.setdefault(body.get("chat", ""), {})
+        own = f"own-{webhook_id}" if self.returns_ids else webhook_id
+        if body["type"] == "message":
+            chat.setdefault(own, body["text"])  # The same id again is the same message.
+        elif body["type"] == "edit":
+            assert body["id"] in chat, f"{body['id']} is not a message here"
+            chat[body["id"]] = body["text"]
         return own
 
 
 @asynccontextmanager
-async def receiving(receiver: Receiver | None = None) -> AsyncIterator[Receiver]:
+async def webhook_receiver(receiver: WebhookReceiver | None = None) -> AsyncIterator[WebhookReceiver]:
     """A receiver in the running loop."""
-    receiver = receiver or Receiver()
+    receiver = receiver or WebhookReceiver()
     receiver._closing = asyncio.Event()
     app = web.Application(client_max_size=100_000_000)
     app.router.add_route("*", "/{path:.*}", receiver.answer)
@@ -125,6 +125,8 @@ async def receiving(receiver: Receiver | None = None) -> AsyncIterator[Receiver]
         await runner.cleanup()
 
 
-def receiving_on_a_thread(receiver: Receiver | None = None) -> AbstractContextManager[Receiver]:
+def webhook_receiver_in_thread(
+    receiver: WebhookReceiver | None = None,
+) -> AbstractContextManager[WebhookReceiver]:
     """A receiver beside a test that blocks."""
-    return beside(receiving(receiver))
+    return run_in_thread(webhook_receiver(receiver))

@@ -13,10 +13,10 @@ from tests.witness_memory.installed.witness_memory import Call
 
 INSTALLED = Path(__file__).with_name("installed")
 """The folder in which the provider is installed as any package is; on a server's path, it is found."""
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
-class Witness:
+class WitnessMonitor:
     """Reads and orders through the witness's folder; the server's process is another."""
 
     def __init__(self, folder: Path, takes_key: bool = True) -> None:
@@ -31,16 +31,16 @@ class Witness:
         path = os.pathsep.join(filter(None, (str(INSTALLED), os.environ.get("PYTHONPATH"))))
         return {"PYTHONPATH": path, "WITNESS_MEMORY": str(self._folder)}
 
-    def order(self, verb: str, point: str, what: str) -> None:
+    def set_order(self, verb: str, point: str, what: str) -> None:
         """From now on, until lifted; see the witness for what there is."""
         draft = self._folder / f"{verb}.{point}.draft"
         draft.write_text(what)
         draft.rename(self._folder / f"{verb}.{point}")
 
-    def lift(self, verb: str, point: str) -> None:
+    def clear_order(self, verb: str, point: str) -> None:
         (self._folder / f"{verb}.{point}").unlink(missing_ok=True)
 
-    def lift_all(self) -> None:
+    def clear_orders(self) -> None:
         for path in self._folder.glob("*.*"):
             if path.suffix in (".before", ".after"):
                 path.unlink()
@@ -51,7 +51,7 @@ class Witness:
         found = [msgspec.json.decode(line, type=Call) for line in lines]
         return [call for call in found if verb in ("", call.verb) and stage in ("", call.stage)]
 
-    def held(self) -> list[Call]:
+    def stored_commits(self) -> list[Call]:
         """What it was told and was not told to forget since; a stretch that was done twice is there twice."""
         held: list[Call] = []
         for call in self.calls(stage="did"):
@@ -65,20 +65,20 @@ class Witness:
         """How often it holds each turn of a conversation."""
         return Counter(
             turn
-            for call in self.held()
+            for call in self.stored_commits()
             if call.session_id == session_id
             for first, last in call.turns
             for turn in range(first, last + 1)
         )
 
-    def waits_at(self, verb: str, point: str, times: int = 1) -> Callable[[], bool]:
+    def is_waiting_at(self, verb: str, point: str, times: int = 1) -> Callable[[], bool]:
         return lambda: sum(call.point == point for call in self.calls(verb, "waits")) >= times
 
-    async def until(self, is_so: Callable[[], bool], what: str) -> None:
+    async def wait_until(self, condition: Callable[[], bool], what: str) -> None:
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 for _ in itertools.repeat(None):
-                    if is_so():
+                    if condition():
                         return
                     await asyncio.sleep(0.01)
         except TimeoutError:
@@ -86,7 +86,7 @@ class Witness:
             raise AssertionError(f"{what} did not come about; the witness saw … {last}") from None
 
 
-def faults(calls: Sequence[Call]) -> list[str]:
+def call_errors(calls: Sequence[Call]) -> list[str]:
     """The same key must always be the same stretch, message for message."""
     first: dict[str, Call] = {}
     wrong: list[str] = []

@@ -16,130 +16,130 @@ from msgspec.structs import replace
 from holdfast.domain.clock import Instant
 from holdfast.domain.events.facts import DELTA_KINDS
 from holdfast.domain.ids import Seq, SessionId
-from holdfast.domain.state.changes import Change, ReadBack
+from holdfast.domain.state.changes import CommittedChange, LoadedContext
 from holdfast.domain.transcript.transcript import TranscriptFold
 
-Why = Literal["new", "foreign", "evicted", "stale", "configuration"]
+RebuildReason = Literal["new", "foreign", "evicted", "stale", "configuration"]
 """Why a conversation is read back: it was never held; another process changed it; it was let go, or has grown
 too large; what happened to it is not known; or the model can be shown more of it than was read."""
-Read = Callable[[], Awaitable[ReadBack]]
+LoadContext = Callable[[], Awaitable[LoadedContext]]
 
 _READS_MAX = 3
 _ENDINGS = frozenset({"run_interrupted", "run_cancelled", "run_failed"})
 
 
-class Entry:
+class CachedContext:
     """One conversation. Belongs to one event loop; nothing here waits but `build`."""
 
-    def __init__(self, session_id: SessionId, why: Why) -> None:
+    def __init__(self, session_id: SessionId, reason: RebuildReason) -> None:
         self.session_id = session_id
         self.users = 0
         self.used_at: Instant = 0
         self.size_bytes = 0
-        self._at = Baseline(session_id, state="building")
-        self._live: Seq | None = None
+        self._baseline = Baseline(session_id, state="building")
+        self._live_version: Seq | None = None
         self._head: Seq = 0
         self._fold: TranscriptFold | None = None
-        self._why: Why = why
+        self._rebuild_reason: RebuildReason = reason
         self._chars = 0
         self._built_bytes = 0
-        self._is_all = False
+        self._is_complete = False
         self._is_reading = False
-        self._last: tuple[Seq, Seq | None] = 0, None
+        self._last_change: tuple[Seq, Seq | None] = 0, None
         """Where our last change left the session: its head, and the context version there."""
         self._incarnation: int | None = None
-        self._waiting: list[Change] = []
-        self.building = asyncio.Lock()
+        self._waiting_changes: list[CommittedChange] = []
+        self.build_lock = asyncio.Lock()
         """Held while it is built, by whoever builds it; others wait for that."""
 
-    def why_not(self, chars: int) -> Why | None:
+    def rebuild_reason(self, chars: int) -> RebuildReason | None:
         """Why it cannot be used for a model that makes use of `chars`; None if it can."""
-        if self._fold is None or not may_reuse(self._at, self.session_id, self._live):
-            return self._why
-        if self._fold.is_short:
+        if self._fold is None or not may_reuse(self._baseline, self.session_id, self._live_version):
+            return self._rebuild_reason
+        if self._fold.lacks_turns:
             return "stale"
-        if chars > self._chars and not self._is_all:
+        if chars > self._chars and not self._is_complete:
             return "configuration"
         if self.size_bytes > self._built_bytes + 2 * chars:
             return "evicted"
         return None
 
     @property
-    def is_overtaken(self) -> bool:
+    def is_changed_elsewhere(self) -> bool:
         """Whether another process has changed it, and it was not read back since."""
-        return self._at.state == "stale" and self._why == "foreign"
+        return self._baseline.state == "stale" and self._rebuild_reason == "foreign"
 
     @property
     def fold(self) -> TranscriptFold:
         assert self._fold is not None, f"{self.session_id} has been built"
         return self._fold
 
-    def note(self, change: Change) -> None:
+    def on_change(self, change: CommittedChange) -> None:
         """Go along with a change of this process. What comes while it is being built is added afterwards."""
         if self._is_reading:
-            self._waiting.append(change)
+            self._waiting_changes.append(change)
         elif self._fold is not None:
-            self._take_in(change)
-        self._last = change.last_seq, change.context_after
+            self._apply(change)
+        self._last_change = change.last_seq, change.context_after
         self._incarnation = change.incarnation
 
-    async def build(self, chars: int, read: Read) -> None:
+    async def build(self, chars: int, read: LoadContext) -> None:
         """Read it back. One that went on while it was read is read again, and if it does so each time, is
         good for this once."""
         self.close()
         self._is_reading = True
         try:
             for _ in range(_READS_MAX):
-                known, self._waiting, incarnation = dict([self._last]), [], self._incarnation
-                back = await read()
-                if back.head is not None:
+                known, self._waiting_changes, incarnation = dict([self._last_change]), [], self._incarnation
+                loaded = await read()
+                if loaded.head is not None:
                     break
         finally:
             self._is_reading = False
-        self._fold, self._head = back.fold, back.head or 0
-        self.size_bytes = self._built_bytes = back.size_bytes
-        self._chars, self._is_all = chars, back.is_all
-        self._begin(back.head, known, incarnation)
+        self._fold, self._head = loaded.fold, loaded.head or 0
+        self.size_bytes = self._built_bytes = loaded.size_bytes
+        self._chars, self._is_complete = chars, loaded.is_complete
+        self._set_baseline(loaded.head, known, incarnation)
 
     def close(self) -> None:
         """Let go of what it holds. Whoever still works with it has it until the end."""
         self._fold, self.size_bytes = None, 0
-        self._at = Baseline(self.session_id, state="building")
+        self._baseline = Baseline(self.session_id, state="building")
 
-    def _begin(self, head: Seq | None, known: dict[Seq, Seq | None], incarnation: int | None) -> None:
+    def _set_baseline(self, head: Seq | None, known: dict[Seq, Seq | None], incarnation: int | None) -> None:
         """Where it stands when it has been read; then what has happened since, in order.
 
         If the version there is not `known`, the next change tells it.
         """
-        changes, self._waiting = self._waiting, []
+        changes, self._waiting_changes = self._waiting_changes, []
         known |= {change.last_seq: change.context_after for change in changes}
-        self._live = known.get(head) if head is not None else None
-        self._at = Baseline(self.session_id, self._live, incarnation=incarnation)
+        self._live_version = known.get(head) if head is not None else None
+        self._baseline = Baseline(self.session_id, self._live_version, incarnation=incarnation)
         if head is None:
-            self._doubt("stale")
+            self._mark_stale("stale")
         for change in changes:
             if head is not None and change.last_seq > head:
-                self._take_in(change)
+                self._apply(change)
 
-    def _take_in(self, change: Change) -> None:
+    def _apply(self, change: CommittedChange) -> None:
         is_next = change.first_seq == self._head + 1
-        if change.context_before is None or (self._at.version is None and not is_next):
-            self._doubt("stale")
-        self._live = change.context_after
-        was_ready = self._at.state == "ready"
-        self._at = moved(
-            self._at, change.session_id, change.context_before, change.context_after, change.incarnation
+        if change.context_before is None or (self._baseline.version is None and not is_next):
+            self._mark_stale("stale")
+        self._live_version = change.context_after
+        was_ready = self._baseline.state == "ready"
+        self._baseline = advance(
+            self._baseline, change.session_id, change.context_before, change.context_after, change.incarnation
         )
-        if was_ready and self._at.state == "stale":
-            self._why = "foreign"
+        if was_ready and self._baseline.state == "stale":
+            self._rebuild_reason = "foreign"
         if not is_next and any(event.kind in _ENDINGS for event in change.events):
-            self._doubt("foreign")
+            self._mark_stale("foreign")
         if any(event.kind == "turns_restored" for event in change.events):
-            self._doubt("stale")  # What was restored may never have been read.
+            self._mark_stale("stale")  # What was restored may never have been read.
         self._head = max(self._head, change.last_seq)
-        self._add(change)
+        self._fold_events(change)
 
-    def _add(self, change: Change) -> None:
+    def _fold_events(self, change: CommittedChange) -> None:
         fold, added = self.fold, False
         try:
             for event in change.events:
@@ -148,11 +148,11 @@ class Entry:
             added = True
         finally:
             if not added:
-                self._doubt("stale")
+                self._mark_stale("stale")
 
-    def _doubt(self, why: Why) -> None:
-        if self._at.state == "ready":
-            self._at, self._why = replace(self._at, state="stale"), why
+    def _mark_stale(self, reason: RebuildReason) -> None:
+        if self._baseline.state == "ready":
+            self._baseline, self._rebuild_reason = replace(self._baseline, state="stale"), reason
 
 
 class Baseline(msgspec.Struct, frozen=True):
@@ -182,7 +182,7 @@ def may_reuse(baseline: Baseline, session_id: SessionId, live: Seq | None) -> bo
     return baseline.version is None or live is None or baseline.version == live
 
 
-def moved(
+def advance(
     baseline: Baseline,
     session_id: SessionId,
     before: Seq | None,

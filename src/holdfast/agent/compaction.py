@@ -2,32 +2,32 @@
 
 from collections.abc import Sequence
 
-from holdfast.agent.request_builder import gauge_of
+from holdfast.agent.request_builder import make_gauge
 from holdfast.domain.decisions import compaction
-from holdfast.domain.decisions.compaction import Drafted
+from holdfast.domain.decisions.compaction import DraftSummary
 from holdfast.domain.transcript.transcript import Transcript
-from holdfast.models.completion import ASKED_S_MAX, answer_of
+from holdfast.models.completion import COMPLETION_TIMEOUT_S_MAX, complete
 from holdfast.models.ports import Model, ModelFailure, ToolSpec
 
 _CHARS_PER_TOKEN = 8
 """More than any token has: what comes past that is not waited for."""
 
 
-async def draft(
+async def draft_summary(
     model: Model,
-    told: str,
+    instructions: str,
     specs: Sequence[ToolSpec],
     transcript: Transcript,
-    above: float,
-    kept_turns: int,
-) -> Drafted | None:
+    threshold: float,
+    keep_turns: int,
+) -> DraftSummary | None:
     """A summary, if one is due. Raises ModelFailure."""
-    gauge = gauge_of(transcript, model, specs)
-    due = compaction.due(transcript, told, model.profile, gauge, above, kept_turns)
+    gauge = make_gauge(transcript, model, specs)
+    due = compaction.plan_summary(transcript, instructions, model.profile, gauge, threshold, keep_turns)
     if due is None:
         return None
     chars_max = _CHARS_PER_TOKEN * due.tokens_max
-    said = await answer_of(model, due.instructions, due.text, ASKED_S_MAX, chars_max)
-    if not any(each.isprintable() and not each.isspace() for each in said):
+    summary = await complete(model, due.instructions, due.text, COMPLETION_TIMEOUT_S_MAX, chars_max)
+    if not any(each.isprintable() and not each.isspace() for each in summary):
         raise ModelFailure(detail="it gave no summary", retryable=True)
-    return compaction.drafted(due, said)
+    return compaction.draft_summary(due, summary)

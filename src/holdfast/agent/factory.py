@@ -5,42 +5,42 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 
 from holdfast.agent.agent import Agent
-from holdfast.agent.instructions import INSTRUCTIONS, MEMORY_INSTRUCTIONS, Guide
-from holdfast.agent.model_step import Asking
-from holdfast.agent.tool_execution import Calls
+from holdfast.agent.instructions import INSTRUCTIONS, MEMORY_INSTRUCTIONS, ReadGuide
+from holdfast.agent.model_step import ModelStep
+from holdfast.agent.tool_execution import ToolExecutor
 from holdfast.domain.agents import AgentSpec
 from holdfast.domain.clock import Clock
-from holdfast.domain.decisions.allowance import Allowance
-from holdfast.memory.memory import MemoryOffice
+from holdfast.domain.decisions.run_limits import RunLimits
+from holdfast.memory.memory import MemoryRuntime
 from holdfast.models.ports import Model
-from holdfast.tools.files.pdf_text import PdfTexts
+from holdfast.tools.files.pdf_text import PdfTextExtractor
 from holdfast.tools.ports import Tool
 
 
-class Making(msgspec.Struct, frozen=True):
+class AgentFactory(msgspec.Struct, frozen=True):
     """What agents are made of. `tools` is looked at when one is used: some come and go."""
 
     tools: Mapping[str, Tool]
-    asking: Asking
-    calls: Calls
-    memory: MemoryOffice
-    guide: Guide
-    allowance: Callable[[], Allowance]
+    model_step: ModelStep
+    tool_executor: ToolExecutor
+    memory: MemoryRuntime
+    guide: ReadGuide
+    allowance: Callable[[], RunLimits]
     clock: Clock
-    pdfs: PdfTexts
+    pdfs: PdfTextExtractor
 
-    def agent(self, spec: AgentSpec, model: Model) -> Agent:
+    def build(self, spec: AgentSpec, model: Model) -> Agent:
         """One that is as `spec` says, and has that model."""
-        tools, is_told = OwnTools(self.tools, spec), self.memory.is_on and spec.memory == "on"
-        remembering = self.memory.of_agent(spec.session_name, model.name, model.profile.address)
+        tools, has_memory = AllowedTools(self.tools, spec), self.memory.is_on and spec.memory == "on"
+        memory = self.memory.client_for(spec.session_name, model.name, model.profile.address)
         return Agent(
-            instructions_of(spec, INSTRUCTIONS, MEMORY_INSTRUCTIONS if is_told else ""), model, tools,
-            self.asking.of(tools), self.calls.of(tools, spec.approvals), self.allowance(), self.clock,
-            remembering if is_told else None, self.guide, spec.effort, pdfs=self.pdfs,
+            build_instructions(spec, INSTRUCTIONS, MEMORY_INSTRUCTIONS if has_memory else ""), model, tools,
+            self.model_step.for_tools(tools), self.tool_executor.for_agent(tools, spec.approvals), self.allowance(), self.clock,
+            memory if has_memory else None, self.guide, spec.effort, pdfs=self.pdfs,
         )  # fmt: skip
 
 
-class OwnTools(Mapping[str, Tool]):
+class AllowedTools(Mapping[str, Tool]):
     """Looks every time at what is there: a tool that comes later is had, and one that has gone is not."""
 
     def __init__(self, all_: Mapping[str, Tool], spec: AgentSpec) -> None:
@@ -59,9 +59,9 @@ class OwnTools(Mapping[str, Tool]):
         return sum(1 for _ in self)
 
 
-def instructions_of(spec: AgentSpec, usual: str, of_memory: str) -> str:
+def build_instructions(spec: AgentSpec, default: str, memory_instructions: str) -> str:
     """What an agent is told: its own instructions or the `usual` ones, what it adds, what goes for memory."""
-    told = spec.instructions.strip() or usual
+    text = spec.instructions.strip() or default
     if spec.more_instructions.strip():
-        told += f"\n\n{spec.more_instructions.strip()}"
-    return told + (of_memory if spec.memory == "on" else "")
+        text += f"\n\n{spec.more_instructions.strip()}"
+    return text + (memory_instructions if spec.memory == "on" else "")

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from holdfast.domain.limits import GUIDE_BYTES_MAX
-from holdfast.domain.secrets import Masking, identity
-from holdfast.models.completion import answer_of
+from holdfast.domain.secrets import MaskFunction, no_mask
+from holdfast.models.completion import complete
 from holdfast.models.ports import Model
-from holdfast.tools.arguments import Refused
-from holdfast.tools.files.workspace import walking
-from holdfast.tools.sandbox.protected_paths import Vault
+from holdfast.tools.arguments import ToolError
+from holdfast.tools.files.workspace import open_walk
+from holdfast.tools.sandbox.protected_paths import ProtectedPaths
 
 INSTRUCTIONS = """\
 You are an assistant that works on the user's own machine, through tools. Each conversation has its own
@@ -40,21 +40,21 @@ TITLE_S_MAX = 30.0
 _CHARS_MAX = 4_000
 _TITLE_CHARS_MAX = 300
 GUIDE_HEADING = "\n\n# What AGENTS.md in the workspace says\n\n"
-CUT_OFF = f"\n\n(The file goes on; only its first {GUIDE_BYTES_MAX:,} bytes are shown here.)"
+TRUNCATED_NOTE = f"\n\n(The file goes on; only its first {GUIDE_BYTES_MAX:,} bytes are shown here.)"
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-Guide = Callable[[Path], Awaitable[str]]
+ReadGuide = Callable[[Path], Awaitable[str]]
 """What is to be told of a workspace; nothing where it says nothing. Never raises."""
 
 
-class TitleAsker:
+class TitleGenerator:
     """Asks a model for a title; a Holdfast error when it gives none."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
 
-    async def __call__(self, said: str) -> str:
-        return await answer_of(
-            self._model, TITLE_INSTRUCTIONS, said[:_CHARS_MAX], TITLE_S_MAX, _TITLE_CHARS_MAX
+    async def __call__(self, text: str) -> str:
+        return await complete(
+            self._model, TITLE_INSTRUCTIONS, text[:_CHARS_MAX], TITLE_S_MAX, _TITLE_CHARS_MAX
         )
 
 
@@ -68,8 +68,8 @@ async def no_guide(workspace: Path) -> str:
 class WorkspaceGuide:
     """Reads it anew for every run. What it says goes through `mask`: it is kept with the run."""
 
-    def __init__(self, vault: Vault, mask: Masking = identity) -> None:
-        self._vault = vault
+    def __init__(self, protected_paths: ProtectedPaths, mask: MaskFunction = no_mask) -> None:
+        self._protected_paths = protected_paths
         self._mask = mask
 
     async def __call__(self, workspace: Path) -> str:
@@ -79,10 +79,10 @@ class WorkspaceGuide:
         try:
             # Most have none, and one that is not there yet is made by whoever first needs it.
             (workspace / FILE_NAME).lstat()
-            with walking(workspace, FILE_NAME, self._vault) as walk:
-                name = walk.go(FILE_NAME)
+            with open_walk(workspace, FILE_NAME, self._protected_paths) as walk:
+                name = walk.open_parent(FILE_NAME)
                 return _text(os.open(name, _FILE, dir_fd=walk.folder)) if name else ""
-        except (OSError, Refused, ValueError):
+        except (OSError, ToolError, ValueError):
             # Whatever keeps it from being read, there is nothing there that could be told.
             return ""
 
@@ -96,4 +96,4 @@ def _text(opened: int) -> str:
     if b"\0" in body:
         return ""
     text = body[:GUIDE_BYTES_MAX].decode("utf-8", "replace").removeprefix("\ufeff").strip()
-    return text + CUT_OFF if len(body) > GUIDE_BYTES_MAX else text
+    return text + TRUNCATED_NOTE if len(body) > GUIDE_BYTES_MAX else text

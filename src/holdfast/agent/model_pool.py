@@ -12,94 +12,96 @@ from contextlib import asynccontextmanager
 from holdfast.domain.limits import MODELS_OPEN_MAX
 from holdfast.models.ports import Model
 
-Names = tuple[str, ...]
+ModelNames = tuple[str, ...]
 """A model, and then those that answer where it cannot."""
-OpenModel = Callable[[str, Names], Awaitable[Model]]
+OpenModel = Callable[[str, ModelNames], Awaitable[Model]]
 """Makes a client of a model, with others to fall back on. Raises NoSuchModel, NoModelKey, BadModelUrl."""
 
 
-class Seat:
+class PooledModel:
     """A model, and how many are at it just now. `names`: it can be asked for titles."""
 
-    def __init__(self, model: Model, why: str, names: bool) -> None:
+    def __init__(self, model: Model, why: str, can_title: bool) -> None:
         self.model = model
         self.why = why
-        self.names = names
+        self.can_title = can_title
         self.users = 0
-        self.is_put_away = False
+        self.is_retired = False
 
 
-class Seats:
+class ModelPool:
     """`first` is the server's own. Belongs to one event loop."""
 
-    def __init__(self, first: Seat, open_model: OpenModel, most: int = MODELS_OPEN_MAX) -> None:
-        self.first = first
+    def __init__(self, default: PooledModel, open_model: OpenModel, open_max: int = MODELS_OPEN_MAX) -> None:
+        self.default = default
         self._open_model = open_model
-        self._most = most
-        self._chosen: OrderedDict[Names, Seat] = OrderedDict()
+        self._open_max = open_max
+        self._chosen: OrderedDict[ModelNames, PooledModel] = OrderedDict()
         self._opening = asyncio.Lock()
-        self._renewals = 0
+        self._resets = 0
         self._closing: set[asyncio.Task[None]] = set()
 
-    def put_first(self, seat: Seat) -> None:
+    def set_default(self, pooled: PooledModel) -> None:
         """Another model is the server's own. Those that were chosen are made anew: keys may have changed."""
-        left, self.first = self.first, seat
-        self._put_away(left)
-        self.renew()
+        old, self.default = self.default, pooled
+        self._retire(old)
+        self.reset()
 
-    def renew(self) -> None:
+    def reset(self) -> None:
         """Those that were chosen are made anew, from the next run on."""
-        self._renewals += 1
-        left = list(self._chosen.values())
+        self._resets += 1
+        old = list(self._chosen.values())
         self._chosen.clear()
-        for each in left:
-            self._put_away(each)
+        for each in old:
+            self._retire(each)
 
     @asynccontextmanager
-    async def used(self, model: str, fallbacks: Names = ()) -> AsyncIterator[Seat]:
+    async def acquire(self, model: str, fallbacks: ModelNames = ()) -> AsyncIterator[PooledModel]:
         """A model that stays open meanwhile; with no name the server's own. Raises as `OpenModel`."""
-        seat = await self._at(model, fallbacks)
-        seat.users += 1
+        pooled = await self._get(model, fallbacks)
+        pooled.users += 1
         try:
-            yield seat
+            yield pooled
         finally:
-            seat.users -= 1
-            self._tidy(seat)
+            pooled.users -= 1
+            self._close_unused(pooled)
 
     async def close(self) -> None:
         """Let go of every model. Nothing is asked after that."""
-        for seat in (self.first, *self._chosen.values()):
-            await seat.model.close()
+        for pooled in (self.default, *self._chosen.values()):
+            await pooled.model.close()
         await asyncio.gather(*self._closing, return_exceptions=True)
 
-    async def _at(self, model: str, fallbacks: Names) -> Seat:
+    async def _get(self, model: str, fallbacks: ModelNames) -> PooledModel:
         # There is no await between the last look at what is there and the caller's taking its place.
-        names = (model or self.first.model.name, *fallbacks)
-        if names == (self.first.model.name,):
-            return self.first
+        names = (model or self.default.model.name, *fallbacks)
+        if names == (self.default.model.name,):
+            return self.default
         async with self._opening:
             while (known := self._chosen.get(names)) is None:
-                renewals = self._renewals
-                made = await self._open_model(names[0], fallbacks)
-                seat = Seat(made, f"{names[0]} was chosen.", names=bool(made.profile.address))
-                if renewals == self._renewals:
-                    self._chosen[names] = seat
+                resets = self._resets
+                client = await self._open_model(names[0], fallbacks)
+                pooled = PooledModel(
+                    client, f"{names[0]} was chosen.", can_title=bool(client.profile.address)
+                )
+                if resets == self._resets:
+                    self._chosen[names] = pooled
                 else:
                     # How it is reached has changed while it was made.
-                    self._put_away(seat)
+                    self._retire(pooled)
             self._chosen.move_to_end(names)
         return known
 
-    def _tidy(self, seat: Seat) -> None:
-        if seat.is_put_away:
-            self._put_away(seat)
+    def _close_unused(self, pooled: PooledModel) -> None:
+        if pooled.is_retired:
+            self._retire(pooled)
         unused = [names for names, each in self._chosen.items() if not each.users]
-        for names in unused[: max(0, len(self._chosen) - self._most)]:
-            self._put_away(self._chosen.pop(names))
+        for names in unused[: max(0, len(self._chosen) - self._open_max)]:
+            self._retire(self._chosen.pop(names))
 
-    def _put_away(self, seat: Seat) -> None:
-        seat.is_put_away = True
-        if not seat.users:
-            task = asyncio.create_task(seat.model.close())
+    def _retire(self, pooled: PooledModel) -> None:
+        pooled.is_retired = True
+        if not pooled.users:
+            task = asyncio.create_task(pooled.model.close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)

@@ -16,21 +16,21 @@ from msgspec.structs import replace
 from holdfast.agent.ports import Recorder
 from holdfast.domain.clock import Clock
 from holdfast.domain.context.context import AssistantMessage, Request, UserMessage
-from holdfast.domain.context.tokens import estimated
+from holdfast.domain.context.tokens import with_estimates
 from holdfast.domain.decisions import runs, tools
-from holdfast.domain.decisions.allowance import Stretch
-from holdfast.domain.decisions.endings import break_off
+from holdfast.domain.decisions.endings import interrupt_step
+from holdfast.domain.decisions.run_limits import RunLimiter
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import Text
 from holdfast.domain.events.stream_fold import MessageDelta, StreamFold, settle_message
-from holdfast.domain.ids import CallId, Ids, MessageId
+from holdfast.domain.ids import CallId, IdGenerator, MessageId
 from holdfast.domain.limits import CALLS_PER_STEP_MAX, STEP_BYTES_MAX
 from holdfast.domain.state.rows import RunRow
-from holdfast.domain.state.session_state import View
+from holdfast.domain.state.session_state import SessionStateView
 from holdfast.domain.usage import Rate, Usage
 from holdfast.models.ports import (
-    AskedInstead,
     CallDelta,
+    FallbackStarted,
     Model,
     ModelDelta,
     ModelFailure,
@@ -41,21 +41,21 @@ from holdfast.models.ports import (
 )
 from holdfast.tools.ports import Tool
 
-TRIES_MAX = 5
+ATTEMPTS_MAX = 5
 """Times in a row that a model is asked for nothing before its failure becomes the run's."""
 BACKOFF_MS = 500
 BACKOFF_MS_MAX = 60_000
 _TOO_MANY_CALLS = f"it asked for more than {CALLS_PER_STEP_MAX} calls in one answer"
 
 
-class Asked(msgspec.Struct, frozen=True):
+class StepResult(msgspec.Struct, frozen=True):
     """How a step ended: what the run has come to by it, if anything, or what cut it off after a beginning."""
 
     outcome: Literal["completed", "waiting"] | None = None
     cut_off: ModelFailure | None = None
 
 
-class AskedFirst(msgspec.Struct, frozen=True):
+class StepModel(msgspec.Struct, frozen=True):
     """Who is asked for a message before anybody is asked instead."""
 
     model: str
@@ -67,19 +67,19 @@ class _OutOfTime(Exception):
     """The run may be worked on no longer for now, and its model is still writing."""
 
 
-class _Step:
+class _StepState:
     """One message while it is written."""
 
     def __init__(self, started: f.ModelStepStarted, at: int, provider: str) -> None:
-        self.started = self.known = started
+        self.started = self.recorded = started
         """What is asked now, and what of that is written down."""
-        self.first = AskedFirst(started.model, provider, started.rate)
+        self.first = StepModel(started.model, provider, started.rate)
         self.provider = provider
         self.fold = StreamFold(at)
         self.calls: dict[int, tuple[CallId, str]] = {}
         self.end: StepEnd | None = None
         self.is_empty = True
-        self.only_thought = True
+        self.is_reasoning_only = True
         self.size_bytes = 0
         self.signature = ""
 
@@ -89,11 +89,11 @@ class _Step:
         if self.signature:
             self.sign()
         self.is_empty = False
-        self.only_thought = self.only_thought and not _says_something(fact)
+        self.is_reasoning_only = self.is_reasoning_only and not _has_visible_output(fact)
         self.size_bytes += len(fact.text.encode("utf-8", "replace"))
 
     @property
-    def counted(self) -> Usage:
+    def usage(self) -> Usage:
         """What its provider has counted so far."""
         return self.end.usage if self.end is not None else Usage()
 
@@ -103,39 +103,39 @@ class _Step:
         self.signature = ""
 
 
-class Asking:
+class ModelStep:
     """Asks models, with patience. `chance` and `sleep` are passed in, so that tests need not wait."""
 
     def __init__(
         self,
         clock: Clock,
-        ids: Ids,
+        ids: IdGenerator,
         catalogue: Mapping[str, Tool],
-        chance: Callable[[], float],
+        rng: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._clock = clock
         self._ids = ids
         self._catalogue = catalogue
-        self._chance = chance
+        self._rng = rng
         self._sleep = sleep
 
-    def of(self, catalogue: Mapping[str, Tool]) -> "Asking":
+    def for_tools(self, catalogue: Mapping[str, Tool]) -> "ModelStep":
         """The same, for an agent that has those tools."""
-        return Asking(self._clock, self._ids, catalogue, self._chance, self._sleep)
+        return ModelStep(self._clock, self._ids, catalogue, self._rng, self._sleep)
 
-    async def step(
+    async def run(
         self,
         recorder: Recorder,
         model: Model,
         request: Request,
         specs: Sequence[ToolSpec],
         continues: MessageId | None,
-        stretch: Stretch,
+        limiter: RunLimiter,
         owner: str | None = None,
-        weigh: Callable[[Request], int] = lambda request: 0,
-        shorter: Callable[[Request], Awaitable[Request]] | None = None,
-    ) -> Asked:
+        estimate_tokens: Callable[[Request], int] = lambda request: 0,
+        shorten: Callable[[Request], Awaitable[Request]] | None = None,
+    ) -> StepResult:
         """Ask for one message, again and again where that is right. Raises ModelFailure.
 
         What is more than the model takes is asked once more as `shorter` makes it. `weigh` says how many
@@ -144,61 +144,61 @@ class Asking:
 
         When the stretch of work is over, what the model has written is kept and the run waits.
         """
-        step = await self._begin(recorder, model, continues, weigh(request))
-        for tried in range(1, TRIES_MAX + 1):
+        step = await self._begin(recorder, model, continues, estimate_tokens(request))
+        for attempt in range(1, ATTEMPTS_MAX + 1):
             try:
-                failure = await self._ask(recorder, model, request, specs, step, stretch)
+                failure = await self._stream_answer(recorder, model, request, specs, step, limiter)
             except _OutOfTime:
-                await recorder.record(lambda view: _pause(_run(view, recorder), step, stretch))
-                return Asked("waiting")
+                await recorder.record(lambda view: _pause(_get_run(view, recorder), step, limiter))
+                return StepResult("waiting")
             if failure is None:
-                return Asked("completed" if await self._settle(recorder, step, owner) else None)
+                return StepResult("completed" if await self._settle(recorder, step, owner) else None)
             if not step.is_empty:
-                await recorder.record(lambda view: break_off(step.started, step.fold, step.counted))
-                return Asked(cut_off=failure)
-            if failure.too_long and shorter is not None and tried < TRIES_MAX:
-                request, shorter = await shorter(request), None
-                step.started = replace(step.started, asked_tokens=weigh(request))
-                await self._note_retry(recorder, step, failure, 0)
+                await recorder.record(lambda view: interrupt_step(step.started, step.fold, step.usage))
+                return StepResult(cut_off=failure)
+            if failure.too_long and shorten is not None and attempt < ATTEMPTS_MAX:
+                request, shorten = await shorten(request), None
+                step.started = replace(step.started, asked_tokens=estimate_tokens(request))
+                await self._record_retry(recorder, step, failure, 0)
                 continue
-            if not failure.retryable or tried == TRIES_MAX:
+            if not failure.retryable or attempt == ATTEMPTS_MAX:
                 raise failure
-            await self._wait(recorder, step, failure, tried)
+            await self._wait(recorder, step, failure, attempt)
         raise AssertionError("the last try returns or raises")
 
     async def _begin(
-        self, recorder: Recorder, model: Model, continues: MessageId | None, asked_tokens: int
-    ) -> _Step:
+        self, recorder: Recorder, model: Model, continues: MessageId | None, estimated_tokens: int
+    ) -> _StepState:
         message_id = self._ids.message()
 
-        def decide(view: View) -> list[f.AnyFact]:
-            run = _run(view, recorder)
+        def decide(view: SessionStateView) -> list[f.AnyFact]:
+            run = _get_run(view, recorder)
             rate = model.profile.rate
-            return [runs.begin_step(run, message_id, model.name, continues, asked_tokens, rate)]
+            return [runs.begin_step(run, message_id, model.name, continues, estimated_tokens, rate)]
 
         facts = await recorder.record(decide)
         started = facts[0]
         assert isinstance(started, f.ModelStepStarted)
-        return _Step(started, self._clock.now_ms(), model.profile.provider)
+        return _StepState(started, self._clock.now_ms(), model.profile.provider)
 
-    async def _ask(
+    async def _stream_answer(
         self,
         recorder: Recorder,
         model: Model,
         request: Request,
         specs: Sequence[ToolSpec],
-        step: _Step,
-        stretch: Stretch,
+        step: _StepState,
+        limiter: RunLimiter,
     ) -> ModelFailure | None:
         """Stream one answer into the journal; returns what went wrong, if something did.
 
         Raises _OutOfTime: a stream that never ends must not keep the run for ever.
         """
-        limit = asyncio.timeout(stretch.left_s)
+        limit = asyncio.timeout(limiter.remaining_s)
         try:
             async with limit, aclosing(model.stream(request, specs)) as deltas:
                 async for delta in deltas:
-                    if _is_too_much(step, delta):
+                    if _exceeds_call_limit(step, delta):
                         return ModelFailure(detail=_TOO_MANY_CALLS, retryable=False)
                     fact = self._fact(step, delta)
                     if fact is not None:
@@ -207,9 +207,9 @@ class Asking:
                             step.end = StepEnd("length")
                             break
                         if not recorder.stream(fact):
-                            await recorder.room()
-                    elif isinstance(delta, AskedInstead):
-                        await self._note_retry(recorder, step, delta.failure, 0, delta)
+                            await recorder.wait_for_capacity()
+                    elif isinstance(delta, FallbackStarted):
+                        await self._record_retry(recorder, step, delta.failure, 0, delta)
         except ModelFailure as failure:
             return failure
         except TimeoutError:
@@ -219,13 +219,13 @@ class Asking:
         # Asked to go on from an answer that was whole already, a model may rightly have nothing to add.
         if step.end is None or (step.is_empty and step.started.continues is None):
             return ModelFailure(detail="it returned nothing", retryable=True)
-        is_silent = step.only_thought and step.end.stop_reason == "stop"
+        is_silent = step.is_reasoning_only and step.end.stop_reason == "stop"
         # One that has said its answer beside a call, and now sees how that went, need not say it again.
-        if is_silent and step.started.continues is None and not _has_spoken(request):
+        if is_silent and step.started.continues is None and not _has_answered(request):
             return ModelFailure(detail="it thought, and said nothing", retryable=True)
         return None
 
-    def _fact(self, step: _Step, delta: ModelDelta) -> MessageDelta | None:
+    def _fact(self, step: _StepState, delta: ModelDelta) -> MessageDelta | None:
         run_id, message_id = step.started.run_id, step.started.message_id
         match delta:
             case TextDelta() if delta.text:
@@ -243,24 +243,32 @@ class Asking:
                 step.end = delta
         return None
 
-    async def _settle(self, recorder: Recorder, step: _Step, owner: str | None) -> bool:
+    async def _settle(self, recorder: Recorder, step: _StepState, owner: str | None) -> bool:
         """The answer, what it used, the calls it makes, and the run's end if it makes none: all at once.
 
         With the run's end comes what is owed to memory by it, unless the session is not to be remembered.
         """
-        settled, end, weighed = settle_message(step.started, step.fold), step.end, step.started.asked_tokens
+        settled, end, estimated_tokens = (
+            settle_message(step.started, step.fold),
+            step.end,
+            step.started.asked_tokens,
+        )
         assert end is not None
-        if weighed and end.usage.input_tokens:
-            settled = replace(settled, weight=(weighed, end.usage.input_tokens))
-        usage = estimated(end.usage, weighed, settled.parts)
+        if estimated_tokens and end.usage.input_tokens:
+            settled = replace(settled, weight=(estimated_tokens, end.usage.input_tokens))
+        usage = with_estimates(end.usage, estimated_tokens, settled.parts)
 
-        def decide(view: View) -> list[f.AnyFact]:
-            run = _run(view, recorder)
+        def decide(view: SessionStateView) -> list[f.AnyFact]:
+            run = _get_run(view, recorder)
             used = f.ModelStepSettled(run.id, settled.message_id, end.stop_reason, usage)
             intended = tools.intend(run, settled, self._effect_of)
             session = view.session()
-            owed = owner is not None and session is not None and session.remember
-            return [settled, used, *(intended or runs.complete(run, owed, (owner or "") if owed else ""))]
+            is_remembered = owner is not None and session is not None and session.remember
+            return [
+                settled,
+                used,
+                *(intended or runs.complete(run, is_remembered, (owner or "") if is_remembered else "")),
+            ]
 
         facts = await recorder.record(decide)
         return isinstance(facts[-1], f.RunCompleted)
@@ -270,61 +278,64 @@ class Asking:
         # A call of a tool that is not there does nothing but say so.
         return tool.effect if tool is not None else "pure"
 
-    async def _wait(self, recorder: Recorder, step: _Step, failure: ModelFailure, tried: int) -> None:
-        backoff_ms = BACKOFF_MS * 2 ** (tried - 1) * (0.5 + self._chance())
+    async def _wait(self, recorder: Recorder, step: _StepState, failure: ModelFailure, attempt: int) -> None:
+        backoff_ms = BACKOFF_MS * 2 ** (attempt - 1) * (0.5 + self._rng())
         delay_ms = min(int(failure.retry_after_ms or backoff_ms), BACKOFF_MS_MAX)
-        await self._note_retry(recorder, step, failure, delay_ms)
+        await self._record_retry(recorder, step, failure, delay_ms)
         await self._sleep(delay_ms / 1000)
 
-    async def _note_retry(
+    async def _record_retry(
         self,
         recorder: Recorder,
-        step: _Step,
+        step: _StepState,
         failure: ModelFailure,
         delay_ms: int,
-        asked: AskedFirst | AskedInstead | None = None,
+        writer: StepModel | FallbackStarted | None = None,
     ) -> None:
         """The step is tried again, by whoever is `asked` now: the first, unless it says otherwise.
 
         Who writes a message is durable before any of its words is.
         """
-        asked, started = asked or step.first, step.started
+        writer, started = writer or step.first, step.started
         facts: list[f.AnyFact] = [
             f.ModelStepRetried(
                 started.run_id, started.message_id, f.Failure(failure.code, str(failure)), delay_ms
             )
         ]
-        step.started = replace(started, model=asked.model, rate=asked.rate)
-        if step.started != step.known:
+        step.started = replace(started, model=writer.model, rate=writer.rate)
+        if step.started != step.recorded:
             facts.append(step.started)
-            step.known = step.started
-        step.provider = asked.provider
+            step.recorded = step.started
+        step.provider = writer.provider
         await recorder.record(lambda view: facts)
 
 
-def _says_something(fact: MessageDelta) -> bool:
+def _has_visible_output(fact: MessageDelta) -> bool:
     return not isinstance(fact, f.ReasoningAppended) and (
         isinstance(fact, f.ToolArgumentsAppended) or bool(fact.text.strip())
     )
 
 
-def _has_spoken(request: Request) -> bool:
+def _has_answered(request: Request) -> bool:
     """Whether the model has said something since the user did."""
     since = itertools.takewhile(lambda each: not isinstance(each, UserMessage), reversed(request.messages))
     answers = (each for each in since if isinstance(each, AssistantMessage))
     return any(isinstance(part, Text) for answer in answers for part in answer.parts)
 
 
-def _is_too_much(step: _Step, delta: ModelDelta) -> bool:
+def _exceeds_call_limit(step: _StepState, delta: ModelDelta) -> bool:
     is_new = isinstance(delta, CallDelta) and delta.index not in step.calls
     return is_new and len(step.calls) >= CALLS_PER_STEP_MAX
 
 
-def _pause(run: RunRow, step: _Step, stretch: Stretch) -> list[f.AnyFact]:
-    return [*break_off(step.started, step.fold, step.counted), *runs.wait(run, "limit", stretch.time)]
+def _pause(run: RunRow, step: _StepState, limiter: RunLimiter) -> list[f.AnyFact]:
+    return [
+        *interrupt_step(step.started, step.fold, step.usage),
+        *runs.wait(run, "limit", limiter.time_limit_text),
+    ]
 
 
-def _run(view: View, recorder: Recorder) -> RunRow:
+def _get_run(view: SessionStateView, recorder: Recorder) -> RunRow:
     run = view.run(recorder.run_id)
     assert run is not None, "it is being carried out, so it exists"
     return run

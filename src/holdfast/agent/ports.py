@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.domain.events.codec import Unknown
+from holdfast.domain.events.codec import UnknownFact
 from holdfast.domain.events.facts import AnyFact, Delta
 from holdfast.domain.events.stream_fold import OutputFold
 from holdfast.domain.ids import CallId, RunId, SessionId
@@ -28,7 +28,7 @@ class Recorder(Protocol):
     @property
     def workspace(self) -> Path: ...
 
-    async def record(self, decide: Decide) -> Sequence[AnyFact | Unknown]:
+    async def record(self, decide: Decide) -> Sequence[AnyFact | UnknownFact]:
         """Commit what `decide` says, after everything streamed before; returns it once it is durable.
 
         Raises what `decide` raises, LeaseLost, or a StoreFault.
@@ -37,10 +37,10 @@ class Recorder(Protocol):
     def stream(self, delta: Delta) -> bool:
         """Hand over a delta; it is durable soon, in order. False: wait for room before the next."""
 
-    async def room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         """Wait while too much of what was streamed is not durable yet."""
 
-    def pause(self) -> None:
+    def check_stopping(self) -> None:
         """To be called between steps: raises when the run is to go no further for now."""
 
     async def transcript(self, chars: int) -> Transcript:
@@ -49,26 +49,26 @@ class Recorder(Protocol):
         For a run it is always the same number: what it is asked for first counts.
         """
 
-    async def keep_instructions(self, text: str) -> str:
+    async def save_instructions(self, text: str) -> str:
         """Have what the run is told durable, under the digest that is returned. Raises StoreFault."""
 
-    async def instructions(self, digest: str) -> str | None:
+    async def find_instructions(self, digest: str) -> str | None:
         """What was kept under a digest; None if it is not there."""
 
-    async def output_of(self, tool: ToolRow) -> OutputFold:
+    async def streamed_output(self, tool: ToolRow) -> OutputFold:
         """What an earlier attempt at a call has streamed."""
 
-    async def file(self, blob: str) -> bytes | None:
+    async def read_blob(self, blob: str) -> bytes | None:
         """The content of a file; None if it is no longer there."""
 
-    async def keep(self, content: bytes) -> str:
+    async def store_blob(self, content: bytes) -> str:
         """Have `content` durable as a blob, whose name is returned. Raises StoreFault, TooLarge."""
 
-    async def output(self, call_id: CallId) -> bytes | None:
+    async def full_output(self, call_id: CallId) -> bytes | None:
         """The whole output of a call of this conversation that was too long to be shown; None: it is not."""
 
 
-class Remembering(Protocol):
+class AgentMemory(Protocol):
     """Memory, as someone who answers needs it. Nothing here raises, and nothing takes long."""
 
     async def owner(self, session_id: SessionId) -> str | None:
@@ -77,15 +77,19 @@ class Remembering(Protocol):
         Empty: nobody does yet, and it is owed all the same. None: nothing is owed.
         """
 
-    async def recall(self, session_id: SessionId, said: str, given: Collection[str]) -> tuple[str, ...]:
+    async def recall(
+        self, session_id: SessionId, text: str, already_given: Collection[str]
+    ) -> tuple[str, ...]:
         """What may matter to whoever says `said`, as the model is to read it; nothing that is in `given`."""
 
 
-class Forgetful:
+class NullMemory:
     """Nothing is owed, and nothing is known."""
 
     async def owner(self, session_id: SessionId) -> str | None:
         return None
 
-    async def recall(self, session_id: SessionId, said: str, given: Collection[str]) -> tuple[str, ...]:
+    async def recall(
+        self, session_id: SessionId, text: str, already_given: Collection[str]
+    ) -> tuple[str, ...]:
         return ()

@@ -13,40 +13,40 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from holdfast.agent.agent import Agent, Outcome
-from holdfast.agent.instructions import TitleAsker
-from holdfast.agent.model_pool import Names, OpenModel, Seat, Seats
+from holdfast.agent.agent import Agent, RunOutcome
+from holdfast.agent.instructions import TitleGenerator
+from holdfast.agent.model_pool import ModelNames, ModelPool, OpenModel, PooledModel
 from holdfast.agent.ports import Recorder
 from holdfast.domain.agents import AgentSpec, BadAgent, NoSuchAgent
-from holdfast.domain.decisions.allowance import Allowance
-from holdfast.domain.decisions.compaction import Drafted
+from holdfast.domain.decisions.compaction import DraftSummary
+from holdfast.domain.decisions.run_limits import RunLimits
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.events.parts import AnyPart
-from holdfast.domain.files import NO_FILES, Takes
+from holdfast.domain.files import NO_FILES, SupportedFiles
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import AGENT_CACHE_ROUTES_MAX
 from holdfast.domain.state.rows import SessionRow
 from holdfast.domain.transcript.transcript import Transcript
-from holdfast.models.completion import ASKED_CHARS_MAX, ASKED_S_MAX, answer_of
+from holdfast.models.completion import COMPLETION_INPUT_CHARS_MAX, COMPLETION_TIMEOUT_S_MAX, complete
 from holdfast.models.ports import Model, NoSuchModel, ToolSpec
 from holdfast.tools.ports import Tool
 
-Crew = Callable[[str], AgentSpec]
+LoadAgentSpec = Callable[[str], AgentSpec]
 """The agent of that name as it is written now. Raises NoSuchAgent, BadAgent."""
 C = TypeVar("C")
 A = TypeVar("A")
 
 
-def only_main(name: str) -> AgentSpec:
+def default_spec(name: str) -> AgentSpec:
     """The crew of a server where nobody has written any."""
     return AgentSpec()
 
 
-async def only_own(name: str, fallbacks: Names) -> Model:
+async def no_other_models(name: str, fallbacks: ModelNames) -> Model:
     raise NoSuchModel(name=name)
 
 
-class Shown(msgspec.Struct, frozen=True):
+class PromptPreview(msgspec.Struct, frozen=True):
     """What a model would be sent beside the conversation."""
 
     model: str
@@ -55,63 +55,68 @@ class Shown(msgspec.Struct, frozen=True):
     window_tokens: int
 
 
-class Place:
+class AgentHandle:
     """A place at the switchboard: stands where the agent of some conversations does.
 
     `agent` and `model` are names; with no model it is the agent's own, or else the server's.
     """
 
-    def __init__(self, board: "Switchboard", agent: str, model: str) -> None:
-        self._board = board
-        self._named = agent
-        self._chosen = model
+    def __init__(self, registry: "AgentRegistry", agent: str, model: str) -> None:
+        self._registry = registry
+        self._agent = agent
+        self._model = model
 
     async def check_files(self, parts: Sequence[AnyPart]) -> None:
-        """Raises ModelCannotTake, and as `Crew` and `OpenModel` do."""
-        async with self.in_use() as (agent, _):
+        """Raises FileNotSupported, and as `Crew` and `OpenModel` do."""
+        async with self.acquire() as (agent, _):
             await agent.check_files(parts)
 
-    async def is_gone(self, tool: str, call_id: CallId) -> bool:
+    async def is_finished(self, tool: str, call_id: CallId) -> bool:
         """Whether nothing of an earlier try at a call is still at work, whoever has that tool now."""
-        known = self._board.tools.get(tool)
-        return known is None or await known.is_gone(call_id)
+        known = self._registry.tools.get(tool)
+        return known is None or await known.is_finished(call_id)
 
-    async def carry_out(self, recorder: Recorder) -> Outcome:
+    async def run(self, recorder: Recorder) -> RunOutcome:
         """As the agent's own. Raises as `Crew` and `OpenModel` do, too."""
-        async with self.in_use() as (agent, _):
-            return await agent.carry_out(recorder)
+        async with self.acquire() as (agent, _):
+            return await agent.run(recorder)
 
-    async def ask_title(self, said: str) -> str:
+    async def generate_title(self, text: str) -> str:
         """A few words for the beginning of a conversation; empty if this model is not to be asked."""
-        async with self.in_use() as (_, seat):
-            return await TitleAsker(seat.model)(said) if seat.names else ""
+        async with self.acquire() as (_, pooled):
+            return await TitleGenerator(pooled.model)(text) if pooled.can_title else ""
 
     async def summarise(
-        self, transcript: Callable[[int], Awaitable[Transcript]], above: float, kept_turns: int
-    ) -> Drafted | None:
+        self, transcript: Callable[[int], Awaitable[Transcript]], threshold: float, keep_turns: int
+    ) -> DraftSummary | None:
         """As the agent's own; None if this model is not to be asked."""
-        async with self.in_use() as (agent, seat):
-            return await agent.summarise(transcript, above, kept_turns) if seat.names else None
+        async with self.acquire() as (agent, pooled):
+            return await agent.summarise(transcript, threshold, keep_turns) if pooled.can_title else None
 
-    async def ask(self, system: str, text: str) -> str:
+    async def complete(self, system: str, text: str) -> str:
         """What the model says to `text`. Raises ModelFailure."""
-        async with self.in_use() as (_, seat):
-            return await answer_of(seat.model, system, text, ASKED_S_MAX, ASKED_CHARS_MAX)
+        async with self.acquire() as (_, pooled):
+            return await complete(
+                pooled.model, system, text, COMPLETION_TIMEOUT_S_MAX, COMPLETION_INPUT_CHARS_MAX
+            )
 
-    async def shown(self, workspace: Path) -> Shown:
+    async def preview(self, workspace: Path) -> PromptPreview:
         """What the model would be sent beside what is said, by a run that begins now."""
-        async with self.in_use() as (agent, seat):
-            told, window = await agent.told(workspace), seat.model.profile.window_tokens
-            return Shown(seat.model.name, told, tuple(agent.specs), window)
+        async with self.acquire() as (agent, pooled):
+            instructions, window = (
+                await agent.build_instructions(workspace),
+                pooled.model.profile.window_tokens,
+            )
+            return PromptPreview(pooled.model.name, instructions, tuple(agent.specs), window)
 
     @asynccontextmanager
-    async def in_use(self) -> AsyncIterator[tuple[Agent, Seat]]:
+    async def acquire(self) -> AsyncIterator[tuple[Agent, PooledModel]]:
         """Who answers here now, with the model kept open."""
-        async with self._board.used(self._named, self._chosen) as used:
-            yield used
+        async with self._registry.acquire_agent(self._agent, self._model) as acquired:
+            yield acquired
 
 
-class Switchboard(Place):
+class AgentRegistry(AgentHandle):
     """Stands where the agent of every server does. `build` makes an agent for what is written and a model.
 
     All conversations with the same agent and model share one; `rebuilt` is called for each that is made anew
@@ -123,104 +128,106 @@ class Switchboard(Place):
         build: Callable[[AgentSpec, Model], Agent],
         model: Model,
         why: str,
-        names: bool,
-        rebuilt: Callable[[], None] = lambda: None,
-        crew: Crew = only_main,
-        open_model: OpenModel = only_own,
+        can_title: bool,
+        on_rebuild: Callable[[], None] = lambda: None,
+        load_spec: LoadAgentSpec = default_spec,
+        open_model: OpenModel = no_other_models,
         tools: Mapping[str, Tool] = MappingProxyType({}),
     ) -> None:
         super().__init__(self, "", "")
-        self._agents: RouteAgents[tuple[AgentSpec, Seat], Agent] = RouteAgents(
-            lambda made_of: build(made_of[0], made_of[1].model), rebuilt
+        self._agents: AgentCache[tuple[AgentSpec, PooledModel], Agent] = AgentCache(
+            lambda made_of: build(made_of[0], made_of[1].model), on_rebuild
         )
-        self._crew = crew
+        self._load_spec = load_spec
         self.tools = tools
-        self._seats = Seats(Seat(model, why, names), open_model)
+        self._pool = ModelPool(PooledModel(model, why, can_title), open_model)
 
-    def at(self, agent: str, model: str) -> Place:
+    def get_handle(self, agent: str, model: str) -> AgentHandle:
         """The place of conversations with this agent and model."""
-        return Place(self, agent, model)
+        return AgentHandle(self, agent, model)
 
-    def of(self, session: SessionRow) -> Place:
+    def handle_for(self, session: SessionRow) -> AgentHandle:
         """The place of a conversation, as it is."""
-        return self.at(session.agent, session.model)
+        return self.get_handle(session.agent, session.model)
 
     @asynccontextmanager
-    async def used(self, agent: str, model: str) -> AsyncIterator[tuple[Agent, Seat]]:
+    async def acquire_agent(self, agent: str, model: str) -> AsyncIterator[tuple[Agent, PooledModel]]:
         """The agent as it is now, with its model kept open. Raises as `Crew` and `OpenModel`."""
-        spec = self._crew(agent)
-        async with self._seats.used(model or spec.model, spec.fallbacks) as seat:
-            yield self._agents.at(spec.name, model, (spec, seat)), seat
+        spec = self._load_spec(agent)
+        async with self._pool.acquire(model or spec.model, spec.fallbacks) as pooled:
+            yield self._agents.get(spec.name, model, (spec, pooled)), pooled
 
     @property
     def name(self) -> str:
         """Of the server's own model, as people choose it."""
-        return self._seats.first.model.name
+        return self._pool.default.model.name
 
     @property
     def why(self) -> str:
         """Why it is that one, in a sentence."""
-        return self._seats.first.why
+        return self._pool.default.why
 
     @property
     def address(self) -> str:
         """Where it is asked, with nothing secret in it; empty for the demo."""
-        return self._seats.first.model.profile.address
+        return self._pool.default.model.profile.address
 
-    async def takes(self) -> Takes:
-        return await self._seats.first.model.takes()
+    async def takes(self) -> SupportedFiles:
+        return await self._pool.default.model.takes()
 
-    async def ask(self, system: str, text: str) -> str:
+    async def complete(self, system: str, text: str) -> str:
         """What the server's own model says to `text`, whichever the agent `main` has. Raises ModelFailure."""
-        async with self._seats.used("") as seat:
-            return await answer_of(seat.model, system, text, ASKED_S_MAX, ASKED_CHARS_MAX)
+        async with self._pool.acquire("") as pooled:
+            return await complete(
+                pooled.model, system, text, COMPLETION_TIMEOUT_S_MAX, COMPLETION_INPUT_CHARS_MAX
+            )
 
     async def check_model(self, name: str) -> None:
         """Be sure that there can be such a model. Raises as `OpenModel` does."""
-        async with self._seats.used(name):
+        async with self._pool.acquire(name):
             pass
 
-    def model_of(self, agent: str) -> str:
+    def model_for(self, agent: str) -> str:
         """The name of the model that an agent has; the server's own where it says none."""
         try:
-            return self._crew(agent).model or self.name
+            return self._load_spec(agent).model or self.name
         except (NoSuchAgent, BadAgent):
             return self.name
 
-    async def mains_own(self) -> tuple[str, Takes]:
+    async def main_agent_model(self) -> tuple[str, SupportedFiles]:
         """The model of the agent that every server has, and what it takes; nothing if it is the server's."""
-        name = self.model_of("")
+        name = self.model_for("")
         if name == self.name:
             return "", NO_FILES
         try:
-            async with self.in_use() as (_, seat):
-                return name, await seat.model.takes()
+            async with self.acquire() as (_, pooled):
+                return name, await pooled.model.takes()
         except HoldfastError:
             return name, NO_FILES
 
-    def switch(self, model: Model, why: str, names: bool) -> None:
+    def switch(self, model: Model, why: str, can_title: bool) -> None:
         """Have another model answer from the next run on; `names`: it can be asked for titles."""
-        self._seats.put_first(Seat(model, why, names))
+        self._pool.set_default(PooledModel(model, why, can_title))
 
-    def renew(self) -> None:
+    def reset_models(self) -> None:
         """Models that agents or conversations have chosen are made anew: how they are reached has changed."""
-        self._seats.renew()
+        self._pool.reset()
 
-    def allow(self, allowance: Allowance) -> None:
+    def set_allowance(self, allowance: RunLimits) -> None:
         """How much a run may use, from the next one on."""
-        for agent in self._agents.built:
-            agent.allow(allowance)
+        for agent in self._agents.cached:
+            agent.set_allowance(allowance)
 
-    def is_at(self, name: str, address: str) -> bool:
+    def is_model(self, name: str, address: str) -> bool:
         """Whether the server's own model is that one."""
         return self.name == name and self.address == address
 
     async def close(self) -> None:
         """Let go of every model. Nothing is asked after that."""
-        await self._seats.close()
+        await self._pool.close()
 
 
-class RouteAgents(Generic[C, A]):
+class AgentCache(Generic[C, A]):
     """Agents by name and model. `build` makes one from its configuration, which owns what must be closed.
 
     `rebuilt` is told of each that was made anew because its configuration had changed. Past `most` of them
@@ -228,14 +235,14 @@ class RouteAgents(Generic[C, A]):
     """
 
     def __init__(
-        self, build: Callable[[C], A], rebuilt: Callable[[], None], most: int = AGENT_CACHE_ROUTES_MAX
+        self, build: Callable[[C], A], on_rebuild: Callable[[], None], size_max: int = AGENT_CACHE_ROUTES_MAX
     ) -> None:
         self._build = build
-        self._rebuilt = rebuilt
-        self._most = most
+        self._on_rebuild = on_rebuild
+        self._size_max = size_max
         self._agents: OrderedDict[tuple[str, str], tuple[C, A]] = OrderedDict()
 
-    def at(self, name: str, model: str, configuration: C) -> A:
+    def get(self, name: str, model: str, configuration: C) -> A:
         """Return the agent of that name and model, as `configuration` has it now."""
         key = name, model
         known = self._agents.get(key)
@@ -244,14 +251,14 @@ class RouteAgents(Generic[C, A]):
             return known[1]
         agent = self._build(configuration)
         if known is not None:
-            self._rebuilt()
+            self._on_rebuild()
         self._agents[key] = configuration, agent
         self._agents.move_to_end(key)
-        while len(self._agents) > self._most:
+        while len(self._agents) > self._size_max:
             self._agents.popitem(last=False)
         return agent
 
     @property
-    def built(self) -> list[A]:
+    def cached(self) -> list[A]:
         """All there are, the longest unused first."""
         return [agent for _, agent in self._agents.values()]

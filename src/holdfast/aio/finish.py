@@ -7,7 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def see_through(work: Awaitable[T]) -> T:
+async def run_to_completion(work: Awaitable[T]) -> T:
     """Wait for `work` to its end; a cancellation that comes meanwhile is raised only then."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None

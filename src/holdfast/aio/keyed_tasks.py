@@ -5,15 +5,15 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-Ended = Callable[[str, "asyncio.Task[None]"], None]
+OnEnd = Callable[[str, "asyncio.Task[None]"], None]
 
 
 class KeyedTasks:
     """Tasks by key. `ended` is called with each task that is done, however it ended."""
 
-    def __init__(self, what: str, ended: Ended | None = None) -> None:
-        self._what = what
-        self._ended = ended
+    def __init__(self, name: str, on_end: OnEnd | None = None) -> None:
+        self._name = name
+        self._on_end = on_end
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def __len__(self) -> int:
@@ -22,11 +22,11 @@ class KeyedTasks:
     def __contains__(self, key: str) -> bool:
         return key in self._tasks
 
-    def begin(self, key: str, work: Coroutine[Any, Any, None]) -> None:
+    def start(self, key: str, work: Coroutine[Any, Any, None]) -> None:
         """Start the task of a key that has none."""
-        task = asyncio.create_task(work, name=f"{self._what} {key}")
+        task = asyncio.create_task(work, name=f"{self._name} {key}")
         self._tasks[key] = task
-        task.add_done_callback(partial(self._over, key))
+        task.add_done_callback(partial(self._on_done, key))
 
     async def stop(self, key: str) -> None:
         """Cancel the task of a key, if it has one, and wait until it has ended."""
@@ -40,14 +40,14 @@ class KeyedTasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def drained(self) -> None:
+    async def wait_until_empty(self) -> None:
         """Return once no task is left."""
         while self._tasks:
             await asyncio.wait(list(self._tasks.values()))
 
-    def _over(self, key: str, task: "asyncio.Task[None]") -> None:
+    def _on_done(self, key: str, task: "asyncio.Task[None]") -> None:
         # The next task may have been started in the last step of this one, or right after it.
         if self._tasks.get(key) is task:
             del self._tasks[key]
-        if self._ended is not None:
-            self._ended(key, task)
+        if self._on_end is not None:
+            self._on_end(key, task)

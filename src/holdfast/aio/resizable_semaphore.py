@@ -22,16 +22,16 @@ class ResizableSemaphore:
         if not self.is_full:
             self._held += 1
             return
-        place = asyncio.get_running_loop().create_future()
-        self._waiting.append(place)
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
         try:
-            await place
+            await waiter
         except asyncio.CancelledError:
-            if place.done() and not place.cancelled():
+            if waiter.done() and not waiter.cancelled():
                 # It was admitted at the moment in which it was cancelled.
                 self.release()
             with suppress(ValueError):
-                self._waiting.remove(place)
+                self._waiting.remove(waiter)
             raise
 
     def release(self) -> None:
@@ -45,7 +45,7 @@ class ResizableSemaphore:
 
     def _admit(self) -> None:
         while self._waiting and self._held < self._size:
-            place = self._waiting.popleft()
-            if not place.cancelled():
+            waiter = self._waiting.popleft()
+            if not waiter.cancelled():
                 self._held += 1
-                place.set_result(None)
+                waiter.set_result(None)

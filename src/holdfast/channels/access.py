@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from holdfast.channels.info import ChannelTold, SenderTold, StrangerTold
+from holdfast.channels.info import ChannelInfo, PendingSenderInfo, SenderInfo
 from holdfast.channels.pairing import Pairing, Sender
 from holdfast.channels.telegram.bot_file import BOT_FILE
 from holdfast.settings.settings import Settings
@@ -12,7 +12,7 @@ TOKEN_VARIABLE = "TELEGRAM_BOT_TOKEN"
 TELEGRAM, WEBHOOK = "telegram", "webhook"
 
 
-class Porter:
+class StoredChannelAccess:
     """Several processes may each have one over the same store."""
 
     def __init__(self, pairing: Pairing, settings: Settings, environ: Mapping[str, str]) -> None:
@@ -20,29 +20,29 @@ class Porter:
         self._settings = settings
         self._token = environ.get(TOKEN_VARIABLE, "").strip()
 
-    def given(self) -> Sequence[ChannelTold]:
+    def configured_channels(self) -> Sequence[ChannelInfo]:
         is_on, webhook = self._settings.telegram != "off", bool(self._settings.channel_webhook_url)
         saved = Path(self._settings.data / BOT_FILE).exists()
         return (
-            ChannelTold(TELEGRAM, is_on and bool(self._token or saved), bool(self._token)),
-            ChannelTold(WEBHOOK, webhook, True),
+            ChannelInfo(TELEGRAM, is_on and bool(self._token or saved), bool(self._token)),
+            ChannelInfo(WEBHOOK, webhook, True),
         )
 
-    async def waiting(self) -> Sequence[StrangerTold]:
+    async def pending_senders(self) -> Sequence[PendingSenderInfo]:
         return [
-            StrangerTold(each.channel, each.sender, each.name, each.asked_at, each.expires_at)
-            for each in await self._pairing.waiting()
+            PendingSenderInfo(each.channel, each.sender, each.name, each.asked_at, each.expires_at)
+            for each in await self._pairing.pending_senders()
         ]
 
-    async def confirm(self, code: str) -> SenderTold:
-        return _told(await self._pairing.confirm(code))
+    async def confirm(self, code: str) -> SenderInfo:
+        return _sender_info(await self._pairing.confirm(code))
 
-    async def senders(self) -> Sequence[SenderTold]:
-        return [_told(each) for each in await self._pairing.allowed()]
+    async def senders(self) -> Sequence[SenderInfo]:
+        return [_sender_info(each) for each in await self._pairing.allowed_senders()]
 
     async def revoke(self, channel: str, sender: str) -> None:
         await self._pairing.revoke(channel, sender)
 
 
-def _told(sender: Sender) -> SenderTold:
-    return SenderTold(sender.channel, sender.sender, sender.name, sender.allowed_at)
+def _sender_info(sender: Sender) -> SenderInfo:
+    return SenderInfo(sender.channel, sender.sender, sender.name, sender.allowed_at)

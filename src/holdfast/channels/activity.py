@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
 
-_SAID: Mapping[str, tuple[str, str, str]] = MappingProxyType({
+_PHRASES: Mapping[str, tuple[str, str, str]] = MappingProxyType({
     "shell": ("ran", "a command", "commands"),
     "read_file": ("read", "a file", "files"),
     "write_file": ("wrote", "a file", "files"),
@@ -19,17 +19,17 @@ _SAID: Mapping[str, tuple[str, str, str]] = MappingProxyType({
 _KINDS_MAX = 4
 
 
-def line_of(names: Counter[str]) -> str:
+def activity_line(names: Counter[str]) -> str:
     """The calls that ended, by their tools' names; the most frequent first, few of them."""
-    said = [_said(name, count) for name, count in names.most_common(_KINDS_MAX)]
+    phrases = [_phrase(name, count) for name, count in names.most_common(_KINDS_MAX)]
     if len(names) > _KINDS_MAX:
-        said.append("and more")
-    line = ", ".join(said)
+        phrases.append("and more")
+    line = ", ".join(phrases)
     return line[:1].upper() + line[1:]
 
 
-def _said(name: str, count: int) -> str:
-    verb, one, many = _SAID.get(name, (f"used {name}", "", "times"))
+def _phrase(name: str, count: int) -> str:
+    verb, one, many = _PHRASES.get(name, (f"used {name}", "", "times"))
     if count == 1:
         return f"{verb} {one}".rstrip()
     return f"{verb} {count} {many}"

@@ -29,7 +29,7 @@ class TooManyCalls(HoldfastError):
     remedy = "Try again in a moment."
 
 
-class ChannelTold(msgspec.Struct, frozen=True):
+class ChannelInfo(msgspec.Struct, frozen=True):
     """A way in from a chat app, and how it fares.
 
     `connected`: it is set up; `fixed`: in the environment or in `holdfast.toml`, so not from here. `serving`:
@@ -53,14 +53,14 @@ class ChannelTold(msgspec.Struct, frozen=True):
     undelivered_at: Instant = 0
 
 
-class ChannelTried(msgspec.Struct, frozen=True):
+class ChannelTestResult(msgspec.Struct, frozen=True):
     """Whether a chat app answers; if not, exactly why not."""
 
     ok: bool
     detail: str
 
 
-class StrangerTold(msgspec.Struct, frozen=True):
+class PendingSenderInfo(msgspec.Struct, frozen=True):
     """Somebody who wrote and waits to be let in. Only they have the code."""
 
     channel: str
@@ -70,7 +70,7 @@ class StrangerTold(msgspec.Struct, frozen=True):
     expires_at: Instant
 
 
-class SenderTold(msgspec.Struct, frozen=True):
+class SenderInfo(msgspec.Struct, frozen=True):
     """Somebody who may speak."""
 
     channel: str
@@ -79,32 +79,32 @@ class SenderTold(msgspec.Struct, frozen=True):
     allowed_at: Instant
 
 
-class Reception(Protocol):
+class ChannelAccess(Protocol):
     """Who may speak in chat apps, and which of those are set up."""
 
-    def given(self) -> Sequence[ChannelTold]:
+    def configured_channels(self) -> Sequence[ChannelInfo]:
         """Every channel that there can be, and whether it is set up."""
 
-    async def waiting(self) -> Sequence[StrangerTold]:
+    async def pending_senders(self) -> Sequence[PendingSenderInfo]:
         """Who waits to be let in, the first first."""
 
-    async def confirm(self, code: str) -> SenderTold:
+    async def confirm(self, code: str) -> SenderInfo:
         """Let in whoever was told this code. Raises NoSuchCode, TooManyCodes."""
 
-    async def senders(self) -> Sequence[SenderTold]:
+    async def senders(self) -> Sequence[SenderInfo]:
         """Who may speak, the first first."""
 
     async def revoke(self, channel: str, sender: str) -> None:
         """They may not speak from now on. Raises NoSuchSender."""
 
 
-class ChannelDesk(Reception, Protocol):
+class ChannelService(ChannelAccess, Protocol):
     """The chat apps of a server while it runs."""
 
-    def told(self) -> Sequence[ChannelTold]:
+    def list_channels(self) -> Sequence[ChannelInfo]:
         """Every channel and how it fares here."""
 
-    async def test(self, name: str) -> ChannelTried:
+    async def test(self, name: str) -> ChannelTestResult:
         """Ask the app itself. Raises NoSuchChannel."""
 
     async def connect_telegram(self, token: str) -> None:
@@ -119,7 +119,7 @@ class ChannelDesk(Reception, Protocol):
     def check_call(self, name: str, headers: Mapping[str, str]) -> None:
         """Whether a chat app may be calling, by what is known before its call is read. Raises as `heard`."""
 
-    async def heard(self, name: str, headers: Mapping[str, str], body: bytes) -> None:
+    async def receive_call(self, name: str, headers: Mapping[str, str], body: bytes) -> None:
         """A chat app has called; returns once what it told is kept. Header names are in lower case.
 
         Raises NoSuchChannel, NotListening, and with the status 401 whatever says that it is not that app.

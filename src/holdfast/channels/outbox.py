@@ -2,57 +2,57 @@
 
 from collections.abc import Callable
 
-from holdfast.channels.conversation_follower import Telling
-from holdfast.channels.delivery import Delivering
+from holdfast.channels.conversation_follower import ConversationFollower
+from holdfast.channels.delivery import DeliveryWorker
 from holdfast.channels.pairing import Pairing
-from holdfast.channels.stats import Ledger
+from holdfast.channels.stats import ChannelStats
 from holdfast.domain.chats import RouteRow
 from holdfast.domain.clock import Clock
 from holdfast.store.ports import Store
 
 
-class Outbox:
+class ChannelOutbox:
     """Of one channel. Works while its two loops run."""
 
     def __init__(
         self,
         store: Store,
-        ledger: Ledger,
+        stats: ChannelStats,
         pairing: Pairing,
         clock: Clock,
-        chance: Callable[[], float],
+        rng: Callable[[], float],
         retry_ms: int,
     ) -> None:
-        self._delivering = Delivering(store, ledger, pairing, clock, chance, retry_ms)
-        self._telling = Telling(store, ledger, pairing, self._delivering.ring)
+        self._worker = DeliveryWorker(store, stats, pairing, clock, rng, retry_ms)
+        self._follower = ConversationFollower(store, stats, pairing, self._worker.notify)
 
-    async def tell_for_ever(self) -> None:
-        await self._telling.run()
+    async def follow_conversations(self) -> None:
+        await self._follower.run()
 
-    async def deliver_for_ever(self) -> None:
-        await self._delivering.run()
+    async def deliver(self) -> None:
+        await self._worker.run()
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Something was added to what is to be delivered."""
-        self._delivering.ring()
+        self._worker.notify()
 
-    async def leave(self, key: str) -> None:
+    async def prepare_switch(self, key: str) -> None:
         """A chat is about to turn to another conversation. Say `moved` or `stay` then."""
-        await self._telling.leave(key)
+        await self._follower.prepare_switch(key)
 
-    def moved(self, route: RouteRow) -> None:
+    def chat_moved(self, route: RouteRow) -> None:
         """A chat is at this conversation from now on, and is to be told of it."""
-        self._telling.moved(route)
+        self._follower.chat_moved(route)
 
-    def followed(self, route: RouteRow) -> None:
+    def sync_route(self, route: RouteRow) -> None:
         """A chat is at this conversation: where it was before may have gone on there."""
-        self._telling.followed(route)
+        self._follower.sync_route(route)
 
-    def stay(self, key: str) -> None:
-        self._telling.stay(key)
+    def cancel_switch(self, key: str) -> None:
+        self._follower.cancel_switch(key)
 
     def close(self) -> None:
-        self._delivering.close()
+        self._worker.close()
 
     async def drained(self) -> None:
-        await self._delivering.drained()
+        await self._worker.drained()

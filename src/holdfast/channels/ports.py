@@ -4,7 +4,7 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.domain.chats import Chat, FileRef, Inbound, Outgoing
+from holdfast.domain.chats import Chat, FileRef, InboundUpdate, OutboundMessage
 from holdfast.domain.errors import HoldfastError, TooLarge
 
 _NAME_CHARS_MAX = 80
@@ -52,7 +52,7 @@ def _megabytes(size: int) -> str:
     return f"{tenths / 10:,.1f} MB".replace(".0 MB", " MB")
 
 
-class Abilities(msgspec.Struct, frozen=True):
+class ChannelAbilities(msgspec.Struct, frozen=True):
     """What an app can do, as the documentation lists it and the tests assert it."""
 
     text_chars_max: int
@@ -72,10 +72,10 @@ class ChannelHealth(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
-class Take(Protocol):
+class InboundReceiver(Protocol):
     """Where what came is handed over, in the order in which it was said."""
 
-    async def __call__(self, *inbound: Inbound) -> None:
+    async def __call__(self, *inbound: InboundUpdate) -> None:
         """Returns once all of it is kept for good: only then may the app forget it.
 
         What came together is best handed over together: it costs as much as one.
@@ -89,15 +89,15 @@ class Channel(Protocol):
     def name(self) -> str: ...
 
     @property
-    def abilities(self) -> Abilities: ...
+    def abilities(self) -> ChannelAbilities: ...
 
-    async def listen(self, take: Take) -> None:
+    async def listen(self, take: InboundReceiver) -> None:
         """Hand over what comes, until cancelled. Comes back by itself after a fault, with patience."""
 
-    async def send(self, chat: Chat, message: Outgoing, key: str) -> str:
+    async def send(self, chat: Chat, message: OutboundMessage, key: str) -> str:
         """Say something; returns the app's own id for it. `key` is the same whenever it is tried again."""
 
-    async def edit(self, chat: Chat, platform_id: str, message: Outgoing) -> None:
+    async def edit(self, chat: Chat, platform_id: str, message: OutboundMessage) -> None:
         """Have a message say something else. Saying what it says already is no failure."""
 
     async def show_typing(self, chat: Chat) -> None: ...

@@ -12,21 +12,21 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.channels import question_text
-from holdfast.channels.activity import line_of
-from holdfast.channels.button_action import Press
-from holdfast.channels.question_text import Question
+from holdfast.channels.activity import activity_line
+from holdfast.channels.button_action import ButtonAction
+from holdfast.channels.question_text import ChatQuestion
 from holdfast.channels.splitting import split
-from holdfast.channels.streaming_reply import GOES_ON, Writing
-from holdfast.channels.taking_back import Restored, Undone
-from holdfast.domain.chats import TERMINAL_KEY, Button, DeliveryKind, NewDelivery, Outgoing
-from holdfast.domain.decisions.questions import TOOL as ASK_USER
+from holdfast.channels.streaming_reply import CONTINUATION_MARK, StreamingReply
+from holdfast.channels.turn_removals import RemovedTurns, RestoredTurns
+from holdfast.domain.chats import TERMINAL_KEY, Button, DeliveryKind, NewDelivery, OutboundMessage
+from holdfast.domain.decisions.questions import ASK_TOOL as ASK_USER
 from holdfast.domain.events import facts as f
-from holdfast.domain.events.codec import Event, Unknown
-from holdfast.domain.events.parts import AnyPart, File, text_of
-from holdfast.domain.files import files_among
+from holdfast.domain.events.codec import Event, UnknownFact
+from holdfast.domain.events.parts import AnyPart, File, message_text
+from holdfast.domain.files import file_parts
 from holdfast.domain.ids import MessageId, RunId, Seq, SessionId
 from holdfast.domain.limits import KEY_CHARS_MAX
-from holdfast.domain.ranges import numbers_in
+from holdfast.domain.ranges import expand_ranges
 
 _QUOTED_CHARS_MAX = 280
 _PAGE_KEY = re.compile(r"[0-9a-f]{32}")
@@ -39,10 +39,10 @@ def send_key(route: str, update_id: str) -> str:
     """The key of a message that came through a chat: the same update is the same message."""
     if len(update_id) > _KEY_PART_CHARS_MAX:
         update_id = _short(update_id)
-    return update_id + _mark(route)
+    return update_id + _key_suffix(route)
 
 
-def _mark(route: str) -> str:
+def _key_suffix(route: str) -> str:
     """What the keys of a chat's own messages end with."""
     return f"@{route if len(route) <= _KEY_PART_CHARS_MAX else _short(route)}"
 
@@ -51,16 +51,16 @@ def _short(name: str) -> str:
     return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
-def in_pieces(body: Outgoing, chars_max: int) -> list[Outgoing]:
+def split_outgoing(body: OutboundMessage, chars_max: int) -> list[OutboundMessage]:
     """A message in as many as it takes; its buttons and its files are with the last."""
-    found = [Outgoing(text) for text in split(body.text, chars_max - _SPARE_CHARS)]
+    found = [OutboundMessage(text) for text in split(body.text, chars_max - _SPARE_CHARS)]
     if not found and not body.files:
         return []
-    last = found.pop() if found else Outgoing()
+    last = found.pop() if found else OutboundMessage()
     return [*found, replace(last, buttons=body.buttons, files=body.files, names=body.names)]
 
 
-class _Run(msgspec.Struct):
+class _PlannedRun(msgspec.Struct):
     turn: int
     turn_id: str
     status: str = "working"
@@ -68,7 +68,7 @@ class _Run(msgspec.Struct):
     first_call: str = ""
 
 
-class Plan:
+class ReplyPlan:
     """What one chat is told of one conversation. `add` each event once, in order, from its cursor on."""
 
     def __init__(self, route: str, session_id: SessionId, cursor: Seq, chars_max: int, buttons: bool) -> None:
@@ -79,18 +79,18 @@ class Plan:
         self._cursor = cursor
         self.seen = cursor
         """Up to here events were taken in."""
-        self._runs: dict[RunId, _Run] = {}
-        self._writing: dict[MessageId, Writing] = {}
-        self._questions: dict[str, Question] = {}
+        self._runs: dict[RunId, _PlannedRun] = {}
+        self._replies: dict[MessageId, StreamingReply] = {}
+        self._questions: dict[str, ChatQuestion] = {}
         self._calls: dict[str, f.ToolIntended] = {}
-        self._undone: str = ""
-        self._taken_back: list[Undone] = []
-        self._removals: list[Undone | Restored] = []
+        self._removal_reason: str = ""
+        self._removed_turns: list[RemovedTurns] = []
+        self._removals: list[RemovedTurns | RestoredTurns] = []
         self._moved_at: Seq = 0
-        self._fresh: dict[tuple[str, int], NewDelivery] = {}
+        self._new_deliveries: dict[tuple[str, int], NewDelivery] = {}
 
     @property
-    def done(self) -> Seq:
+    def completed_seq(self) -> Seq:
         """Up to here everything is told for good: nothing of it needs to be read again."""
         if self._moved_at:
             # Until the chat has followed: whoever looks again comes upon it again.
@@ -107,53 +107,55 @@ class Plan:
         """Whether an answer is being worked on, so that somebody watches it."""
         return any(run.status == "working" for run in self._runs.values())
 
-    def take(self) -> list[NewDelivery]:
+    def take_deliveries(self) -> list[NewDelivery]:
         """What is new or says something else since the last time."""
-        fresh = list(self._fresh.values())
-        self._fresh.clear()
+        fresh = list(self._new_deliveries.values())
+        self._new_deliveries.clear()
         return fresh
 
-    def take_removals(self) -> list[Undone | Restored]:
+    def take_removals(self) -> list[RemovedTurns | RestoredTurns]:
         """Return and clear the removals and restores that the chat does not show yet."""
         found, self._removals = self._removals, []
         return found
 
     @property
-    def has_words(self) -> bool:
+    def has_unseen_text(self) -> bool:
         """Whether an answer is being written of which nobody has seen anything, or not all that is full."""
-        return any(writing.is_unseen for writing in self._writing.values())
+        return any(writing.has_unseen for writing in self._replies.values())
 
-    def begin_writing(self) -> list[NewDelivery]:
+    def take_first_text(self) -> list[NewDelivery]:
         """The first words of an answer, or of its next piece, if there are some that nobody has seen yet."""
-        for message_id, writing in self._writing.items():
-            if writing.is_unseen:
-                said = writing.begin()
-                return [NewDelivery(message_id, n, "answer", Outgoing(text)) for n, text in said]
+        for message_id, writing in self._replies.items():
+            if writing.has_unseen:
+                pieces = writing.take_unseen()
+                return [NewDelivery(message_id, n, "answer", OutboundMessage(text)) for n, text in pieces]
         return []
 
-    def being_written(self) -> NewDelivery | None:
+    def live_delivery(self) -> NewDelivery | None:
         """The piece of an answer that has begun, and what there is of it now."""
-        for message_id, writing in self._writing.items():
-            if (said := writing.under_way) is not None:
-                return NewDelivery(message_id, said[0], "answer", Outgoing(said[1]))
+        for message_id, writing in self._replies.items():
+            if (piece := writing.shown_piece) is not None:
+                return NewDelivery(message_id, piece[0], "answer", OutboundMessage(piece[1]))
         return None
 
     @property
     def unfinished(self) -> list[MessageId]:
         """Answers that are being written."""
-        return list(self._writing)
+        return list(self._replies)
 
-    def was_begun(self, message_id: MessageId, piece: int) -> None:
+    def mark_shown(self, message_id: MessageId, piece: int) -> None:
         """The first words of that piece were planned before this plan began."""
-        self._writing[message_id].note_begun(piece)
+        self._replies[message_id].mark_shown(piece)
 
-    def leave(self) -> list[NewDelivery]:
+    def take_departure(self) -> list[NewDelivery]:
         """The chat turns to another conversation: what is being written ends here as it stands."""
-        for message_id, writing in self._writing.items():
-            if writing.was_begun and (said := writing.begin()):
-                n, text = said.pop()
-                said.append((n, text.removesuffix(GOES_ON) + "\n\n*It goes on in that conversation.*"))
-                return [NewDelivery(message_id, n, "answer", Outgoing(text)) for n, text in said]
+        for message_id, writing in self._replies.items():
+            if writing.is_shown and (pieces := writing.take_unseen()):
+                n, text = pieces.pop()
+                pieces.append(
+                    (n, text.removesuffix(CONTINUATION_MARK) + "\n\n*It goes on in that conversation.*")
+                )
+                return [NewDelivery(message_id, n, "answer", OutboundMessage(text)) for n, text in pieces]
         return []
 
     def add(self, event: Event) -> None:
@@ -161,12 +163,12 @@ class Plan:
         self.seen = event.seq
         fact = event.fact
         match fact:
-            case Unknown():
+            case UnknownFact():
                 pass
             case f.TextAppended():
-                self._write(fact)
+                self._append_text(fact)
             case f.ReasoningAppended() | f.ToolArgumentsAppended():
-                self._part(fact)
+                self._mark_break(fact)
             case f.MessageSettled():
                 self._settle(fact)
             case f.TurnsUndone() | f.TurnsRestored():
@@ -178,7 +180,7 @@ class Plan:
             case f.ApprovalRequested() | f.ApprovalResolved() | f.ToolInDoubt() | f.ToolResolved():
                 self._add_question(event.seq, fact)
             case f.QuestionAsked() | f.QuestionAnswered() | f.QuestionClosed():
-                self._add_asked(fact)
+                self._add_agent_question(fact)
             case _:
                 self._add_run(event.seq, fact)
 
@@ -188,12 +190,13 @@ class Plan:
         match fact:
             case f.TurnAccepted():
                 if fact.run_id is not None:
-                    self._runs[fact.run_id] = _Run(fact.turn, fact.turn_id)
+                    self._runs[fact.run_id] = _PlannedRun(fact.turn, fact.turn_id)
                     self._echo(fact)
-                self._undone = ""
-                self._taken_back = [each.before(fact.turn) for each in self._taken_back]
+                self._removal_reason = ""
+                self._removed_turns = [each.closed_before(fact.turn) for each in self._removed_turns]
                 self._removals = [
-                    each.before(fact.turn) if isinstance(each, Undone) else each for each in self._removals
+                    each.closed_before(fact.turn) if isinstance(each, RemovedTurns) else each
+                    for each in self._removals
                 ]
             case f.TurnQueued() | f.TurnDequeued():
                 run = self._run(fact.run_id, fact.turn)
@@ -205,63 +208,65 @@ class Plan:
     def _add_removal(self, seq: Seq, fact: f.TurnsUndone | f.TurnsRestored) -> None:
         match fact:
             case f.TurnsUndone():
-                self._undone = fact.reason
-                self._take_back(Undone(fact.from_turn, fact.reason))
-                said = {"undo": "Removed.", "retry": "Answering again.", "edit": ""}[fact.reason]
+                self._removal_reason = fact.reason
+                self._remove_turns(RemovedTurns(fact.from_turn, fact.reason))
+                text = {"undo": "Removed.", "retry": "Answering again.", "edit": ""}[fact.reason]
             case f.TurnsRestored():
-                restored = frozenset(numbers_in(fact.turns))
+                restored = frozenset(expand_ranges(fact.turns))
                 if fact.from_turn:
-                    self._take_back(Undone(fact.from_turn, "undo"))
-                self._taken_back = [each.without(restored) for each in self._taken_back]
-                self._removals.append(Restored(restored))
-                said = "Restored." if fact.reason == "undo" else "Switched to another version."
-        if said:
-            self._say(f"undone:{seq}", "notice", Outgoing(f"*{said}*"))
+                    self._remove_turns(RemovedTurns(fact.from_turn, "undo"))
+                self._removed_turns = [each.with_restored(restored) for each in self._removed_turns]
+                self._removals.append(RestoredTurns(restored))
+                text = "Restored." if fact.reason == "undo" else "Switched to another version."
+        if text:
+            self._put_delivery(f"undone:{seq}", "notice", OutboundMessage(f"*{text}*"))
 
-    def _take_back(self, undone: Undone) -> None:
-        self._taken_back.append(undone)
-        self._removals.append(undone)
+    def _remove_turns(self, removed: RemovedTurns) -> None:
+        self._removed_turns.append(removed)
+        self._removals.append(removed)
 
     def _echo(self, fact: f.TurnAccepted) -> None:
         """A person's words that came through another door."""
         key = fact.key or ""
-        if key.endswith(_mark(self._route)) or self._undone == "retry":
+        if key.endswith(_key_suffix(self._route)) or self._removal_reason == "retry":
             return
-        door = "edited" if self._undone == "edit" else _door(key)
-        words = _one_line(fact.parts)
-        self._say(fact.message_id, "notice", Outgoing(f"> **You** ({door}): {words}"))
+        origin = "edited" if self._removal_reason == "edit" else _message_origin(key)
+        text = _one_line(fact.parts)
+        self._put_delivery(fact.message_id, "notice", OutboundMessage(f"> **You** ({origin}): {text}"))
 
     # Answers.
 
-    def _write(self, fact: f.TextAppended) -> None:
+    def _append_text(self, fact: f.TextAppended) -> None:
         # Only what was begun after the cursor: the beginning of the others is not known here.
-        writing = self._writing.get(fact.message_id)
+        writing = self._replies.get(fact.message_id)
         if writing is None:
             return
         if writing.is_blank and fact.text.strip():
-            self._tell_tools(fact.run_id)
+            self._report_tools(fact.run_id)
         writing.add(fact.text)
 
-    def _part(self, fact: f.ReasoningAppended | f.ToolArgumentsAppended) -> None:
-        writing = self._writing.get(fact.message_id)
+    def _mark_break(self, fact: f.ReasoningAppended | f.ToolArgumentsAppended) -> None:
+        writing = self._replies.get(fact.message_id)
         # Thinking that says nothing is no part of the message.
         if writing is not None and (fact.text or isinstance(fact, f.ToolArgumentsAppended)):
-            writing.part()
+            writing.mark_break()
 
     def _settle(self, fact: f.MessageSettled) -> None:
-        self._writing.pop(fact.message_id, None)
+        self._replies.pop(fact.message_id, None)
         # What nobody worked for here is a copy: it was told where it was said.
         if fact.role != "assistant" or fact.late or fact.run_id is None:
             return
-        files = files_among(fact.parts)
+        files = file_parts(fact.parts)
         blobs, names = tuple(each.blob for each in files), tuple(each.name for each in files)
-        body = Outgoing(text_of(fact.parts), files=blobs, names=names)
-        bodies = in_pieces(body, self._chars_max)
+        body = OutboundMessage(message_text(fact.parts), files=blobs, names=names)
+        bodies = split_outgoing(body, self._chars_max)
         if bodies:
-            self._tell_tools(fact.run_id)
-        undone = next((each for each in self._taken_back if each.holds(fact.turn)), None)
+            self._report_tools(fact.run_id)
+        undone = next((each for each in self._removed_turns if each.contains(fact.turn)), None)
         for n, body in enumerate(bodies):
-            self._say(fact.message_id, "answer", body if undone is None else undone.marked(body), n)
+            self._put_delivery(
+                fact.message_id, "answer", body if undone is None else undone.mark_removed(body), n
+            )
 
     # Calls and what is asked about them.
 
@@ -282,47 +287,49 @@ class Plan:
     def _add_question(self, seq: Seq, fact: f.AnyFact) -> None:
         match fact:
             case f.ApprovalRequested():
-                self._tell_tools(fact.run_id)
+                self._report_tools(fact.run_id)
                 call = self._calls.get(fact.call_id)
-                self._ask(question_text.about_allowing(fact, call))
+                self._ask(question_text.approval_question(fact, call))
             case f.ToolInDoubt():
-                self._ask(question_text.about_doubt(fact, self._calls.get(fact.call_id), seq))
+                self._ask(question_text.doubt_question(fact, self._calls.get(fact.call_id), seq))
             case f.ApprovalResolved():
-                self._close_questions(fact.call_id, question_text.said_of_approval(fact))
+                self._close_questions(fact.call_id, question_text.approval_outcome_text(fact))
             case f.ToolResolved():
-                self._close_questions(fact.call_id, question_text.said_of_doubt(fact))
+                self._close_questions(fact.call_id, question_text.doubt_outcome_text(fact))
 
-    def _add_asked(self, fact: f.QuestionAsked | f.QuestionAnswered | f.QuestionClosed) -> None:
+    def _add_agent_question(self, fact: f.QuestionAsked | f.QuestionAnswered | f.QuestionClosed) -> None:
         match fact:
             case f.QuestionAsked():
-                self._tell_tools(fact.run_id)
-                self._ask(question_text.about_question(fact))
+                self._report_tools(fact.run_id)
+                self._ask(question_text.agent_question(fact))
             case f.QuestionAnswered():
-                self._close_questions(fact.call_id, question_text.said_of_answer(fact))
+                self._close_questions(fact.call_id, question_text.answer_outcome_text(fact))
             case f.QuestionClosed():
-                self._close_questions(fact.call_id, question_text.said_of_closing(fact))
+                self._close_questions(fact.call_id, question_text.closed_outcome_text(fact))
 
-    def _ask(self, question: Question) -> None:
+    def _ask(self, question: ChatQuestion) -> None:
         self._questions[question.source] = question
-        body = Outgoing(question.text, question.buttons if self._buttons else ())
-        if not self._buttons and question.typed:
-            body = Outgoing(f"{question.text}\n\n{question.typed}")
-        self._say(question.source, "question", body)
+        body = OutboundMessage(question.text, question.buttons if self._buttons else ())
+        if not self._buttons and question.typing_hint:
+            body = OutboundMessage(f"{question.text}\n\n{question.typing_hint}")
+        self._put_delivery(question.source, "question", body)
 
     def _close_questions(self, about: str, outcome: str) -> None:
         """They are not to be answered any more: their buttons go, and what was answered is said."""
         for question in [each for each in self._questions.values() if about in (each.run_id, each.call_id)]:
             del self._questions[question.source]
-            words = outcome or question.otherwise
-            self._say(question.source, "question", Outgoing(f"{question.text}\n\n*{words}*"))
+            closed_text = outcome or question.closed_text
+            self._put_delivery(
+                question.source, "question", OutboundMessage(f"{question.text}\n\n*{closed_text}*")
+            )
 
-    def _go_on(self, run_id: RunId) -> None:
+    def _close_resume_questions(self, run_id: RunId) -> None:
         """Whether it goes on was asked, or only that it stopped was said: it does."""
         for question in [
-            each for each in self._questions.values() if each.run_id == run_id and each.going_on
+            each for each in self._questions.values() if each.run_id == run_id and each.resumed_text
         ]:
             del self._questions[question.source]
-            self._say(question.source, "question", Outgoing(f"*{question.going_on}*"))
+            self._put_delivery(question.source, "question", OutboundMessage(f"*{question.resumed_text}*"))
 
     # Runs.
 
@@ -332,62 +339,66 @@ class Plan:
                 self._run(fact.run_id).status = "working"
             case f.ModelStepStarted():
                 self._run(fact.run_id, fact.turn).status = "working"
-                self._writing[fact.message_id] = Writing(self._chars_max - _SPARE_CHARS)
+                self._replies[fact.message_id] = StreamingReply(self._chars_max - _SPARE_CHARS)
             case f.RunResumed():
                 self._run(fact.run_id).status = "working"
-                self._go_on(fact.run_id)
+                self._close_resume_questions(fact.run_id)
             case f.RunWaiting():
                 self._run(fact.run_id).status = "waiting"
-                self._tell_tools(fact.run_id)
+                self._report_tools(fact.run_id)
                 if fact.reason == "limit":
-                    self._ask(question_text.about_limit(fact, seq))
+                    self._ask(question_text.limit_question(fact, seq))
             case f.RunInterrupted():
                 self._run(fact.run_id, fact.turn).status = "waiting"
-                self._ask(question_text.about_restart(fact))
+                self._ask(question_text.restart_question(fact))
             case f.RunCompleted() | f.RunCancelled() | f.RunFailed():
                 self._end(fact)
             case f.SessionContinued():
                 self._runs.clear()
                 self._moved_at = seq
-                self._say(
+                self._put_delivery(
                     f"continued:{self._session_id}", "notice",
-                    Outgoing("*This goes on in a new conversation, which begins with a summary.*"),
+                    OutboundMessage("*This goes on in a new conversation, which begins with a summary.*"),
                 )  # fmt: skip
             case f.SessionDeleted():
                 self._runs.clear()
-                self._say(
-                    f"deleted:{self._session_id}", "notice", Outgoing("*This conversation was deleted.*")
+                self._put_delivery(
+                    f"deleted:{self._session_id}",
+                    "notice",
+                    OutboundMessage("*This conversation was deleted.*"),
                 )
 
     def _end(self, fact: f.RunCompleted | f.RunCancelled | f.RunFailed) -> None:
-        self._tell_tools(fact.run_id)
+        self._report_tools(fact.run_id)
         self._close_questions(fact.run_id, "")
         run = self._runs.pop(fact.run_id, None)
         if not isinstance(fact, f.RunFailed):
             return
         # A turn that began before the cursor is not known here: a button, which stays, could mean another.
         turn_id = run.turn_id if run is not None else ""
-        again = Press("again", self._session_id, turn_id)
+        again = ButtonAction("again", self._session_id, turn_id)
         buttons = (Button("Try again", str(again)),) if self._buttons and turn_id else ()
         typed = "" if buttons else "\n\nType /retry to try again."
-        words = f"This could not be answered: {fact.failure.detail}{typed}"
-        self._say(f"failed:{fact.run_id}", "question", Outgoing(words, buttons))
+        text = f"This could not be answered: {fact.failure.detail}{typed}"
+        self._put_delivery(f"failed:{fact.run_id}", "question", OutboundMessage(text, buttons))
 
-    def _tell_tools(self, run_id: RunId) -> None:
+    def _report_tools(self, run_id: RunId) -> None:
         run = self._runs.get(run_id)
         if run is not None and run.tools:
-            self._say(f"tools:{run.first_call}", "notice", Outgoing(f"*{line_of(run.tools)}*"))
+            self._put_delivery(
+                f"tools:{run.first_call}", "notice", OutboundMessage(f"*{activity_line(run.tools)}*")
+            )
             run.tools, run.first_call = Counter(), ""
 
-    def _run(self, run_id: RunId, turn: int = 0) -> _Run:
-        return self._runs.setdefault(run_id, _Run(turn, ""))
+    def _run(self, run_id: RunId, turn: int = 0) -> _PlannedRun:
+        return self._runs.setdefault(run_id, _PlannedRun(turn, ""))
 
-    def _say(self, source: str, kind: DeliveryKind, body: Outgoing, piece: int = 0) -> None:
+    def _put_delivery(self, source: str, kind: DeliveryKind, body: OutboundMessage, piece: int = 0) -> None:
         # Said anew, it is where it was: the order is that in which things were first said.
-        self._fresh[source, piece] = NewDelivery(source, piece, kind, body)
+        self._new_deliveries[source, piece] = NewDelivery(source, piece, kind, body)
 
 
-def _door(key: str) -> str:
+def _message_origin(key: str) -> str:
     """Which door a message came through, as far as its key tells."""
     _, at, route = key.rpartition("@agent:")
     if at:
@@ -399,7 +410,7 @@ def _door(key: str) -> str:
 
 
 def _one_line(parts: tuple[AnyPart, ...]) -> str:
-    words = " ".join(text_of(parts).split())
+    text = " ".join(message_text(parts).split())
     names = [part.name for part in parts if isinstance(part, File)]
-    cut = words if len(words) <= _QUOTED_CHARS_MAX else words[:_QUOTED_CHARS_MAX] + "…"
+    cut = text if len(text) <= _QUOTED_CHARS_MAX else text[:_QUOTED_CHARS_MAX] + "…"
     return " ".join(filter(None, (cut, f"[{', '.join(names)}]" if names else "")))

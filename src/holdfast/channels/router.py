@@ -3,18 +3,18 @@
 import msgspec
 from msgspec import structs
 
-from holdfast.domain.chats import Chat, Inbound, NewDelivery, Outgoing, RouteRow
+from holdfast.domain.chats import Chat, InboundUpdate, NewDelivery, OutboundMessage, RouteRow
 from holdfast.domain.clock import Instant
 from holdfast.domain.errors import NoSuchSession
 from holdfast.domain.ids import Seq, SessionId
 from holdfast.domain.limits import ROUTE_SESSIONS_MAX, SUCCESSORS_MAX
 from holdfast.store.ports import Store
 
-NOWHERE = SessionId("")
+NO_SESSION = SessionId("")
 """Where a chat is that has no conversation (any more)."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class ChatLocation(msgspec.Struct, frozen=True):
     """A chat, the conversation that it is at and how far that has come."""
 
     chat: Chat
@@ -27,50 +27,50 @@ class Place(msgspec.Struct, frozen=True):
         return self.chat.route
 
 
-class Done(msgspec.Struct, frozen=True):
+class InboundResult(msgspec.Struct, frozen=True):
     """What became of something that came: what is said to it, and where the chat is from now on.
 
     `changed` are messages of the chat that say something else since.
     """
 
-    replies: tuple[Outgoing, ...] = ()
+    replies: tuple[OutboundMessage, ...] = ()
     move: RouteRow | None = None
     changed: tuple[NewDelivery, ...] = ()
 
 
-def said(text: str) -> Done:
-    return Done((Outgoing(text),))
+def text_reply(text: str) -> InboundResult:
+    return InboundResult((OutboundMessage(text),))
 
 
-def before_moving(inbound: Inbound) -> Chat:
+def chat_before_move(inbound: InboundUpdate) -> Chat:
     """The chat whose place the one that this came from has taken."""
     return structs.replace(inbound.chat, chat=inbound.moved_from, thread="")
 
 
-async def find(store: Store, chat: Chat) -> Place:
+async def locate_chat(store: Store, chat: Chat) -> ChatLocation:
     """Where the chat is now: where its conversation went on, if it did. One that was deleted is none."""
     route = await store.route(chat.route)
     if route is None or not route.session_id:
-        return Place(chat, route, NOWHERE, 0)
-    ahead = await followed(store, route)
+        return ChatLocation(chat, route, NO_SESSION, 0)
+    ahead = await successor_route(store, route)
     if ahead is not None:
         await store.put_route(ahead)
         route = ahead
     try:
-        return Place(chat, route, route.session_id, await store.head(route.session_id))
+        return ChatLocation(chat, route, route.session_id, await store.head(route.session_id))
     except NoSuchSession:
-        return Place(chat, route, NOWHERE, 0)
+        return ChatLocation(chat, route, NO_SESSION, 0)
 
 
-def moved(place: Place, session_id: SessionId, cursor: Seq, at: Instant) -> RouteRow:
+def moved_route(location: ChatLocation, session_id: SessionId, cursor: Seq, at: Instant) -> RouteRow:
     """The chat at another conversation, of which it is told from `cursor` on."""
-    before = place.route.sessions if place.route is not None else ()
+    before = location.route.sessions if location.route is not None else ()
     known = tuple(each for each in before if each != session_id)
     sessions = (*known, session_id)[-ROUTE_SESSIONS_MAX:] if session_id else known
-    return RouteRow(place.chat, session_id, sessions, cursor, at)
+    return RouteRow(location.chat, session_id, sessions, cursor, at)
 
 
-async def followed(store: Store, route: RouteRow) -> RouteRow | None:
+async def successor_route(store: Store, route: RouteRow) -> RouteRow | None:
     """The chat where its conversation went on; None if it did not. It is told all of what waited there."""
     at, seen = route.session_id, route.sessions
     for _ in range(SUCCESSORS_MAX):

@@ -7,15 +7,15 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.channels.access import TELEGRAM, TOKEN_VARIABLE, WEBHOOK, Porter
-from holdfast.channels.info import ChannelRefused, ChannelTold, ChannelTried, NotListening
+from holdfast.channels.access import TELEGRAM, TOKEN_VARIABLE, WEBHOOK, StoredChannelAccess
+from holdfast.channels.info import ChannelInfo, ChannelRefused, ChannelTestResult, NotListening
 from holdfast.channels.pairing import Pairing
 from holdfast.channels.ports import Channel, ChannelFailure
 from holdfast.channels.telegram.bot_file import Bot, read_bot, write_bot
 from holdfast.channels.worker import Gateway
-from holdfast.domain.chats import Inbound
+from holdfast.domain.chats import InboundUpdate
 from holdfast.domain.errors import HoldfastError, NoSuchChannel
-from holdfast.domain.secrets import Mask
+from holdfast.domain.secrets import SecretMask
 from holdfast.settings.info import CannotEditSettings, SettingFixed
 from holdfast.settings.settings import ConfigError, Settings
 
@@ -30,25 +30,25 @@ class TelegramBot(Channel, Protocol):
 
     def check(self, secret_header: str) -> None: ...
 
-    async def arrived(self, body: bytes, secret_header: str) -> None: ...
+    async def receive_update(self, body: bytes, secret_header: str) -> None: ...
 
 
-class Called(Channel, Protocol):
+class CallableChannel(Channel, Protocol):
     """A channel that programs call."""
 
     def check(self, headers: Mapping[str, str]) -> None: ...
 
-    def heard(self, headers: Mapping[str, str], body: bytes) -> Inbound: ...
+    def parse_call(self, headers: Mapping[str, str], body: bytes) -> InboundUpdate: ...
 
 
-class Makes(msgspec.Struct, frozen=True):
+class ChannelFactories(msgspec.Struct, frozen=True):
     """How channels are made. Both may block, and raise ConfigError; a bot also raises ChannelFailure."""
 
     telegram: Callable[[str], TelegramBot]
-    webhook: Callable[[], Called | None]
+    webhook: Callable[[], CallableChannel | None]
 
 
-class Channels(Porter):
+class RunningChannelService(StoredChannelAccess):
     """Belongs to one event loop. Whatever token it is given, `mask` knows from then on."""
 
     def __init__(
@@ -57,30 +57,30 @@ class Channels(Porter):
         pairing: Pairing,
         settings: Settings,
         environ: Mapping[str, str],
-        mask: Mask,
-        makes: Makes,
+        mask: SecretMask,
+        factories: ChannelFactories,
     ) -> None:
         super().__init__(pairing, settings, environ)
         self._gateway = gateway
         self._mask = mask
-        self._makes = makes
-        self._turn = asyncio.Lock()
+        self._factories = factories
+        self._lock = asyncio.Lock()
         self._bot: TelegramBot | None = None
-        self._called: Called | None = None
-        self._broken = ""
+        self._webhook: CallableChannel | None = None
+        self._startup_error = ""
         """Why there is no bot although there is a token."""
 
     async def open(self) -> None:
         """Make what is set up, without serving it yet. Raises ConfigError, OSError."""
-        self._called = await asyncio.to_thread(self._makes.webhook)
-        if self._called is not None:
-            self._gateway.add(self._called)
+        self._webhook = await asyncio.to_thread(self._factories.webhook)
+        if self._webhook is not None:
+            self._gateway.add(self._webhook)
         if self._settings.telegram != "off":
             try:
                 if token := self._token or await asyncio.to_thread(_saved_token, self._settings.data):
-                    self._take_on(await self._made(token))
+                    self._attach_bot(await self._build_bot(token))
             except ChannelRefused as error:
-                self._broken = str(error.fields["why"])
+                self._startup_error = str(error.fields["why"])
 
     async def start(self) -> None:
         """Serve every channel. The engine must be working."""
@@ -90,69 +90,71 @@ class Channels(Porter):
         """What is being sent has so long to arrive. A second time does nothing."""
         await self._gateway.stop(within_s)
 
-    def told(self) -> Sequence[ChannelTold]:
+    def list_channels(self) -> Sequence[ChannelInfo]:
         states = {state.name: state for state in self._gateway.states()}
         found = []
-        for each in self.given():
+        for each in self.configured_channels():
             state = states.get(each.name)
             if state is None:
-                broken = self._broken if each.name == TELEGRAM else ""
-                found.append(msgspec.structs.replace(each, last_error=self._mask.shapes(broken)))
+                startup_error = self._startup_error if each.name == TELEGRAM else ""
+                found.append(
+                    msgspec.structs.replace(each, last_error=self._mask.mask_with_shapes(startup_error))
+                )
                 continue
             found.append(
-                ChannelTold(
+                ChannelInfo(
                     each.name, True, each.fixed, state.serving, state.last_seen_at,
-                    self._mask.shapes(state.last_error), state.last_error_at, state.received, state.waiting,
+                    self._mask.mask_with_shapes(state.last_error), state.last_error_at, state.received, state.waiting,
                     {str(outcome): count for outcome, count in state.delivered.items()},
-                    self._mask.shapes(state.undelivered), state.undelivered_at,
+                    self._mask.mask_with_shapes(state.undelivered), state.undelivered_at,
                 )
             )  # fmt: skip
         return found
 
-    async def test(self, name: str) -> ChannelTried:
+    async def test(self, name: str) -> ChannelTestResult:
         health = await self._gateway.test(name)
-        return ChannelTried(health.ok, self._mask.shapes(health.detail))
+        return ChannelTestResult(health.ok, self._mask.mask_with_shapes(health.detail))
 
     async def connect_telegram(self, token: str) -> None:
         self._check_free()
         if self._settings.telegram == "off":
             raise ChannelRefused(why="the setting telegram is off; leave it out and start the server again")
-        async with self._turn:
-            bot = await self._made(token.strip())
+        async with self._lock:
+            bot = await self._build_bot(token.strip())
             try:
                 health = await bot.health()
                 if not health.ok:
-                    raise ChannelRefused(why=self._mask.shapes(health.detail))
+                    raise ChannelRefused(why=self._mask.mask_with_shapes(health.detail))
                 await self._save(Bot(token.strip()))
             except BaseException:
                 await bot.close()
                 raise
-            await self._let_go()
-            self._take_on(bot)
+            await self._detach_bot()
+            self._attach_bot(bot)
 
     async def disconnect_telegram(self) -> None:
         self._check_free()
-        async with self._turn:
+        async with self._lock:
             await self._save(None)
-            await self._let_go()
+            await self._detach_bot()
 
     def check_call(self, name: str, headers: Mapping[str, str]) -> None:
         if name == TELEGRAM and self._bot is not None:
             self._bot.check(headers.get(SECRET_HEADER, ""))
-        elif name == WEBHOOK and self._called is not None:
-            self._called.check(headers)
+        elif name == WEBHOOK and self._webhook is not None:
+            self._webhook.check(headers)
         else:
             raise NoSuchChannel(name=name)
 
-    async def heard(self, name: str, headers: Mapping[str, str], body: bytes) -> None:
+    async def receive_call(self, name: str, headers: Mapping[str, str], body: bytes) -> None:
         if name == TELEGRAM and self._bot is not None:
             try:
-                await self._bot.arrived(body, headers.get(SECRET_HEADER, ""))
+                await self._bot.receive_update(body, headers.get(SECRET_HEADER, ""))
             except ChannelFailure:
                 raise NotListening(name=name) from None
-        elif name == WEBHOOK and self._called is not None:
-            inbound = self._called.heard(headers, body)
-            await self._gateway.take(name)(inbound)
+        elif name == WEBHOOK and self._webhook is not None:
+            inbound = self._webhook.parse_call(headers, body)
+            await self._gateway.receiver_for(name)(inbound)
         else:
             raise NoSuchChannel(name=name)
 
@@ -160,23 +162,23 @@ class Channels(Porter):
         if self._token:
             raise SettingFixed(name="The bot's token", where=f"in the environment as {TOKEN_VARIABLE}")
 
-    async def _made(self, token: str) -> TelegramBot:
+    async def _build_bot(self, token: str) -> TelegramBot:
         """A bot with that token. Raises ChannelRefused."""
-        self._mask.learn(token, token.partition(":")[2])
+        self._mask.add(token, token.partition(":")[2])
         try:
-            bot = await asyncio.to_thread(self._makes.telegram, token)
+            bot = await asyncio.to_thread(self._factories.telegram, token)
         except ChannelFailure as error:
-            raise ChannelRefused(why=self._mask.shapes(str(error.fields["detail"]))) from None
+            raise ChannelRefused(why=self._mask.mask_with_shapes(str(error.fields["detail"]))) from None
         except HoldfastError as error:
-            raise ChannelRefused(why=self._mask.shapes(str(error))) from None
-        self._mask.learn(bot.secret)
+            raise ChannelRefused(why=self._mask.mask_with_shapes(str(error))) from None
+        self._mask.add(bot.secret)
         return bot
 
-    def _take_on(self, bot: TelegramBot) -> None:
-        self._bot, self._broken = bot, ""
+    def _attach_bot(self, bot: TelegramBot) -> None:
+        self._bot, self._startup_error = bot, ""
         self._gateway.add(bot)
 
-    async def _let_go(self) -> None:
+    async def _detach_bot(self) -> None:
         if self._bot is not None:
             self._bot = None
             await self._gateway.remove(TELEGRAM)

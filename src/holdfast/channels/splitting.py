@@ -23,7 +23,7 @@ Fence = tuple[str, str] | None
 """The code that is open: its fence, and its language."""
 
 
-class Piece(msgspec.Struct, frozen=True):
+class MarkdownPiece(msgspec.Struct, frozen=True):
     """A stretch of a text. `opening` and `closing` are what it takes to be whole by itself."""
 
     opening: str
@@ -35,7 +35,7 @@ class Piece(msgspec.Struct, frozen=True):
         return self.opening + self.chunk.strip("\n") + self.closing
 
 
-def size_of(text: str) -> int:
+def utf16_length(text: str) -> int:
     """In UTF-16 units."""
     return len(text) + sum(each > "\uffff" for each in text)
 
@@ -45,17 +45,17 @@ def split(text: str, limit: int) -> list[str]:
     return [piece.text for piece in pieces(text, limit) if piece.chunk.strip()]
 
 
-def full_piece(text: str, limit: int, fence: Fence) -> tuple[Piece, Fence] | None:
+def full_piece(text: str, limit: int, fence: Fence) -> tuple[MarkdownPiece, Fence] | None:
     """The first piece of a text that goes on, and the code that is open after it: as `pieces` would cut it.
 
     None while there is too little to know where it ends. `fence` is the code that is open before it.
     """
-    room = limit - size_of(_opening(fence))
+    room = limit - utf16_length(_opening(fence))
     # So much decides where it is cut, and nothing of what comes after that.
     return _piece(text, limit, fence) if len(text) >= room + _AHEAD_CHARS else None
 
 
-def pieces(text: str, limit: int, fence: Fence = None) -> Iterator[Piece]:
+def pieces(text: str, limit: int, fence: Fence = None) -> Iterator[MarkdownPiece]:
     """Stretches that together are `text`."""
     assert limit >= LIMIT_MIN, f"{limit} is too short a piece"
     at = 0
@@ -66,17 +66,17 @@ def pieces(text: str, limit: int, fence: Fence = None) -> Iterator[Piece]:
         yield piece
 
 
-def _piece(text: str, limit: int, fence: Fence) -> tuple[Piece, Fence]:
+def _piece(text: str, limit: int, fence: Fence) -> tuple[MarkdownPiece, Fence]:
     opening = _opening(fence)
-    room = limit - size_of(opening)
+    room = limit - utf16_length(opening)
     ahead = text[: room + _AHEAD_CHARS]
-    if size_of(ahead) <= room:
+    if utf16_length(ahead) <= room:
         # As it was written, closed or not: there is no next piece that it could spoil.
-        return Piece(opening, ahead, ""), None
+        return MarkdownPiece(opening, ahead, ""), None
     # Sixteen, and the end of a line before them: the longest that closing can take.
     chunk = ahead[: _cut(ahead, _fitting(ahead, room - 17), fence)]
     fence = _fence_after(chunk, fence)
-    return Piece(opening, chunk, f"\n{fence[0]}" if fence is not None else ""), fence
+    return MarkdownPiece(opening, chunk, f"\n{fence[0]}" if fence is not None else ""), fence
 
 
 def _opening(fence: Fence) -> str:
@@ -86,8 +86,8 @@ def _opening(fence: Fence) -> str:
 def _fitting(text: str, room: int) -> int:
     """How many characters of `text` fit."""
     at = min(len(text), room)
-    while size_of(text[:at]) > room:
-        at -= max(1, (size_of(text[:at]) - room) // 2)
+    while utf16_length(text[:at]) > room:
+        at -= max(1, (utf16_length(text[:at]) - room) // 2)
     return at
 
 

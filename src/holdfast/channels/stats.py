@@ -10,7 +10,7 @@ import msgspec
 from holdfast.channels.ports import Channel
 from holdfast.domain.clock import Clock, Instant
 
-Outcome = Literal["sent", "edited", "again", "retried", "in_doubt", "dropped"]
+DeliveryOutcome = Literal["sent", "edited", "again", "retried", "in_doubt", "dropped"]
 """What became of a try to say something. `again`: it was sent once more, and said so."""
 _DETAIL_CHARS_MAX = 500
 
@@ -30,56 +30,56 @@ class ChannelState(msgspec.Struct, frozen=True):
     last_error_at: Instant
     received: int
     waiting: int
-    delivered: "dict[Outcome, int]"
+    delivered: "dict[DeliveryOutcome, int]"
     undelivered: str = ""
     undelivered_at: Instant = 0
 
 
-class Ledger:
+class ChannelStats:
     """What is counted of one chat app in this process."""
 
-    def __init__(self, channel: Channel, clock: Clock, tell: Callable[[str], None]) -> None:
+    def __init__(self, channel: Channel, clock: Clock, notify: Callable[[str], None]) -> None:
         self.channel = channel
         self._clock = clock
-        self._tell = tell
+        self._notify = notify
         self.serving = False
         self.received = 0
         self.poisoned = 0
         self.waiting = 0
-        self.delivered: Counter[Outcome] = Counter()
+        self.delivered: Counter[DeliveryOutcome] = Counter()
         self._last_seen_at: Instant = 0
         self._last_error = ""
         self._last_error_at: Instant = 0
         self._undelivered = ""
         self._undelivered_at: Instant = 0
 
-    def came(self, many: int) -> None:
+    def record_received(self, count: int) -> None:
         """Something came from the app."""
-        self.received += many
-        self.went_well()
+        self.received += count
+        self.record_success()
 
-    def went_well(self) -> None:
+    def record_success(self) -> None:
         self._last_seen_at = self._clock.now_ms()
         self._last_error = ""
 
-    def count(self, outcome: Outcome) -> None:
+    def count(self, outcome: DeliveryOutcome) -> None:
         self.delivered[outcome] += 1
 
-    def failed(self, detail: str) -> None:
+    def record_failure(self, detail: str) -> None:
         """Something went wrong with the app itself."""
         self._last_error = detail[:_DETAIL_CHARS_MAX]
         self._last_error_at = self._clock.now_ms()
 
-    def lost(self, detail: str) -> None:
+    def record_lost(self, detail: str) -> None:
         """A message was let be: nobody in its chat will see it."""
         self._undelivered = detail[:_DETAIL_CHARS_MAX]
         self._undelivered_at = self._clock.now_ms()
 
-    def fault(self, what: str, error: BaseException) -> None:
+    def record_fault(self, what: str, error: BaseException) -> None:
         """Something went wrong in this program: it is told where its operator reads."""
-        self.failed(f"{what}: {type(error).__name__}")
+        self.record_failure(f"{what}: {type(error).__name__}")
         lines = "".join(traceback.format_exception(error))
-        self._tell(f"holdfast: {self.channel.name}: {what}: {type(error).__name__}: {error}\n{lines}")
+        self._notify(f"holdfast: {self.channel.name}: {what}: {type(error).__name__}: {error}\n{lines}")
 
     def state(self) -> ChannelState:
         return ChannelState(

@@ -6,25 +6,25 @@ stays where it is. Only the last piece is held here, and full ones until somebod
 
 from holdfast.channels.splitting import Fence, full_piece, pieces
 
-GOES_ON = " …"
+CONTINUATION_MARK = " …"
 """Behind the words of an answer that is still being written: it never ends up as it was begun."""
-Said = tuple[int, str]
+NumberedPiece = tuple[int, str]
 """A piece, by its place in the answer, and what it says."""
 
 
-class Writing:
+class StreamingReply:
     """One answer. `limit` is how long a piece may be."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._rest = ""
         self._fence: Fence = None
-        self._full: list[Said] = []
+        self._full: list[NumberedPiece] = []
         self._piece = 0
-        self._begun = 0
+        self._shown_count = 0
         self._shown = "", ""
         self._has_text = False
-        self._is_parted = False
+        self._has_break = False
 
     @property
     def is_blank(self) -> bool:
@@ -32,24 +32,24 @@ class Writing:
         return not self._piece and not self._rest.strip()
 
     @property
-    def was_begun(self) -> bool:
+    def is_shown(self) -> bool:
         """Whether a chat has seen any of it."""
-        return self._begun > 0
+        return self._shown_count > 0
 
     @property
-    def is_unseen(self) -> bool:
+    def has_unseen(self) -> bool:
         """Whether there is a piece that no chat has seen, or none as it stays."""
-        return bool(self._full) or (self._begun <= self._piece and bool(self._rest.strip()))
+        return bool(self._full) or (self._shown_count <= self._piece and bool(self._rest.strip()))
 
-    def part(self) -> None:
+    def mark_break(self) -> None:
         """Something that no chat is shown comes between its words: the whole answer ends a line there."""
-        self._is_parted = self._has_text
+        self._has_break = self._has_text
 
     def add(self, text: str) -> None:
         if not text:
             return
-        self._rest += f"\n{text}" if self._is_parted else text
-        self._has_text, self._is_parted = True, False
+        self._rest += f"\n{text}" if self._has_break else text
+        self._has_text, self._has_break = True, False
         while (found := full_piece(self._rest, self._limit, self._fence)) is not None:
             piece, self._fence = found
             self._rest = self._rest[len(piece.chunk) :]
@@ -57,31 +57,31 @@ class Writing:
                 self._full.append((self._piece, piece.text))
                 self._piece += 1
 
-    def begin(self) -> list[Said]:
+    def take_unseen(self) -> list[NumberedPiece]:
         """What no chat has seen: the pieces that are full, as they stay, and the last as it stands."""
         found, self._full = self._full, []
-        self._begun = max(self._begun, self._piece)
+        self._shown_count = max(self._shown_count, self._piece)
         last = self.last
         if last is not None:
             found.append(last)
-            self._begun = self._piece + 1
+            self._shown_count = self._piece + 1
         return found
 
-    def note_begun(self, piece: int) -> None:
+    def mark_shown(self, piece: int) -> None:
         """A chat has been shown this piece before."""
-        self._begun = max(self._begun, piece + 1)
+        self._shown_count = max(self._shown_count, piece + 1)
 
     @property
-    def under_way(self) -> Said | None:
+    def shown_piece(self) -> NumberedPiece | None:
         """The piece that is being written, if a chat has seen some of it."""
-        return self.last if self._begun > self._piece else None
+        return self.last if self._shown_count > self._piece else None
 
     @property
-    def last(self) -> Said | None:
+    def last(self) -> NumberedPiece | None:
         """The piece that is being written; None while nothing of it can be read."""
         if not self._rest.strip():
             return None
         if self._shown[0] is not self._rest:
-            words = next(pieces(self._rest, self._limit, self._fence)).text.rstrip()
-            self._shown = self._rest, words + GOES_ON
+            text = next(pieces(self._rest, self._limit, self._fence)).text.rstrip()
+            self._shown = self._rest, text + CONTINUATION_MARK
         return self._piece, self._shown[1]

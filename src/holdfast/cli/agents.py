@@ -6,12 +6,19 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.agent.config.info import AgentsTold, AgentText, AgentTold
-from holdfast.cli.command_context import Desk, JsonOption, carry_out, give, note, screen
-from holdfast.cli.wiring import DataOption, DurabilityOption
-from holdfast.domain.transcript.labels import clean
+from holdfast.agent.config.info import AgentInfo, AgentListing, AgentText
+from holdfast.cli.command_context import (
+    CommandContext,
+    JsonOption,
+    output_console,
+    print_json,
+    print_stderr,
+    run_command,
+)
+from holdfast.cli.dependencies import DataOption, DurabilityOption
+from holdfast.domain.transcript.labels import strip_control_chars
 
-_STAYS = " It stays as it was when its file was last right."
+_LAST_VALID_VERSION_USED = " It stays as it was when its file was last right."
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As `holdfast agents list` shows it.")]
 
 
@@ -31,17 +38,17 @@ def list_agents(
 ) -> None:
     """List every agent: its model, its tools, what it is for."""
 
-    async def look(desk: Desk) -> AgentsTold:
-        return desk.wiring.agents(desk.settings).told()
+    async def load_agents(command: CommandContext) -> AgentListing:
+        return command.dependencies.agents(command.settings).list_all()
 
-    found = carry_out(context, look, as_json=as_json, data=data, durability=durability)
+    found = run_command(context, load_agents, as_json=as_json, data=data, durability=durability)
     if as_json:
-        give(found)
+        print_json(found)
     else:
-        screen().print(_table(found))
-        unasked = (f"{each.name}: {told}" for each in found.agents for told in each.unasked)
-        for error in (*found.errors, *unasked):
-            note(f"holdfast: {clean(error)}")
+        output_console().print(_agents_table(found))
+        unused = (f"{each.name}: {told}" for each in found.agents for told in each.unasked)
+        for error in (*found.errors, *unused):
+            print_stderr(f"holdfast: {strip_control_chars(error)}")
 
 
 def show(
@@ -53,19 +60,21 @@ def show(
 ) -> None:
     """Show what an agent's file says."""
 
-    async def look(desk: Desk) -> AgentText:
-        return desk.wiring.agents(desk.settings).show(name)
+    async def load_agent(command: CommandContext) -> AgentText:
+        return command.dependencies.agents(command.settings).get_text(name)
 
-    found = carry_out(context, look, as_json=as_json, data=data, durability=durability)
+    found = run_command(context, load_agent, as_json=as_json, data=data, durability=durability)
     if as_json:
-        give(found)
+        print_json(found)
         return
     if found.text:
         print(found.text.rstrip("\n"))
     else:
-        note(f"{found.agent.name} has no file: it is as the server's settings say.")
+        print_stderr(f"{found.agent.name} has no file: it is as the server's settings say.")
     if found.agent.error:
-        note(f"holdfast: {clean(found.agent.error)}{_STAYS if found.agent.stays else ''}")
+        print_stderr(
+            f"holdfast: {strip_control_chars(found.agent.error)}{_LAST_VALID_VERSION_USED if found.agent.stays else ''}"
+        )
 
 
 def check(
@@ -76,31 +85,31 @@ def check(
 ) -> None:
     """Check every agent and prompt; the exit code is 1 if anything is wrong with one."""
 
-    async def look(desk: Desk) -> tuple[str, ...]:
-        return desk.wiring.agents(desk.settings).problems()
+    async def load_problems(command: CommandContext) -> tuple[str, ...]:
+        return command.dependencies.agents(command.settings).problems()
 
-    found = carry_out(context, look, as_json=as_json, data=data, durability=durability)
+    found = run_command(context, load_problems, as_json=as_json, data=data, durability=durability)
     if as_json:
-        give(found)
+        print_json(found)
     for problem in () if as_json else found:
-        print(clean(problem))
+        print(strip_control_chars(problem))
     if found:
         raise typer.Exit(1)
     if not as_json:
         print("All is well.")
 
 
-def _table(found: AgentsTold) -> Table:
+def _agents_table(found: AgentListing) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in ("Name", "Model", "Tools", "For"):
         table.add_column(name, overflow="fold")
     for each in found.agents:
-        table.add_row(*(Text(clean(cell)) for cell in _row(each)))
+        table.add_row(*(Text(strip_control_chars(cell)) for cell in _row(each)))
     return table
 
 
-def _row(agent: AgentTold) -> tuple[str, str, str, str]:
+def _row(agent: AgentInfo) -> tuple[str, str, str, str]:
     tools = "all" if agent.tools is None else ", ".join(agent.tools) or "none"
     about = agent.description or ("as the settings say" if not agent.digest else "")
-    stays = _STAYS if agent.stays else ""
+    stays = _LAST_VALID_VERSION_USED if agent.stays else ""
     return agent.name, agent.model or "the server's", tools, agent.error + stays or about

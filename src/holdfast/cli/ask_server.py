@@ -5,24 +5,24 @@ from typing import TypeVar
 import aiohttp
 import msgspec
 
-from holdfast.cli.chat.client import Away, Client, Place, Refused
-from holdfast.cli.chat.server_locator import running_server
-from holdfast.cli.command_context import Desk
+from holdfast.cli.chat.client import Client, RequestRefused, ServerEndpoint, ServerUnavailable
+from holdfast.cli.chat.server_locator import find_running_server
+from holdfast.cli.command_context import CommandContext
 
 T = TypeVar("T")
 
 
-async def from_server(desk: Desk, path: str, kind: type[T]) -> T | None:
+async def get_from_server(command: CommandContext, path: str, response_type: type[T]) -> T | None:
     """What it answers; None where no server runs, or none that tells this."""
 
-    async def nowhere() -> Place | None:
+    async def find_no_server() -> ServerEndpoint | None:
         return None
 
     async with aiohttp.ClientSession() as http:
-        place = await running_server(desk, http)
-        if place is None:
+        endpoint = await find_running_server(command, http)
+        if endpoint is None:
             return None
         try:
-            return await Client(http, nowhere, place).get(path, kind)
-        except (Away, Refused, msgspec.DecodeError):
+            return await Client(http, find_no_server, endpoint).get(path, response_type)
+        except (ServerUnavailable, RequestRefused, msgspec.DecodeError):
             return None

@@ -10,12 +10,19 @@ from typing import Annotated
 import msgspec
 import typer
 
-from holdfast.cli.command_context import Desk, ForceOption, JsonOption, carry_out, give, note
-from holdfast.cli.files import as_problem, check_target
-from holdfast.cli.format import counted
-from holdfast.cli.progress import Bar
-from holdfast.cli.wiring import DataOption, DurabilityOption
-from holdfast.status import in_bytes
+from holdfast.cli.command_context import (
+    CommandContext,
+    ForceOption,
+    JsonOption,
+    print_json,
+    print_stderr,
+    run_command,
+)
+from holdfast.cli.dependencies import DataOption, DurabilityOption
+from holdfast.cli.files import check_target, write_error
+from holdfast.cli.format import format_count
+from holdfast.cli.progress import ProgressBar
+from holdfast.status import format_bytes
 from holdfast.store import archive
 from holdfast.store.ports import Store
 
@@ -27,11 +34,11 @@ WorkspacesOption = Annotated[
         help="Copy the files in the conversations' own folders too. FILE is then a tar file with everything.",
     ),
 ]
-LINES_MAX = 10
+LEFT_OUT_LINES_MAX = 10
 """The most left-out files that the command names."""
 
 
-class Copied(msgspec.Struct, frozen=True):
+class BackupResult(msgspec.Struct, frozen=True):
     """`left_out` says which files are not in it, and why."""
 
     file: str
@@ -55,47 +62,47 @@ def backup(
     """
     path = file.absolute()
 
-    async def copy(desk: Desk) -> Copied:
-        check_target(path, force, desk.settings.data)
+    async def write_backup(command: CommandContext) -> BackupResult:
+        check_target(path, force, command.settings.data)
         left_out: Sequence[str] = ()
-        async with desk.store() as store:
-            with Bar("Copying", shown=not as_json) as bar:
+        async with command.store() as store:
+            with ProgressBar("Copying", shown=not as_json) as bar:
                 if workspaces:
-                    left_out = await _copy_all(store, path, desk.settings.data, bar)
+                    left_out = await _back_up_with_workspaces(store, path, command.settings.data, bar)
                 else:
                     await store.backup(path, bar)
-        words = ["holdfast", "restore", str(path.resolve())]
-        if "data" in desk.settings.given:
-            words += ["--data", str(desk.settings.data)]
-        return Copied(str(path), path.stat().st_size, shlex.join(words), left_out)
+        restore_command = ["holdfast", "restore", str(path.resolve())]
+        if "data" in command.settings.given:
+            restore_command += ["--data", str(command.settings.data)]
+        return BackupResult(str(path), path.stat().st_size, shlex.join(restore_command), left_out)
 
-    done = carry_out(context, copy, as_json=as_json, data=data, durability=durability)
+    result = run_command(context, write_backup, as_json=as_json, data=data, durability=durability)
     if as_json:
-        give(done)
+        print_json(result)
         return
     what = "every conversation and its files" if workspaces else "every conversation"
-    print(f"Copied {what} to {done.file} ({in_bytes(done.bytes)}).")
-    print(f"To go back to it, with no server running: {done.restore}")
-    note_left_out(done.left_out)
+    print(f"Copied {what} to {result.file} ({format_bytes(result.bytes)}).")
+    print(f"To go back to it, with no server running: {result.restore}")
+    note_left_out(result.left_out)
 
 
-async def _copy_all(store: Store, path: Path, data: Path, bar: Bar) -> Sequence[str]:
+async def _back_up_with_workspaces(store: Store, path: Path, data: Path, bar: ProgressBar) -> Sequence[str]:
     """Copy the store before the workspaces: no file is then older than the conversation that mentions it."""
     try:
         with tempfile.TemporaryDirectory(prefix=f".{path.name[:100]}.", dir=path.parent) as folder:
             copy = Path(folder, archive.STORE)
             await store.backup(copy, bar)
-            bar.now("Copying files")
+            bar.start_phase("Copying files")
             return await asyncio.to_thread(archive.pack, path, copy, data / archive.WORKSPACES, bar)
     except OSError as error:
-        raise as_problem(error, path) from error
+        raise write_error(error, path) from error
 
 
 def note_left_out(lines: Sequence[str]) -> None:
     """Say which files a backup or a restore left out."""
     if lines:
-        note(f"{counted(len(lines), 'file or link', 'files and links')} left out or cut short:")
-    for line in lines[:LINES_MAX]:
-        note(f"  {line}")
-    if len(lines) > LINES_MAX:
-        note(f"  and {len(lines) - LINES_MAX:,} more; --json names them all")
+        print_stderr(f"{format_count(len(lines), 'file or link', 'files and links')} left out or cut short:")
+    for line in lines[:LEFT_OUT_LINES_MAX]:
+        print_stderr(f"  {line}")
+    if len(lines) > LEFT_OUT_LINES_MAX:
+        print_stderr(f"  and {len(lines) - LEFT_OUT_LINES_MAX:,} more; --json names them all")

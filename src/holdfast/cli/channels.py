@@ -7,14 +7,14 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.channels.info import ChannelTold, Reception, SenderTold, StrangerTold
-from holdfast.cli.ask_server import from_server
-from holdfast.cli.command_context import Desk, JsonOption, carry_out, give, screen
-from holdfast.cli.format import age
-from holdfast.cli.tables import table, tell_list
-from holdfast.cli.wiring import DataOption, DurabilityOption
+from holdfast.channels.info import ChannelAccess, ChannelInfo, PendingSenderInfo, SenderInfo
+from holdfast.cli.ask_server import get_from_server
+from holdfast.cli.command_context import CommandContext, JsonOption, output_console, print_json, run_command
+from holdfast.cli.dependencies import DataOption, DurabilityOption
+from holdfast.cli.format import format_age
+from holdfast.cli.tables import make_table, print_list
 from holdfast.domain.clock import SystemClock
-from holdfast.domain.transcript.labels import clean
+from holdfast.domain.transcript.labels import strip_control_chars
 from holdfast.store.ports import Store
 
 CodeArgument = Annotated[str, typer.Argument(metavar="CODE", help="What they were told when they wrote.")]
@@ -24,19 +24,19 @@ SenderArgument = Annotated[
 ]
 
 
-class _Running(msgspec.Struct, frozen=True):
+class _ServerChannels(msgspec.Struct, frozen=True):
     """What a server tells of its chat apps."""
 
-    channels: tuple[ChannelTold, ...]
+    channels: tuple[ChannelInfo, ...]
 
 
-class _Seen(msgspec.Struct, frozen=True):
+class _ChannelListing(msgspec.Struct, frozen=True):
     """`running`: a server told how its channels fare; else only the settings found here are known."""
 
-    running: bool
-    channels: list[ChannelTold]
-    allowed: list[SenderTold]
-    waiting: list[StrangerTold]
+    server_running: bool
+    channels: list[ChannelInfo]
+    allowed: list[SenderInfo]
+    waiting: list[PendingSenderInfo]
 
 
 def channels() -> typer.Typer:
@@ -56,36 +56,39 @@ def list_channels(
 ) -> None:
     """List chat apps, how they fare where a server runs, how many may speak there, and who waits."""
 
-    async def look(desk: Desk) -> _Seen:
-        running = await from_server(desk, "/api/channels", _Running)
-        async with desk.store() as store:
-            reception = _reception(desk, store)
-            given = running.channels if running is not None else reception.given()
-            allowed, waiting = await reception.senders(), await reception.waiting()
-            return _Seen(running is not None, list(given), list(allowed), list(waiting))
+    async def load_channels(command: CommandContext) -> _ChannelListing:
+        running = await get_from_server(command, "/api/channels", _ServerChannels)
+        async with command.store() as store:
+            channel_access = _channel_access(command, store)
+            channel_infos = running.channels if running is not None else channel_access.configured_channels()
+            allowed, waiting = await channel_access.senders(), await channel_access.pending_senders()
+            return _ChannelListing(running is not None, list(channel_infos), list(allowed), list(waiting))
 
-    seen = carry_out(context, look, as_json=as_json, data=data, durability=durability)
+    listing = run_command(context, load_channels, as_json=as_json, data=data, durability=durability)
     if as_json:
-        give({
-            "running": seen.running,
-            "channels": [_fares(seen, each) for each in seen.channels],
-            "waiting": seen.waiting,
+        print_json({
+            "running": listing.server_running,
+            "channels": [_channel_object(listing, each) for each in listing.channels],
+            "waiting": listing.waiting,
         })  # fmt: skip
         return
-    shown = table("Channel", "", "May speak", "Wait")
-    for each in seen.channels:
+    channels_table = make_table("Channel", "", "May speak", "Wait")
+    for each in listing.channels:
         # Without a server nobody knows what the next one is given: its environment need not be this one.
-        state = "set up" if each.connected else "not set up" if seen.running else "not set up here"
-        allowed, waiting = _count(seen.allowed, each.name), _count(seen.waiting, each.name)
-        shown.add_row(each.name, state, str(allowed), str(waiting))
-    screen().print(shown)
-    for each in seen.channels:
+        state = "set up" if each.connected else "not set up" if listing.server_running else "not set up here"
+        allowed, waiting = (
+            _count_in_channel(listing.allowed, each.name),
+            _count_in_channel(listing.waiting, each.name),
+        )
+        channels_table.add_row(each.name, state, str(allowed), str(waiting))
+    output_console().print(channels_table)
+    for each in listing.channels:
         for what, why in (("went wrong last", each.last_error), ("was not delivered", each.undelivered)):
             if why:
-                print(f"{each.name}: {what}: {clean(why)}")
-    if seen.waiting:
+                print(f"{each.name}: {what}: {strip_control_chars(why)}")
+    if listing.waiting:
         print()
-        screen().print(_people(seen.waiting))
+        output_console().print(_senders_table(listing.waiting))
 
 
 def pair(
@@ -97,15 +100,17 @@ def pair(
 ) -> None:
     """Let in whoever was told this code. Running servers hold to it at once."""
 
-    async def confirm(desk: Desk) -> SenderTold:
-        async with desk.store() as store:
-            return await _reception(desk, store).confirm(code)
+    async def confirm_pairing(command: CommandContext) -> SenderInfo:
+        async with command.store() as store:
+            return await _channel_access(command, store).confirm(code)
 
-    sender = carry_out(context, confirm, as_json=as_json, data=data, durability=durability)
+    sender = run_command(context, confirm_pairing, as_json=as_json, data=data, durability=durability)
     if as_json:
-        give(sender)
+        print_json(sender)
     else:
-        print(f"{clean(sender.name) or clean(sender.sender)} may speak on {sender.channel} from now on.")
+        print(
+            f"{strip_control_chars(sender.name) or strip_control_chars(sender.sender)} may speak on {sender.channel} from now on."
+        )
 
 
 def senders(
@@ -116,15 +121,15 @@ def senders(
 ) -> None:
     """List who may speak, the first first."""
 
-    async def look(desk: Desk) -> list[SenderTold]:
-        if not desk.has_store:
+    async def load_senders(command: CommandContext) -> list[SenderInfo]:
+        if not command.has_store:
             return []
-        async with desk.store() as store:
-            return list(await _reception(desk, store).senders())
+        async with command.store() as store:
+            return list(await _channel_access(command, store).senders())
 
-    found = carry_out(context, look, as_json=as_json, data=data, durability=durability)
-    none = "Nobody may speak yet. Whoever writes to the agent is told a code to be let in with."
-    tell_list(found, as_json, _people, none)
+    found = run_command(context, load_senders, as_json=as_json, data=data, durability=durability)
+    empty_message = "Nobody may speak yet. Whoever writes to the agent is told a code to be let in with."
+    print_list(found, as_json, _senders_table, empty_message)
 
 
 def revoke(
@@ -137,40 +142,50 @@ def revoke(
 ) -> None:
     """Have somebody speak no longer. Running servers hold to it at once."""
 
-    async def take(desk: Desk) -> None:
-        async with desk.store() as store:
-            await _reception(desk, store).revoke(channel, sender)
+    async def revoke_sender(command: CommandContext) -> None:
+        async with command.store() as store:
+            await _channel_access(command, store).revoke(channel, sender)
 
-    carry_out(context, take, as_json=as_json, data=data, durability=durability)
+    run_command(context, revoke_sender, as_json=as_json, data=data, durability=durability)
     if as_json:
-        give({"channel": channel, "sender": sender})
+        print_json({"channel": channel, "sender": sender})
     else:
-        print(f"{clean(sender)} may not speak on {clean(channel)} any more.")
+        print(f"{strip_control_chars(sender)} may not speak on {strip_control_chars(channel)} any more.")
 
 
-def _reception(desk: Desk, store: Store) -> Reception:
-    return desk.wiring.reception(store, desk.settings)
+def _channel_access(command: CommandContext, store: Store) -> ChannelAccess:
+    return command.dependencies.channel_access(store, command.settings)
 
 
-def _fares(seen: _Seen, channel: ChannelTold) -> dict[str, object]:
-    known: dict[str, object] = {
-        "name": channel.name, "connected": channel.connected, "senders": _count(seen.allowed, channel.name)
+def _channel_object(listing: _ChannelListing, channel: ChannelInfo) -> dict[str, object]:
+    settings: dict[str, object] = {
+        "name": channel.name, "connected": channel.connected, "senders": _count_in_channel(listing.allowed, channel.name)
     }  # fmt: skip
-    if not seen.running:
-        return known
-    told = {"serving": channel.serving, "last_error": channel.last_error, "undelivered": channel.undelivered}
-    return known | told
+    if not listing.server_running:
+        return settings
+    server_state = {
+        "serving": channel.serving,
+        "last_error": channel.last_error,
+        "undelivered": channel.undelivered,
+    }
+    return settings | server_state
 
 
-def _count(people: list[SenderTold] | list[StrangerTold], channel: str) -> int:
+def _count_in_channel(people: list[SenderInfo] | list[PendingSenderInfo], channel: str) -> int:
     return sum(each.channel == channel for each in people)
 
 
-def _people(found: list[SenderTold] | list[StrangerTold]) -> Table:
-    shown, now = table("Channel", "Sender", "Name", "Since", wraps="Name"), SystemClock().now_ms()
+def _senders_table(found: list[SenderInfo] | list[PendingSenderInfo]) -> Table:
+    senders_table, now = (
+        make_table("Channel", "Sender", "Name", "Since", wrapped_column="Name"),
+        SystemClock().now_ms(),
+    )
     for each in found:
-        since = each.allowed_at if isinstance(each, SenderTold) else each.asked_at
-        shown.add_row(
-            Text(clean(each.channel)), Text(clean(each.sender)), Text(clean(each.name)), age(now - since)
+        since = each.allowed_at if isinstance(each, SenderInfo) else each.asked_at
+        senders_table.add_row(
+            Text(strip_control_chars(each.channel)),
+            Text(strip_control_chars(each.sender)),
+            Text(strip_control_chars(each.name)),
+            format_age(now - since),
         )
-    return shown
+    return senders_table

@@ -15,8 +15,8 @@ import msgspec
 import typer
 from rich.console import Console
 
+from holdfast.cli.dependencies import Dependencies, get_dependencies
 from holdfast.cli.errors import NoStore
-from holdfast.cli.wiring import Wiring, wiring_of
 from holdfast.domain.errors import HoldfastError, StoreUnreadable
 from holdfast.settings.settings import Settings
 from holdfast.store.ports import Store
@@ -29,7 +29,7 @@ UNWRAPPED_COLUMNS = 100_000
 """Where nobody looks at a screen, lines are as long as what they say."""
 
 
-class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+class CommandProblem(msgspec.Struct, frozen=True, omit_defaults=True):
     """An error as programs read it; the same members as over HTTP."""
 
     code: str
@@ -37,10 +37,10 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     remedy: str = ""
 
 
-class Desk(msgspec.Struct, frozen=True):
+class CommandContext(msgspec.Struct, frozen=True):
     """One command being carried out."""
 
-    wiring: Wiring
+    dependencies: Dependencies
     settings: Settings
     as_json: bool
 
@@ -50,23 +50,23 @@ class Desk(msgspec.Struct, frozen=True):
         folder = self.settings.data
         if folder.exists() and not folder.is_dir():
             raise StoreUnreadable(path=folder, detail="it is not a folder")
-        return self.wiring.premises.holds_store(folder)
+        return self.dependencies.data_dir.holds_store(folder)
 
     @asynccontextmanager
     async def store(self, create: bool = False) -> AsyncIterator[Store]:
         """The store, closed at the end. Raises NoStore rather than make one, unless told to `create`."""
         if not create and not self.has_store:
             raise NoStore(path=self.settings.data)
-        store = await self.wiring.open_store(self.settings.data, durability=self.settings.durability)
+        store = await self.dependencies.open_store(self.settings.data, durability=self.settings.durability)
         try:
             yield store
         finally:
             await store.close()
 
 
-def carry_out(
+def run_command(
     context: typer.Context,
-    work: Callable[[Desk], Coroutine[Any, Any, T]],
+    work: Callable[[CommandContext], Coroutine[Any, Any, T]],
     *,
     as_json: bool,
     data: Path | None,
@@ -74,32 +74,32 @@ def carry_out(
 ) -> T:
     """Run `work` to its end and return its result; it is told only after the store is closed."""
     try:
-        wiring = wiring_of(context)
-        settings = wiring.settings(data=data, durability=durability)
-        return asyncio.run(work(Desk(wiring, settings, as_json)))
+        dependencies = get_dependencies(context)
+        settings = dependencies.settings(data=data, durability=durability)
+        return asyncio.run(work(CommandContext(dependencies, settings, as_json)))
     except HoldfastError as error:
         if not as_json:
             raise
-        print(msgspec.json.encode(problem(error)).decode(), file=sys.stderr)
+        print(msgspec.json.encode(problem_from(error)).decode(), file=sys.stderr)
         raise typer.Exit(1) from None
 
 
-def problem(error: HoldfastError) -> Problem:
-    return Problem(error.code, str(error), error.advice)
+def problem_from(error: HoldfastError) -> CommandProblem:
+    return CommandProblem(error.code, str(error), error.advice)
 
 
-def give(value: object) -> None:
+def print_json(value: object) -> None:
     """Answer in JSON: one value, on lines that people can read too."""
     print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
-def screen() -> Console:
+def output_console() -> Console:
     """Where results are told: styled and wrapped for a terminal, plain and whole for a pipe."""
     if sys.stdout.isatty():
         return Console(highlight=False)
     return Console(highlight=False, width=UNWRAPPED_COLUMNS, no_color=True)
 
 
-def note(text: str) -> None:
+def print_stderr(text: str) -> None:
     """Say something beside the result."""
     print(text, file=sys.stderr, flush=True)

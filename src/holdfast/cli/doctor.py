@@ -12,21 +12,30 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast import __version__
-from holdfast.cli.command_context import Desk, JsonOption, Problem, carry_out, give, note, problem, screen
-from holdfast.cli.format import counted
-from holdfast.cli.progress import Bar
-from holdfast.cli.wiring import DataOption, DurabilityOption
+from holdfast.cli.command_context import (
+    CommandContext,
+    CommandProblem,
+    JsonOption,
+    output_console,
+    print_json,
+    print_stderr,
+    problem_from,
+    run_command,
+)
+from holdfast.cli.dependencies import DataOption, DurabilityOption
+from holdfast.cli.format import format_count
+from holdfast.cli.progress import ProgressBar
 from holdfast.domain.errors import HoldfastError
 from holdfast.engine.workspaces import sweep
-from holdfast.status import in_bytes
-from holdfast.store.ports import Finding, Swept, Totals
+from holdfast.status import format_bytes
+from holdfast.store.ports import StoreFinding, StoreTotals, SweepResult
 
 RebuildOption = Annotated[
     bool, typer.Option("--rebuild", help="Repair what can be rebuilt from the conversations' own records.")
 ]
 
 
-class Surroundings(msgspec.Struct, frozen=True):
+class DoctorEnvironment(msgspec.Struct, frozen=True):
     """What the store stands on."""
 
     version: str
@@ -39,13 +48,13 @@ class Surroundings(msgspec.Struct, frozen=True):
     other_processes: int = 0
 
 
-class Found(msgspec.Struct, frozen=True):
+class ReportedFinding(msgspec.Struct, frozen=True):
     where: str
     what: str
     repaired: bool
 
 
-class Freed(msgspec.Struct, frozen=True):
+class FreedSpace(msgspec.Struct, frozen=True):
     """What was removed because nothing needs it any more."""
 
     fragments: int
@@ -54,15 +63,15 @@ class Freed(msgspec.Struct, frozen=True):
     bytes: int
 
 
-class Report(msgspec.Struct, frozen=True, omit_defaults=True):
+class DoctorReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Everything that doctor has to say. `problem` is why the store could not be checked."""
 
-    surroundings: Surroundings
+    surroundings: DoctorEnvironment
     ok: bool
-    holds: Totals | None = None
-    found: tuple[Found, ...] | None = None
-    freed: Freed | None = None
-    problem: Problem | None = None
+    holds: StoreTotals | None = None
+    found: tuple[ReportedFinding, ...] | None = None
+    freed: FreedSpace | None = None
+    problem: CommandProblem | None = None
 
 
 def doctor(
@@ -74,31 +83,31 @@ def doctor(
 ) -> None:
     """Check everything that is stored, and say what is wrong. Works beside a running server."""
 
-    async def examine(desk: Desk) -> Report:
-        report = Report(_surroundings(desk), ok=False)
+    async def check_store(command: CommandContext) -> DoctorReport:
+        report = DoctorReport(_environment(command), ok=False)
         try:
-            if not desk.has_store:
+            if not command.has_store:
                 return replace(report, ok=True)
-            others = desk.wiring.premises.others(desk.settings.data)
+            others = command.dependencies.data_dir.count_other_processes(command.settings.data)
             report = replace(report, surroundings=replace(report.surroundings, other_processes=others))
-            return await _examine(desk, report, rebuild)
+            return await _examine(command, report, rebuild)
         except HoldfastError as error:
-            return replace(report, problem=problem(error))
+            return replace(report, problem=problem_from(error))
 
-    report = carry_out(context, examine, as_json=as_json, data=data, durability=durability)
+    report = run_command(context, check_store, as_json=as_json, data=data, durability=durability)
     if as_json:
-        give(report)
+        print_json(report)
     else:
-        _tell(report, rebuild)
+        _print_report(report, rebuild)
     if not report.ok:
         raise typer.Exit(1)
 
 
-def _surroundings(desk: Desk) -> Surroundings:
-    folder = desk.settings.data
-    return Surroundings(
-        __version__, platform.python_version(), desk.wiring.premises.engine,
-        f"{platform.system()} {platform.release()}", str(folder), desk.settings.durability,
+def _environment(command: CommandContext) -> DoctorEnvironment:
+    folder = command.settings.data
+    return DoctorEnvironment(
+        __version__, platform.python_version(), command.dependencies.data_dir.engine,
+        f"{platform.system()} {platform.release()}", str(folder), command.settings.durability,
         _free_bytes(folder),
     )  # fmt: skip
 
@@ -110,83 +119,94 @@ def _free_bytes(folder: Path) -> int:
     return disk.f_bavail * disk.f_frsize
 
 
-async def _examine(desk: Desk, report: Report, rebuild: bool) -> Report:
-    with Bar("Checking", shown=not desk.as_json) as bar:
-        async with desk.store() as store:
+async def _examine(command: CommandContext, report: DoctorReport, rebuild: bool) -> DoctorReport:
+    with ProgressBar("Checking", shown=not command.as_json) as bar:
+        async with command.store() as store:
             found = await store.check(rebuild, bar)
-            ok = all(finding.mended for finding in found)
-            bar.now("Giving space back")
+            ok = all(finding.repaired for finding in found)
+            bar.start_phase("Giving space back")
             # Nothing is removed from a store that may have to be looked at.
-            swept = await sweep(store, desk.settings.data) if ok else Swept()
+            swept = await sweep(store, command.settings.data) if ok else SweepResult()
             totals = await store.totals()
-    found = [*found, *_left_alone(swept)]
+    found = [*found, *_mismatch_findings(swept)]
     return replace(
-        report, ok=all(finding.mended for finding in found), holds=totals,
-        found=tuple(Found(finding.where, finding.what, finding.mended) for finding in found),
-        freed=Freed(swept.deltas, swept.sessions, swept.blobs, swept.bytes_freed),
+        report, ok=all(finding.repaired for finding in found), holds=totals,
+        found=tuple(ReportedFinding(finding.where, finding.what, finding.repaired) for finding in found),
+        freed=FreedSpace(swept.deltas, swept.sessions, swept.blobs, swept.bytes_freed),
     )  # fmt: skip
 
 
-def _left_alone(swept: Swept) -> list[Finding]:
+def _mismatch_findings(swept: SweepResult) -> list[StoreFinding]:
     if not swept.mismatched:
         return []
-    what = f"{counted(swept.mismatched, 'message')} had fragments that do not add up; they were left alone"
-    return [Finding("fragments", what)]
+    what = (
+        f"{format_count(swept.mismatched, 'message')} had fragments that do not add up; they were left alone"
+    )
+    return [StoreFinding("fragments", what)]
 
 
-def _tell(report: Report, rebuild: bool) -> None:
-    console = screen()
-    console.print(_table(report))
+def _print_report(report: DoctorReport, rebuild: bool) -> None:
+    console = output_console()
+    console.print(_environment_table(report))
     console.print()
     if report.problem is not None:
-        note(f"holdfast: {report.problem.detail}")
+        print_stderr(f"holdfast: {report.problem.detail}")
         if report.problem.remedy:
-            note(report.problem.remedy)
+            print_stderr(report.problem.remedy)
     elif report.holds is None:
         print("There is nothing here yet, so nothing can be wrong with it.")
     else:
-        _tell_findings(report, report.holds, rebuild)
+        _print_findings(report, report.holds, rebuild)
 
 
-def _tell_findings(report: Report, holds: Totals, rebuild: bool) -> None:
+def _print_findings(report: DoctorReport, holds: StoreTotals, rebuild: bool) -> None:
     archived = f" ({holds.archived:,} of them archived)" if holds.archived else ""
-    conversations = counted(holds.sessions, "conversation") + archived
-    print(f"Checked: the file, {conversations} with {counted(holds.events, 'event')}, and the search index.")
+    conversations = format_count(holds.sessions, "conversation") + archived
+    print(
+        f"Checked: the file, {conversations} with {format_count(holds.events, 'event')}, and the search index."
+    )
     found = report.found or ()
     for finding in found:
         print(f"  {'repaired' if finding.repaired else 'wrong'}: {finding.where}: {finding.what}")
     if report.freed is not None and any(msgspec.structs.astuple(report.freed)):
-        print(f"Gave back {in_bytes(report.freed.bytes)} of space{_freed(report.freed)}.")
+        print(f"Gave back {format_bytes(report.freed.bytes)} of space{_format_freed(report.freed)}.")
     if report.ok:
         print("Everything is repaired." if found else "All is well.")
     elif not rebuild:
-        note("Run `holdfast doctor --rebuild` to repair what can be rebuilt.")
+        print_stderr("Run `holdfast doctor --rebuild` to repair what can be rebuilt.")
     else:
-        note("What is left cannot be rebuilt: run `holdfast restore FILE` with your newest backup.")
+        print_stderr("What is left cannot be rebuilt: run `holdfast restore FILE` with your newest backup.")
 
 
-def _freed(freed: Freed) -> str:
+def _format_freed(freed: FreedSpace) -> str:
     amounts = (
         (freed.fragments, "fragment"),
         (freed.conversations, "deleted conversation"),
         (freed.files, "unused file"),
     )
-    removed = ", ".join(counted(amount, what) for amount, what in amounts if amount)
+    removed = ", ".join(format_count(amount, what) for amount, what in amounts if amount)
     return f": removed {removed}" if removed else ""
 
 
-def _table(report: Report) -> Table:
-    around = report.surroundings
+def _environment_table(report: DoctorReport) -> Table:
+    environment = report.surroundings
     lines = [
-        ("Version", f"{around.version} on Python {around.python}, {around.engine}, {around.system}"),
-        ("Data folder", around.data),
-        ("Survives", "power loss" if around.durability == "full" else "a kill, not power loss"),
-        ("Free disk", in_bytes(around.free_bytes)),
+        (
+            "Version",
+            f"{environment.version} on Python {environment.python}, {environment.engine}, {environment.system}",
+        ),
+        ("Data folder", environment.data),
+        ("Survives", "power loss" if environment.durability == "full" else "a kill, not power loss"),
+        ("Free disk", format_bytes(environment.free_bytes)),
     ]
     if report.holds is not None:
-        lines.append(("Size on disk", f"{in_bytes(report.holds.store_bytes)}, format {report.holds.format}"))
-    if around.other_processes:
-        lines.append(("In use by", counted(around.other_processes, "other process", "other processes")))
+        lines.append(
+            ("Size on disk", f"{format_bytes(report.holds.store_bytes)}, format {report.holds.format}")
+        )
+    if environment.other_processes:
+        lines.append(
+            ("In use by", format_count(environment.other_processes, "other process", "other processes"))
+        )
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from holdfast.cli.errors import CannotWrite, FileExists
 from holdfast.domain.errors import DiskFull, HoldfastError
-from holdfast.store.plain_files import replacing
+from holdfast.store.plain_files import atomic_write
 
-Write = Callable[[bytes], object]
+WriteBytes = Callable[[bytes], object]
 
 
 def check_target(path: Path, force: bool, data: Path) -> None:
@@ -31,20 +31,20 @@ def check_target(path: Path, force: bool, data: Path) -> None:
 
 
 @contextmanager
-def written(path: Path) -> Iterator[Write]:
+def write_atomically(path: Path) -> Iterator[WriteBytes]:
     """Write to a file that appears under its name only once it is whole and on disk.
 
     Raises CannotWrite, DiskFull; nothing is left behind then.
     """
     path = path.absolute()
     try:
-        with replacing(path) as part, part.open("wb") as file:
+        with atomic_write(path) as part, part.open("wb") as file:
             yield file.write
     except OSError as error:
-        raise as_problem(error, path) from error
+        raise write_error(error, path) from error
 
 
-def as_problem(error: OSError, path: Path) -> HoldfastError:
+def write_error(error: OSError, path: Path) -> HoldfastError:
     """Return the problem to show when `path` could not be written."""
     if error.errno == ENOSPC:
         return DiskFull(path=path)

@@ -3,7 +3,7 @@
 from holdfast.cli.tables import _DAY, _HOUR, _MINUTE
 
 
-def age(ms: int) -> str:
+def format_age(ms: int) -> str:
     """How long ago, as people say it."""
     seconds = max(0, ms) // 1000
     if seconds < _MINUTE:
@@ -16,6 +16,6 @@ def age(ms: int) -> str:
     return "yesterday" if days == 1 else f"{days:,} days ago"
 
 
-def counted(count: int, one: str, many: str = "") -> str:
+def format_count(count: int, one: str, many: str = "") -> str:
     """`1 conversation`, `2 conversations`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"

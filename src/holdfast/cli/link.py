@@ -2,13 +2,13 @@
 
 import typer
 
-from holdfast.auth.credentials import Keyring
-from holdfast.cli.command_context import Desk, JsonOption, carry_out, give
+from holdfast.auth.credentials import CredentialStore
+from holdfast.cli.command_context import CommandContext, JsonOption, print_json, run_command
+from holdfast.cli.dependencies import DataOption, DurabilityOption
 from holdfast.cli.errors import NoServer
-from holdfast.cli.server_access import link_to, servers
-from holdfast.cli.wiring import DataOption, DurabilityOption
+from holdfast.cli.server_access import create_sign_in_link, running_servers
 from holdfast.domain.clock import SystemClock
-from holdfast.domain.ids import Ids
+from holdfast.domain.ids import IdGenerator
 
 
 def link(
@@ -19,16 +19,18 @@ def link(
 ) -> None:
     """Print a one-time sign-in link."""
 
-    async def make(desk: Desk) -> list[str]:
-        async with desk.store() as store:
-            keyring = Keyring(store, SystemClock(), Ids(SystemClock()))
-            links = [await link_to(each, keyring) for each in (await servers(store)).values()]
+    async def create_links(command: CommandContext) -> list[str]:
+        async with command.store() as store:
+            keyring = CredentialStore(store, SystemClock(), IdGenerator(SystemClock()))
+            links = [
+                await create_sign_in_link(each, keyring) for each in (await running_servers(store)).values()
+            ]
             if not links:
-                raise NoServer(path=desk.settings.data)
+                raise NoServer(path=command.settings.data)
             return links
 
-    links = carry_out(context, make, as_json=as_json, data=data, durability=durability)
+    links = run_command(context, create_links, as_json=as_json, data=data, durability=durability)
     if as_json:
-        give(links)
+        print_json(links)
     else:
         print("\n".join(links))

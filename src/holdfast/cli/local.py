@@ -4,11 +4,11 @@ import sys
 
 import typer
 
-from holdfast.cli.command_context import Desk, JsonOption, carry_out, give, note
-from holdfast.cli.progress import Bar
-from holdfast.cli.wiring import DataOption, DurabilityOption
-from holdfast.domain.transcript.labels import clean
-from holdfast.models.local.info import LocalTold
+from holdfast.cli.command_context import CommandContext, JsonOption, print_json, print_stderr, run_command
+from holdfast.cli.dependencies import DataOption, DurabilityOption
+from holdfast.cli.progress import ProgressBar
+from holdfast.domain.transcript.labels import strip_control_chars
+from holdfast.models.local.info import LocalModelInfo
 
 _MB = 1_000_000
 
@@ -31,19 +31,19 @@ def install(
 ) -> None:
     """Install it: a small real model that needs no network afterwards. About 127 MB are downloaded."""
 
-    async def fetch(desk: Desk) -> LocalTold:
-        local = desk.wiring.local(desk.settings)
+    async def download(command: CommandContext) -> LocalModelInfo:
+        local = command.dependencies.local(command.settings)
         if not as_json:
-            note(f"Installing {local.told().name}: about {local.told().total_bytes // _MB} MB.")
-        with _Megabytes(shown=not as_json) as progress:
+            print_stderr(f"Installing {local.info().name}: about {local.info().total_bytes // _MB} MB.")
+        with _DownloadProgress(shown=not as_json) as progress:
             await local.install(progress)
-        return local.told()
+        return local.info()
 
-    told = carry_out(context, fetch, as_json=as_json, data=data, durability=durability)
+    info = run_command(context, download, as_json=as_json, data=data, durability=durability)
     if as_json:
-        give(told)
+        print_json(info)
         return
-    print(f"{told.name} is installed. {told.about}")
+    print(f"{info.name} is installed. {info.about}")
     print("To have it answer: HOLDFAST_MODEL=local holdfast serve, or choose it in the settings of the page.")
 
 
@@ -55,17 +55,17 @@ def show(
 ) -> None:
     """Say whether it is installed."""
 
-    async def look(desk: Desk) -> LocalTold:
-        return desk.wiring.local(desk.settings).told()
+    async def load(command: CommandContext) -> LocalModelInfo:
+        return command.dependencies.local(command.settings).info()
 
-    told = carry_out(context, look, as_json=as_json, data=data, durability=durability)
+    info = run_command(context, load, as_json=as_json, data=data, durability=durability)
     if as_json:
-        give(told)
-    elif told.state != "installed":
-        print(f"{told.name} is not installed. `holdfast local install` installs it.")
+        print_json(info)
+    elif info.state != "installed":
+        print(f"{info.name} is not installed. `holdfast local install` installs it.")
     else:
-        older = "" if told.current else " There is a newer one: `holdfast local install` brings it."
-        print(f"{told.name} is installed.{older} {clean(told.about)}")
+        older = "" if info.current else " There is a newer one: `holdfast local install` brings it."
+        print(f"{info.name} is installed.{older} {strip_control_chars(info.about)}")
 
 
 def remove(
@@ -76,27 +76,27 @@ def remove(
 ) -> None:
     """Remove it from the data folder."""
 
-    async def take(desk: Desk) -> bool:
-        return await desk.wiring.local(desk.settings).remove()
+    async def remove_files(command: CommandContext) -> bool:
+        return await command.dependencies.local(command.settings).remove()
 
-    was_there = carry_out(context, take, as_json=as_json, data=data, durability=durability)
+    was_there = run_command(context, remove_files, as_json=as_json, data=data, durability=durability)
     if as_json:
-        give(was_there)
+        print_json(was_there)
     else:
         print("The local model is removed." if was_there else "The local model was not installed.")
 
 
-class _Megabytes(Bar):
+class _DownloadProgress(ProgressBar):
     """The bar in a terminal; elsewhere a line for each quarter, so that a log shows that it goes on."""
 
     def __init__(self, shown: bool) -> None:
         super().__init__("Downloading", shown)
-        self._lines = shown and not sys.stderr.isatty()
+        self._prints_lines = shown and not sys.stderr.isatty()
         self._quarter = 0
 
     def __call__(self, done: int, total: int) -> None:
         super().__call__(done, total)
-        self.say(f"Downloading, {done // _MB} of about {total // _MB} MB")
-        if self._lines and done * 4 // total > self._quarter:
+        self.set_label(f"Downloading, {done // _MB} of about {total // _MB} MB")
+        if self._prints_lines and done * 4 // total > self._quarter:
             self._quarter = done * 4 // total
-            note(f"{done // _MB} of about {total // _MB} MB")
+            print_stderr(f"{done // _MB} of about {total // _MB} MB")

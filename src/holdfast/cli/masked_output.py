@@ -7,16 +7,16 @@ import io
 import sys
 import threading
 
-from holdfast.domain.secrets import Mask, Masking
+from holdfast.domain.secrets import MaskFunction, SecretMask
 
-_LINE_CHARS_MAX = 8_192
+_BUFFERED_CHARS_MAX = 8_192
 """What is held back of a line that does not end; past that it is written as it stands."""
 
 
 class MaskedOutput(io.TextIOWrapper):
     """A text stream over the same file as another, masked line by line. A flush writes what there is."""
 
-    def __init__(self, stream: io.TextIOWrapper, mask: Masking) -> None:
+    def __init__(self, stream: io.TextIOWrapper, mask: MaskFunction) -> None:
         stream.flush()
         super().__init__(
             stream.buffer,
@@ -33,7 +33,7 @@ class MaskedOutput(io.TextIOWrapper):
     def write(self, text: str, /) -> int:
         with self._lock:
             self._line += text
-            cut = self._line.rfind("\n") + 1 if len(self._line) <= _LINE_CHARS_MAX else len(self._line)
+            cut = self._line.rfind("\n") + 1 if len(self._line) <= _BUFFERED_CHARS_MAX else len(self._line)
             if cut:
                 lines, self._line = self._line[:cut], self._line[cut:]
                 super().write(self._mask(lines))
@@ -47,13 +47,13 @@ class MaskedOutput(io.TextIOWrapper):
             super().flush()
 
 
-def cover_output(mask: Mask) -> None:
+def mask_output(mask: SecretMask) -> None:
     """Put masks over what this process prints.
 
     Only known secrets are taken out of results, which may be about anything, a sign-in link included; what
     merely looks like a secret goes from the error output too.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout = MaskedOutput(sys.stdout, mask.whole)
+        sys.stdout = MaskedOutput(sys.stdout, mask.mask)
     if isinstance(sys.stderr, io.TextIOWrapper):
-        sys.stderr = MaskedOutput(sys.stderr, mask.shapes)
+        sys.stderr = MaskedOutput(sys.stderr, mask.mask_with_shapes)

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from holdfast.auth.credentials import Keyring
-from holdfast.cli.command_context import Desk, JsonOption, carry_out, give
+from holdfast.auth.credentials import CredentialStore
+from holdfast.cli.command_context import CommandContext, JsonOption, print_json, run_command
+from holdfast.cli.dependencies import DataOption, DurabilityOption
 from holdfast.cli.errors import PasswordsDiffer
-from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.clock import SystemClock
-from holdfast.domain.ids import Ids
+from holdfast.domain.ids import IdGenerator
 from holdfast.domain.limits import PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN
 
 StdinOption = Annotated[bool, typer.Option("--stdin", help="Read it from the standard input, one line.")]
@@ -28,23 +28,23 @@ def password(
 ) -> None:
     """Set or change the password. Browsers that are signed in are signed out when there was one before."""
 
-    async def change(desk: Desk) -> str:
-        async with desk.store(create=not remove) as store:
-            keyring = Keyring(store, SystemClock(), Ids(SystemClock()))
+    async def change_password(command: CommandContext) -> str:
+        async with command.store(create=not remove) as store:
+            keyring = CredentialStore(store, SystemClock(), IdGenerator(SystemClock()))
             if remove:
                 return "removed" if await keyring.remove_password() else "not_there"
-            await keyring.set_password(_asked(stdin))
+            await keyring.set_password(_read_password(stdin))
             return "set"
 
-    outcome = carry_out(context, change, as_json=as_json, data=data, durability=durability)
+    outcome = run_command(context, change_password, as_json=as_json, data=data, durability=durability)
     if as_json:
-        give({"password": outcome})
+        print_json({"password": outcome})
         return
-    said = {"set": "The password is set.", "removed": "There is no password any more."}
-    print(said.get(outcome, "There was no password."))
+    messages = {"set": "The password is set.", "removed": "There is no password any more."}
+    print(messages.get(outcome, "There was no password."))
 
 
-def _asked(stdin: bool) -> str:
+def _read_password(stdin: bool) -> str:
     """Raises PasswordsDiffer."""
     if stdin:
         return sys.stdin.readline().rstrip("\r\n")

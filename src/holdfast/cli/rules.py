@@ -6,14 +6,14 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.command_context import Desk, JsonOption, carry_out, give
-from holdfast.cli.format import age
-from holdfast.cli.tables import table, tell_list
-from holdfast.cli.wiring import DataOption, DurabilityOption
+from holdfast.cli.command_context import CommandContext, JsonOption, print_json, run_command
+from holdfast.cli.dependencies import DataOption, DurabilityOption
+from holdfast.cli.format import format_age
+from holdfast.cli.tables import make_table, print_list
 from holdfast.domain.clock import SystemClock
-from holdfast.domain.ids import Ids
+from holdfast.domain.ids import IdGenerator
 from holdfast.domain.shell.rules import Rule
-from holdfast.domain.transcript.labels import clean
+from holdfast.domain.transcript.labels import strip_control_chars
 from holdfast.engine.permissions import Permissions
 from holdfast.store.ports import Store
 
@@ -35,14 +35,16 @@ def list_rules(
 ) -> None:
     """List what is allowed without asking, the oldest first."""
 
-    async def look(desk: Desk) -> list[Rule]:
-        if not desk.has_store:
+    async def load_rules(command: CommandContext) -> list[Rule]:
+        if not command.has_store:
             return []
-        async with desk.store() as store:
+        async with command.store() as store:
             return list(await _permissions(store).rules())
 
-    found = carry_out(context, look, as_json=as_json, data=data, durability=durability)
-    tell_list(found, as_json, _table, "There are no rules: every call that changes something is asked about.")
+    found = run_command(context, load_rules, as_json=as_json, data=data, durability=durability)
+    print_list(
+        found, as_json, _rules_table, "There are no rules: every call that changes something is asked about."
+    )
 
 
 def revoke(
@@ -54,25 +56,36 @@ def revoke(
 ) -> None:
     """Revoke a rule: it is asked about again, from the next call on, by running servers too."""
 
-    async def take(desk: Desk) -> Rule:
-        async with desk.store() as store:
+    async def revoke_rule(command: CommandContext) -> Rule:
+        async with command.store() as store:
             return await _permissions(store).revoke(rule_id)
 
-    taken = carry_out(context, take, as_json=as_json, data=data, durability=durability)
+    revoked = run_command(context, revoke_rule, as_json=as_json, data=data, durability=durability)
     if as_json:
-        give(taken)
+        print_json(revoked)
     else:
-        print(f"Revoked {taken.id}: {clean(taken.tool)} {clean(taken.pattern)}")
+        print(
+            f"Revoked {revoked.id}: {strip_control_chars(revoked.tool)} {strip_control_chars(revoked.pattern)}"
+        )
 
 
 def _permissions(store: Store) -> Permissions:
-    return Permissions(store, SystemClock(), Ids(SystemClock()), ())
+    return Permissions(store, SystemClock(), IdGenerator(SystemClock()), ())
 
 
-def _table(found: list[Rule]) -> Table:
-    shown, now = table("Rule", "Tool", "Allows", "Where", "Made", wraps="Allows"), SystemClock().now_ms()
+def _rules_table(found: list[Rule]) -> Table:
+    rules_table, now = (
+        make_table("Rule", "Tool", "Allows", "Where", "Made", wrapped_column="Allows"),
+        SystemClock().now_ms(),
+    )
     for rule in found:
         where = "everywhere" if rule.session_id is None else rule.session_id
-        made = age(now - rule.created_at)
-        shown.add_row(rule.id, Text(clean(rule.tool)), Text(clean(rule.pattern)), where, made)
-    return shown
+        made = format_age(now - rule.created_at)
+        rules_table.add_row(
+            rule.id,
+            Text(strip_control_chars(rule.tool)),
+            Text(strip_control_chars(rule.pattern)),
+            where,
+            made,
+        )
+    return rules_table

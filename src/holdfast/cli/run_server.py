@@ -7,32 +7,32 @@ from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 
-from holdfast.auth.credentials import Keyring
-from holdfast.cli.command_context import note
-from holdfast.cli.server_access import announced, check_keys, entrance_of
-from holdfast.cli.wiring import Door, Staff, Wiring
+from holdfast.auth.credentials import CredentialStore
+from holdfast.cli.command_context import print_stderr
+from holdfast.cli.dependencies import App, Dependencies, ListeningServer
+from holdfast.cli.server_access import announce_server, check_credentials_exist, get_auth_config
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.ids import Ids
+from holdfast.domain.ids import IdGenerator
 from holdfast.engine.workspaces import sweep
-from holdfast.mcp.service import NoMcp
-from holdfast.services import Office
+from holdfast.mcp.service import NoMcpServers
+from holdfast.services import Services
 from holdfast.settings.settings import Settings
-from holdfast.status import Overview
+from holdfast.status import ServerStatus
 from holdfast.store.ports import Store
 
 SWEEP_EVERY_S = 60.0
-SAY_AFTER_S = 0.5
+NOTICE_AFTER_S = 0.5
 """Nobody has to be told to wait for less."""
 
 
-async def attend(
-    wiring: Wiring,
+async def run_server(
+    dependencies: Dependencies,
     settings: Settings,
-    door: Door,
-    on_ready: Callable[[Overview, str], None],
-    on_stop: Callable[[Staff, float], Awaitable[None]],
-    check: Callable[[Staff], None] = lambda staff: None,
+    server: ListeningServer,
+    on_ready: Callable[[ServerStatus, str], None],
+    on_stop: Callable[[App, float], Awaitable[None]],
+    check: Callable[[App], None] = lambda app: None,
 ) -> None:
     """Answer at `door` until told to stop, with all that a server has.
 
@@ -40,100 +40,108 @@ async def attend(
     `check` raises is raised before anything is begun.
     """
     async with AsyncExitStack() as stack:
-        store = await wiring.open_store(settings.data, durability=settings.durability)
+        store = await dependencies.open_store(settings.data, durability=settings.durability)
         stack.push_async_callback(store.close)
-        if store.copy_before is not None:
-            note(f"What is stored was brought to a newer format; a copy from before is {store.copy_before}")
-        keyring = Keyring(store, SystemClock(), Ids(SystemClock()), mask=wiring.mask.whole)
-        entrance = entrance_of(settings)
-        await check_keys(settings, door.is_local, keyring)
-        staff = await wiring.hire(store, settings, door.address)
-        stack.push_async_callback(staff.dismiss)
+        if store.pre_migration_copy is not None:
+            print_stderr(
+                f"What is stored was brought to a newer format; a copy from before is {store.pre_migration_copy}"
+            )
+        keyring = CredentialStore(
+            store, SystemClock(), IdGenerator(SystemClock()), mask=dependencies.mask.mask
+        )
+        auth_config = get_auth_config(settings)
+        await check_credentials_exist(settings, server.is_local, keyring)
+        staff = await dependencies.build_app(store, settings, server.address)
+        stack.push_async_callback(staff.close)
         check(staff)
-        await _start(staff, stack)
-        sweeper = asyncio.create_task(_sweep_for_ever(store, settings.data))
-        stack.push_async_callback(_end, sweeper)
-        look = partial(_look, store, staff, settings)
-        overview = await look()
-        announcing = announced(store, keyring, settings, door.address, staff.model.name)
-        link = await stack.enter_async_context(announcing)
-        await door.run(
+        await _start_components(staff, stack)
+        sweeper = asyncio.create_task(_sweep_periodically(store, settings.data))
+        stack.push_async_callback(_cancel, sweeper)
+        read_status = partial(_read_status, store, staff, settings)
+        status = await read_status()
+        announcement = announce_server(store, keyring, settings, server.address, staff.model.name)
+        link = await stack.enter_async_context(announcement)
+        await server.run(
             staff.engine,
-            look,
+            read_status,
             keyring,
-            entrance,
-            on_ready=lambda: on_ready(overview, link),
+            auth_config,
+            on_ready=lambda: on_ready(status, link),
             on_stop=lambda: on_stop(staff, settings.stop_grace_s),
-            office=_office(staff, settings, door.address),
+            services=_services(staff, settings, server.address),
         )
 
 
-async def _start(staff: Staff, stack: AsyncExitStack) -> None:
+async def _start_components(app: App, stack: AsyncExitStack) -> None:
     """Have everyone at work, each after those whom they need; `stack` stops them the other way round."""
-    await staff.memory.open()
+    await app.memory.open()
     # Before runs go on that use them, and stopped after those.
-    if staff.mcp is not None:
-        staff.mcp.start()
-        stack.push_async_callback(staff.mcp.stop)
+    if app.mcp is not None:
+        app.mcp.start()
+        stack.push_async_callback(app.mcp.stop)
     # Whoever asks first already sees what a crash cut off, and that it was.
-    await staff.engine.start()
-    stack.push_async_callback(staff.memory.stop, 0.0)
-    stack.push_async_callback(staff.engine.stop, 0.0)
-    await staff.memory.start()
-    await staff.channels.start()
-    stack.push_async_callback(staff.channels.stop, 0.0)
+    await app.engine.start()
+    stack.push_async_callback(app.memory.stop, 0.0)
+    stack.push_async_callback(app.engine.stop, 0.0)
+    await app.memory.start()
+    await app.channels.start()
+    stack.push_async_callback(app.channels.stop, 0.0)
 
 
-async def _look(store: Store, staff: Staff, settings: Settings) -> Overview:
+async def _read_status(store: Store, app: App, settings: Settings) -> ServerStatus:
     totals = await store.totals()
-    return Overview(
+    return ServerStatus(
         settings.data, settings.durability, totals.sessions, totals.events, totals.store_bytes,
-        staff.model.name, staff.model.why, await staff.model.takes(),
-        staff.confinement, staff.unprotected, staff.memory.described, _problems(staff),
-        *await staff.model.mains_own(),
+        app.model.name, app.model.why, await app.model.takes(),
+        app.sandbox, app.unprotected, app.memory.description, _problems(app),
+        *await app.model.main_agent_model(),
     )  # fmt: skip
 
 
-def _problems(staff: Staff) -> tuple[str, ...]:
+def _problems(app: App) -> tuple[str, ...]:
     """What is wrong with what people set up, in sentences."""
-    servers = staff.mcp.told() if staff.mcp is not None else ()
-    lost = [
+    servers = app.mcp.info() if app.mcp is not None else ()
+    disconnected = [
         f"The MCP server {each.name} is not connected: {each.last_error}."
         for each in servers
         if each.last_error
     ]
-    return (*staff.models.problems(), *staff.agents.problems(), *lost)
+    return (*app.models.problems(), *app.agents.problems(), *disconnected)
 
 
-def _office(staff: Staff, settings: Settings, address: str) -> Office:
+def _services(app: App, settings: Settings, address: str) -> Services:
     addresses = (settings.public_url, address) if settings.public_url else (address,)
     now = SystemClock().now_ms()
-    return Office(
-        staff.settings, staff.models, staff.backups, staff.channels, addresses, now, staff.memory.desk,
-        agents=staff.agents, mcp=staff.mcp if staff.mcp is not None else NoMcp(), local=staff.local,
+    return Services(
+        app.settings, app.models, app.backups, app.channels, addresses, now, app.memory.service,
+        agents=app.agents, mcp=app.mcp if app.mcp is not None else NoMcpServers(), local=app.local,
     )  # fmt: skip
 
 
-async def _end(task: "asyncio.Task[None]") -> None:
+async def _cancel(task: "asyncio.Task[None]") -> None:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
 
 
-async def end_work(staff: Staff, grace_s: float, say: Callable[[str], None] = lambda line: None) -> None:
+async def stop_gracefully(
+    app: App, grace_s: float, report: Callable[[str], None] = lambda line: None
+) -> None:
     """Let what is under way reach the end of a step; what that leaves of the time is for memory."""
     loop = asyncio.get_running_loop()
-    until = loop.time() + grace_s
-    await staff.channels.stop(grace_s)
-    await staff.engine.stop(max(0.0, until - loop.time()))
-    saying = loop.call_later(SAY_AFTER_S, say, "Remembering what was said. Ctrl+C again stops at once.")
+    deadline = loop.time() + grace_s
+    await app.channels.stop(grace_s)
+    await app.engine.stop(max(0.0, deadline - loop.time()))
+    notice_timer = loop.call_later(
+        NOTICE_AFTER_S, report, "Remembering what was said. Ctrl+C again stops at once."
+    )
     try:
-        await staff.memory.stop(max(0.0, until - loop.time()))
+        await app.memory.stop(max(0.0, deadline - loop.time()))
     finally:
-        saying.cancel()
+        notice_timer.cancel()
 
 
-async def _sweep_for_ever(store: Store, folder: Path) -> None:
+async def _sweep_periodically(store: Store, folder: Path) -> None:
     """Keep the data folder small. Report a fault and go on: the next sweep does what this one left."""
     while True:
         await asyncio.sleep(SWEEP_EVERY_S)

@@ -24,24 +24,24 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.run_server import attend, end_work
-from holdfast.cli.server_access import check_door
-from holdfast.cli.wiring import (
+from holdfast.cli.dependencies import (
+    App,
     DataOption,
     DurabilityOption,
     HostOption,
     ModelOption,
     PortOption,
-    Staff,
-    wiring_of,
+    get_dependencies,
 )
+from holdfast.cli.run_server import run_server, stop_gracefully
+from holdfast.cli.server_access import check_access_settings
 from holdfast.settings.settings import Settings
-from holdfast.status import COMMANDS, Overview
+from holdfast.status import COMMANDS, ServerStatus
 
-LEAVE_S_MAX = 2.0
+EXIT_TIMEOUT_S = 2.0
 """How long the end waits for what does not let itself be stopped: a memory's task or thread, say."""
 GC_THRESHOLDS = (20_000, 20, 50)
-NAME = "open.html"
+PAGE_FILE_NAME = "open.html"
 
 
 def serve(
@@ -53,72 +53,72 @@ def serve(
     model: ModelOption = None,
 ) -> None:
     """Start the server on this machine, and say what is there."""
-    _on_signals(lambda signum, frame: sys.exit(0))
-    wiring = wiring_of(context)
-    settings = wiring.settings(host=host, port=port, data=data, durability=durability, model=model)
-    door = wiring.open_door(settings.host, settings.port, or_next="port" not in settings.given)
+    _set_signal_handlers(lambda signum, frame: sys.exit(0))
+    dependencies = get_dependencies(context)
+    settings = dependencies.settings(host=host, port=port, data=data, durability=durability, model=model)
+    server = dependencies.open_server(settings.host, settings.port, or_next="port" not in settings.given)
     try:
-        check_door(settings, door.is_local)
+        check_access_settings(settings, server.is_local)
         _allow_many_connections()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, suppress(asyncio.CancelledError):
-            attending = attend(wiring, settings, door, _shown(settings), _stop)
-            runner.run(_until_told(attending))
+            serving = run_server(dependencies, settings, server, _start_screen_printer(settings), _stop)
+            runner.run(_run_until_signal(serving))
         # All is closed: what the interpreter does at its end takes longer than it takes to send a signal.
-        _on_signals(signal.SIG_IGN)
+        _set_signal_handlers(signal.SIG_IGN)
     finally:
-        door.close()
+        server.close()
 
 
-async def _until_told(serving: Coroutine[Any, Any, None]) -> None:
+async def _run_until_signal(serving: Coroutine[Any, Any, None]) -> None:
     """A signal while it starts ends it as one later does. From when the door answers, the door is told."""
-    loop, starting = asyncio.get_running_loop(), asyncio.ensure_future(serving)
+    loop, server_task = asyncio.get_running_loop(), asyncio.ensure_future(serving)
 
-    def leave(signum: int, frame: object) -> None:
-        _on_signals(lambda signum, frame: None)
-        loop.call_soon_threadsafe(starting.cancel)
+    def cancel(signum: int, frame: object) -> None:
+        _set_signal_handlers(lambda signum, frame: None)
+        loop.call_soon_threadsafe(server_task.cancel)
 
-    _on_signals(leave)
-    await starting
-    _leave_in_time()
+    _set_signal_handlers(cancel)
+    await server_task
+    _exit_within_timeout()
 
 
-def _on_signals(act: Callable[[int, Any], object] | signal.Handlers) -> None:
+def _set_signal_handlers(handler: Callable[[int, Any], object] | signal.Handlers) -> None:
     for signum in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signum, act)
+        signal.signal(signum, handler)
 
 
-def _leave_in_time() -> None:
+def _exit_within_timeout() -> None:
     """All is closed and on disk: nobody's code may keep the process from ending."""
-    leaving = threading.Timer(LEAVE_S_MAX, os._exit, (0,))
-    leaving.daemon = True
-    leaving.start()
+    timer = threading.Timer(EXIT_TIMEOUT_S, os._exit, (0,))
+    timer.daemon = True
+    timer.start()
 
 
 def _allow_many_connections() -> None:
     """Every stream is an open file, and the usual limit is a thousand."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
-async def _stop(staff: Staff, grace_s: float) -> None:
-    if staff.engine.runner.at_work:
+async def _stop(app: App, grace_s: float) -> None:
+    if app.engine.runner.running:
         print("Stopping once answers reach the end of a step. Ctrl+C again stops at once.", flush=True)
-    await end_work(staff, grace_s, partial(print, flush=True))
+    await stop_gracefully(app, grace_s, partial(print, flush=True))
     print("Stopped. What was not finished goes on at the next start.", flush=True)
 
 
-def _settle_memory() -> None:
+def _tune_garbage_collector() -> None:
     """What start-up made stays for good: looking through all of it again and again would hold up everyone."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
 
 
-def _shown(settings: Settings) -> Callable[[Overview, str], None]:
-    def show(overview: Overview, link: str) -> None:
-        _settle_memory()
-        Console(highlight=False).print(start_screen(overview))
+def _start_screen_printer(settings: Settings) -> Callable[[ServerStatus, str], None]:
+    def show(status: ServerStatus, link: str) -> None:
+        _tune_garbage_collector()
+        Console(highlight=False).print(start_screen(status))
         # The link comes last and alone on its line: easy to see, to click and to read by a script.
         print(link, flush=True)
         if settings.open_browser == "auto" and sys.stdout.isatty():
@@ -138,7 +138,7 @@ def open_page(link: str, folder: Path) -> None:
     """
     if sys.platform != "darwin" and not any(os.environ.get(name) for name in _DISPLAYS):
         return
-    path = folder / NAME
+    path = folder / PAGE_FILE_NAME
     path.unlink(missing_ok=True)
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(handle, "w") as file:
@@ -149,23 +149,23 @@ def open_page(link: str, folder: Path) -> None:
     threading.Thread(target=webbrowser.open, args=(path.as_uri(),), daemon=True).start()
 
 
-def start_screen(overview: Overview) -> Panel:
-    called = _called()
-    commands = tuple((line.replace("holdfast", called, 1), why) for line, why in COMMANDS)
+def start_screen(status: ServerStatus) -> Panel:
+    command_name = _command_name()
+    commands = tuple((line.replace("holdfast", command_name, 1), why) for line, why in COMMANDS)
     return Panel(
         Group(
-            _table(overview.lines),
+            _table(status.lines),
             Text("\nIn another terminal"),
             _table(commands),
         ),
-        title=f"Holdfast {overview.version}",
+        title=f"Holdfast {status.version}",
         title_align="left",
         padding=(0, 2),
         width=min(Console().width, 100),
     )
 
 
-def _called() -> str:
+def _command_name() -> str:
     """How this command is called here, so that what the screen proposes works as it stands."""
     own = Path(sys.prefix) / "bin" / "holdfast"
     if shutil.which("holdfast") or not own.exists():

@@ -7,32 +7,32 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.auth.credentials import Keyring
-from holdfast.cli.command_context import note
+from holdfast.auth.credentials import CredentialStore
+from holdfast.cli.command_context import print_stderr
 from holdfast.cli.errors import AuthOff, BadTokenFile, NeedsPassword
 from holdfast.domain.clock import SystemClock
-from holdfast.domain.credentials import Entrance, Listening, digest_of, new_secret
+from holdfast.domain.credentials import AuthConfig, ServerAddress, new_secret, secret_digest
 from holdfast.domain.errors import StoreFault
 from holdfast.domain.ids import ProcessId
 from holdfast.settings.settings import ConfigError, Settings
-from holdfast.store.plain_files import NotOwn, own_secret
+from holdfast.store.plain_files import BadSecretFile, read_or_create_secret
 from holdfast.store.ports import Store
 
-ADDRESS = "address"
+ADDRESS_KIND = "address"
 """The kind on the shelf under which each server says where it listens."""
-_OWN_STEPS = frozenset({"api", "page", "health", "metrics", "openapi.json", "v1"})
-_CHARS_MIN = 32
+_RESERVED_PATHS = frozenset({"api", "page", "health", "metrics", "openapi.json", "v1"})
+_TOKEN_CHARS_MIN = 32
 
 
-def check_door(settings: Settings, is_local: bool) -> None:
+def check_access_settings(settings: Settings, is_local: bool) -> None:
     """Raises AuthOff or ConfigError where the settings do not go together."""
     if settings.auth == "off":
-        reaching = (
+        exposures = (
             ("" if is_local else f"the host {settings.host}"),
             (settings.public_url and "public_url"),
             (settings.allowed_hosts and "allowed_hosts"),
         )
-        for what in reaching:
+        for what in exposures:
             if what:
                 raise AuthOff(what=what)
     try:
@@ -40,71 +40,73 @@ def check_door(settings: Settings, is_local: bool) -> None:
         assert public.port is None or public.port >= 0
     except ValueError as error:
         raise ConfigError(where="public_url", problem=str(error)) from None
-    first = public.path.strip("/").partition("/")[0]
-    if first in _OWN_STEPS:
-        problem = f"its path begins with /{first}, which is a path of the server's own"
+    first_segment = public.path.strip("/").partition("/")[0]
+    if first_segment in _RESERVED_PATHS:
+        problem = f"its path begins with /{first_segment}, which is a path of the server's own"
         raise ConfigError(where="public_url", problem=problem)
 
 
-async def check_keys(settings: Settings, is_local: bool, keyring: Keyring) -> None:
+async def check_credentials_exist(settings: Settings, is_local: bool, keyring: CredentialStore) -> None:
     """Raises NeedsPassword: whom other machines can reach must be able to tell who comes."""
     if not is_local:
-        keys = await keyring.keys()
-        if keys.password is None and not keys.tokens:
+        credentials = await keyring.current_keys()
+        if credentials.password is None and not credentials.tokens:
             raise NeedsPassword(host=settings.host)
 
 
-def entrance_of(settings: Settings) -> Entrance:
+def get_auth_config(settings: Settings) -> AuthConfig:
     """Makes the token of local commands where it is missing. Raises BadTokenFile."""
     if settings.auth == "off":
-        return Entrance(auth=False)
-    digest = digest_of(local_token(settings.data))
-    return Entrance(True, digest, settings.public_url, settings.allowed_hosts)
+        return AuthConfig(auth=False)
+    digest = secret_digest(local_token(settings.data))
+    return AuthConfig(True, digest, settings.public_url, settings.allowed_hosts)
 
 
 @asynccontextmanager
-async def announced(
-    store: Store, keyring: Keyring, settings: Settings, address: str, model: str
+async def announce_server(
+    store: Store, keyring: CredentialStore, settings: Settings, address: str, model: str
 ) -> AsyncIterator[str]:
     """Say on the shelf where this server is, while it is there; yields the link to come in by."""
     url = settings.public_url.rstrip("/") + "/" if settings.public_url else address
-    listening = Listening(url, settings.auth == "on", SystemClock().now_ms(), address, model)
-    await store.put_item(ADDRESS, store.own_process, msgspec.json.encode(listening))
+    listening = ServerAddress(url, settings.auth == "on", SystemClock().now_ms(), address, model)
+    await store.put_item(ADDRESS_KIND, store.own_process, msgspec.json.encode(listening))
     try:
-        yield await link_to(listening, keyring)
+        yield await create_sign_in_link(listening, keyring)
     finally:
         with suppress(StoreFault):  # A server that is gone is known to be by its lock.
-            await store.take_item(ADDRESS, store.own_process)
+            await store.take_item(ADDRESS_KIND, store.own_process)
 
 
-async def link_to(listening: Listening, keyring: Keyring) -> str:
+async def create_sign_in_link(listening: ServerAddress, keyring: CredentialStore) -> str:
     """A link that signs one browser in. What stands behind # is never sent, and so never logged."""
-    return f"{listening.url}#code={await keyring.new_code()}" if listening.auth else listening.url
+    return f"{listening.url}#code={await keyring.create_code()}" if listening.auth else listening.url
 
 
-async def servers(store: Store) -> Mapping[str, Listening]:
+async def running_servers(store: Store) -> Mapping[str, ServerAddress]:
     """Every server that runs over this store, the first one first. Those that died are forgotten."""
     found = {
-        process_id: msgspec.json.decode(body, type=Listening)
-        for process_id, body in (await store.items(ADDRESS)).items()
+        process_id: msgspec.json.decode(body, type=ServerAddress)
+        for process_id, body in (await store.items(ADDRESS_KIND)).items()
     }
     for process_id in found:
         if not store.is_alive(ProcessId(process_id)):
-            await store.take_item(ADDRESS, process_id)
+            await store.take_item(ADDRESS_KIND, process_id)
     alive = {key: each for key, each in found.items() if store.is_alive(ProcessId(key))}
     return dict(sorted(alive.items(), key=lambda item: item[1].since))
 
 
-NAME = "token"
+TOKEN_FILE_NAME = "token"
 
 
 def local_token(folder: Path) -> str:
     """The token in `folder`, made when it is missing. Raises BadTokenFile or OSError."""
-    path = folder / NAME
+    path = folder / TOKEN_FILE_NAME
     try:
-        token = own_secret(path, new_secret, note)
-    except NotOwn as wrong:
+        token = read_or_create_secret(path, new_secret, print_stderr)
+    except BadSecretFile as wrong:
         raise BadTokenFile(path=path, why=wrong) from None
-    if len(token) < _CHARS_MIN or not token.isascii() or not token.isprintable() or " " in token:
-        raise BadTokenFile(path=path, why=f"it does not hold one word of {_CHARS_MIN} characters or more")
+    if len(token) < _TOKEN_CHARS_MIN or not token.isascii() or not token.isprintable() or " " in token:
+        raise BadTokenFile(
+            path=path, why=f"it does not hold one word of {_TOKEN_CHARS_MIN} characters or more"
+        )
     return token

@@ -5,30 +5,32 @@ from typing import TypeVar
 
 from rich.table import Table
 
-from holdfast.cli.command_context import give, screen
+from holdfast.cli.command_context import output_console, print_json
 
 T = TypeVar("T")
 
 
-def tell_list(found: list[T], as_json: bool, drawn: Callable[[list[T]], Table], none: str) -> None:
+def print_list(
+    items: list[T], as_json: bool, build_table: Callable[[list[T]], Table], empty_message: str
+) -> None:
     """Answer with a list; where there is nothing, people read the sentence `none`."""
     if as_json:
-        give(found)
-    elif found:
-        screen().print(drawn(found))
+        print_json(items)
+    elif items:
+        output_console().print(build_table(items))
     else:
-        print(none)
+        print(empty_message)
 
 
-def table(*titles: str, wraps: str | None = None) -> Table:
+def make_table(*titles: str, wrapped_column: str | None = None) -> Table:
     """A table without lines, its titles in bold; only the column `wraps` may take more than one line."""
-    made = bare_table()
+    new_table = make_bare_table()
     for title in titles:
-        made.add_column(title, no_wrap=title != wraps, overflow="fold")
-    return made
+        new_table.add_column(title, no_wrap=title != wrapped_column, overflow="fold")
+    return new_table
 
 
-def bare_table() -> Table:
+def make_bare_table() -> Table:
     """The same without its columns, for one that has each in its own way."""
     return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
 

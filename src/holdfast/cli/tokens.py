@@ -7,14 +7,14 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.auth.credentials import Keyring
-from holdfast.cli.command_context import Desk, JsonOption, carry_out, give, note
-from holdfast.cli.format import age
-from holdfast.cli.tables import table, tell_list
-from holdfast.cli.wiring import DataOption, DurabilityOption
+from holdfast.auth.credentials import CredentialStore
+from holdfast.cli.command_context import CommandContext, JsonOption, print_json, print_stderr, run_command
+from holdfast.cli.dependencies import DataOption, DurabilityOption
+from holdfast.cli.format import format_age
+from holdfast.cli.tables import make_table, print_list
 from holdfast.domain.clock import Instant, SystemClock
-from holdfast.domain.credentials import RIGHTS, USUAL_RIGHTS, Right, Token
-from holdfast.domain.ids import Ids
+from holdfast.domain.credentials import DEFAULT_RIGHTS, RIGHTS, AccessToken, Right
+from holdfast.domain.ids import IdGenerator
 from holdfast.store.ports import Store
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="What it is for.")]
@@ -25,12 +25,12 @@ RightOption = Annotated[
         "--right",
         metavar="RIGHT",
         help="read, write, approve (allow what the agent asks for) or admin (tokens); give it several times.",
-        show_default=" and ".join(USUAL_RIGHTS),
+        show_default=" and ".join(DEFAULT_RIGHTS),
     ),
 ]
 
 
-class Listed(msgspec.Struct, frozen=True):
+class TokenSummary(msgspec.Struct, frozen=True):
     """A token as programs read it. Times are milliseconds since 1970."""
 
     id: str
@@ -40,10 +40,10 @@ class Listed(msgspec.Struct, frozen=True):
     last_used_at: Instant | None = None
 
 
-class Made(msgspec.Struct, frozen=True):
+class CreatedToken(msgspec.Struct, frozen=True):
     """A new one; its secret is told here and never again."""
 
-    token: Listed
+    token: TokenSummary
     secret: str
 
 
@@ -64,22 +64,22 @@ def add(
     durability: DurabilityOption = None,
 ) -> None:
     """Make a token and show it, this once."""
-    wrong = [each for each in right or () if each not in RIGHTS]
-    if wrong:
-        raise typer.BadParameter(f"{wrong[0]} is none of {', '.join(RIGHTS)}", param_hint="--right")
-    rights = tuple(each for each in RIGHTS if each in (right or USUAL_RIGHTS))
+    unknown_rights = [each for each in right or () if each not in RIGHTS]
+    if unknown_rights:
+        raise typer.BadParameter(f"{unknown_rights[0]} is none of {', '.join(RIGHTS)}", param_hint="--right")
+    rights = tuple(each for each in RIGHTS if each in (right or DEFAULT_RIGHTS))
 
-    async def make(desk: Desk) -> Made:
-        async with desk.store(create=True) as store:
-            token, secret = await _keyring(desk, store).add_token(name, rights)
-            return Made(_listed(token), secret)
+    async def create_token(command: CommandContext) -> CreatedToken:
+        async with command.store(create=True) as store:
+            token, secret = await _keyring(command, store).add_token(name, rights)
+            return CreatedToken(_token_summary(token), secret)
 
-    made = carry_out(context, make, as_json=as_json, data=data, durability=durability)
+    created = run_command(context, create_token, as_json=as_json, data=data, durability=durability)
     if as_json:
-        give(made)
+        print_json(created)
         return
-    note(f"{made.token.id} may {', '.join(made.token.rights)}. This is shown only now:")
-    print(made.secret)
+    print_stderr(f"{created.token.id} may {', '.join(created.token.rights)}. This is shown only now:")
+    print(created.secret)
 
 
 def list_tokens(
@@ -90,14 +90,14 @@ def list_tokens(
 ) -> None:
     """List tokens, the oldest first. Their secrets are nowhere."""
 
-    async def look(desk: Desk) -> list[Listed]:
-        if not desk.has_store:
+    async def load_tokens(command: CommandContext) -> list[TokenSummary]:
+        if not command.has_store:
             return []
-        async with desk.store() as store:
-            return [_listed(token, used) for token, used in await _keyring(desk, store).tokens()]
+        async with command.store() as store:
+            return [_token_summary(token, used) for token, used in await _keyring(command, store).tokens()]
 
-    found = carry_out(context, look, as_json=as_json, data=data, durability=durability)
-    tell_list(found, as_json, _table, "There are no tokens.")
+    found = run_command(context, load_tokens, as_json=as_json, data=data, durability=durability)
+    print_list(found, as_json, _tokens_table, "There are no tokens.")
 
 
 def revoke(
@@ -109,29 +109,34 @@ def revoke(
 ) -> None:
     """Revoke a token. A running server holds to it within a second or two."""
 
-    async def take(desk: Desk) -> None:
-        async with desk.store() as store:
-            await _keyring(desk, store).revoke_token(token_id)
+    async def revoke_token(command: CommandContext) -> None:
+        async with command.store() as store:
+            await _keyring(command, store).revoke_token(token_id)
 
-    carry_out(context, take, as_json=as_json, data=data, durability=durability)
+    run_command(context, revoke_token, as_json=as_json, data=data, durability=durability)
     if as_json:
-        give({"revoked": token_id})
+        print_json({"revoked": token_id})
     else:
         print(f"Revoked {token_id}.")
 
 
-def _keyring(desk: Desk, store: Store) -> Keyring:
-    return Keyring(store, SystemClock(), Ids(SystemClock()), mask=desk.wiring.mask.whole)
+def _keyring(command: CommandContext, store: Store) -> CredentialStore:
+    return CredentialStore(
+        store, SystemClock(), IdGenerator(SystemClock()), mask=command.dependencies.mask.mask
+    )
 
 
-def _listed(token: Token, used: Instant | None = None) -> Listed:
-    return Listed(token.id, token.name, token.rights, token.created_at, used)
+def _token_summary(token: AccessToken, last_used_at: Instant | None = None) -> TokenSummary:
+    return TokenSummary(token.id, token.name, token.rights, token.created_at, last_used_at)
 
 
-def _table(found: list[Listed]) -> Table:
-    shown, now = table("Token", "Name", "May", "Made", "Last used", wraps="Name"), SystemClock().now_ms()
+def _tokens_table(found: list[TokenSummary]) -> Table:
+    tokens_table, now = (
+        make_table("Token", "Name", "May", "Made", "Last used", wrapped_column="Name"),
+        SystemClock().now_ms(),
+    )
     for each in found:
-        used = "never" if each.last_used_at is None else age(now - each.last_used_at)
+        used = "never" if each.last_used_at is None else format_age(now - each.last_used_at)
         may = ", ".join(each.rights)
-        shown.add_row(each.id, Text(each.name), may, age(now - each.created_at), used)
-    return shown
+        tokens_table.add_row(each.id, Text(each.name), may, format_age(now - each.created_at), used)
+    return tokens_table

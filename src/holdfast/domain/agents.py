@@ -12,21 +12,21 @@ import msgspec
 
 from holdfast.domain.context.request import Effort
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.events.base import Resume
+from holdfast.domain.events.base import ResumeMode
 from holdfast.domain.limits import AGENT_FALLBACKS_MAX, AGENT_TOOLS_MAX
-from holdfast.domain.toml import NotToml, read_toml
+from holdfast.domain.toml import InvalidToml, parse_toml
 
-MAIN = "main"
+MAIN_AGENT = "main"
 """The agent that every server has, with or without a file."""
 MEMORY_TOOLS = frozenset({"remember", "recall"})
 OPTIONAL_TOOLS = MEMORY_TOOLS | {"fetch_url", "web_search"}
 """Tools that a file may name though this server, as it is set up, has none of them."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _TOOL = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_SERVERS = re.compile(r"[A-Za-z0-9_-]{1,60}__\*")
+_SERVER_WILDCARD = re.compile(r"[A-Za-z0-9_-]{1,60}__\*")
 """All that one server brings; its own come and go, so that they cannot be checked beforehand."""
 _MODEL_CHARS_MAX = 200
-Approvals = Literal["ask", "allow"]
+ApprovalMode = Literal["ask", "allow"]
 
 
 class BadAgent(HoldfastError):
@@ -56,15 +56,15 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
     for all of an MCP server.
     """
 
-    name: str = MAIN
+    name: str = MAIN_AGENT
     description: str = ""
     instructions: str = ""
     more_instructions: str = ""
     model: str = ""
     fallbacks: tuple[str, ...] = ()
     tools: tuple[str, ...] | None = None
-    approvals: Approvals | None = None
-    resume: Resume | None = None
+    approvals: ApprovalMode | None = None
+    resume: ResumeMode | None = None
     memory: Literal["on", "off"] = "on"
     workspace: str = ""
     effort: Effort | None = None
@@ -72,7 +72,7 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def session_name(self) -> str:
         """As conversations name it: the one that every server has needs no name."""
-        return "" if self.name == MAIN else self.name
+        return "" if self.name == MAIN_AGENT else self.name
 
     def may_use(self, tool: str) -> bool:
         """Whether it has the tool of that name, if there is one."""
@@ -83,15 +83,15 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
         return any(tool == each or (each.endswith("*") and tool.startswith(each[:-1])) for each in self.tools)
 
 
-_ALLOWED: Mapping[str, tuple[object, str]] = MappingProxyType({
+_KEYS: Mapping[str, tuple[object, str]] = MappingProxyType({
     "description": (str, "text"),
     "instructions": (str, "text"),
     "more_instructions": (str, "text"),
     "model": (str, "PROVIDER:MODEL, or demo"),
     "fallbacks": (tuple[str, ...], f"a list of at most {AGENT_FALLBACKS_MAX} models, each PROVIDER:MODEL"),
     "tools": (tuple[str, ...], f"a list of at most {AGENT_TOOLS_MAX} names of tools"),
-    "approvals": (Approvals, "ask or allow"),
-    "resume": (Resume, "auto, ask or never"),
+    "approvals": (ApprovalMode, "ask or allow"),
+    "resume": (ResumeMode, "auto, ask or never"),
     "memory": (Literal["on", "off"], "on or off"),
     "workspace": (str, "the whole path of a folder"),
     "effort": (Effort, "low, medium or high"),
@@ -99,12 +99,12 @@ _ALLOWED: Mapping[str, tuple[object, str]] = MappingProxyType({
 """Every key that a file may have, with its type and what people are told of it."""
 
 
-def is_name(name: str) -> bool:
+def is_valid_name(name: str) -> bool:
     """Whether an agent can be called so: nothing that leads anywhere else than to its file."""
     return _NAME.fullmatch(name) is not None
 
 
-def file_of(name: str) -> str:
+def file_name(name: str) -> str:
     """What an agent's file is called, as people are told of it."""
     return f"agents/{name}.toml"
 
@@ -114,16 +114,16 @@ def parse(name: str, text: str, tools: Collection[str]) -> AgentSpec:
 
     Raises BadAgent, which names the file, the key and what is allowed.
     """
-    file = file_of(name)
+    file = file_name(name)
     try:
-        found = read_toml(text)
-    except NotToml as error:
+        found = parse_toml(text)
+    except InvalidToml as error:
         raise BadAgent(file=file, problem=f"this is not TOML: {error}") from None
     values: dict[str, object] = {}
     for key, value in found.items():
-        if key not in _ALLOWED:
-            raise BadAgent(file=file, problem=f"there is no {_shown(key)}; there are: {', '.join(_ALLOWED)}")
-        kind, allowed = _ALLOWED[key]
+        if key not in _KEYS:
+            raise BadAgent(file=file, problem=f"there is no {_quoted(key)}; there are: {', '.join(_KEYS)}")
+        kind, allowed = _KEYS[key]
         try:
             values[key] = msgspec.convert(value, kind)
         except msgspec.ValidationError:
@@ -137,26 +137,26 @@ def parse(name: str, text: str, tools: Collection[str]) -> AgentSpec:
 def _problem(spec: AgentSpec, tools: Collection[str]) -> str:
     """What a file says that cannot be, in words; nothing if all is well."""
     for key, model in (("model", spec.model), *(("fallbacks", each) for each in spec.fallbacks)):
-        if (key == "fallbacks" and not model) or not _is_model(model):
-            return f"{key} must be {_ALLOWED[key][1]}, not {_shown(model)}"
+        if (key == "fallbacks" and not model) or not _is_model_name(model):
+            return f"{key} must be {_KEYS[key][1]}, not {_quoted(model)}"
     if len(spec.fallbacks) > AGENT_FALLBACKS_MAX:
-        return f"fallbacks must be {_ALLOWED['fallbacks'][1]}"
+        return f"fallbacks must be {_KEYS['fallbacks'][1]}"
     if len(spec.tools or ()) > AGENT_TOOLS_MAX:
-        return f"tools must be {_ALLOWED['tools'][1]}"
+        return f"tools must be {_KEYS['tools'][1]}"
     for tool in spec.tools or ():
-        of_server = "__" in tool and (_TOOL.fullmatch(tool) or _SERVERS.fullmatch(tool))
+        of_server = "__" in tool and (_TOOL.fullmatch(tool) or _SERVER_WILDCARD.fullmatch(tool))
         if tool not in tools and not of_server:
             known = ", ".join(sorted(tools))
-            return f"tools names {_shown(tool)}, which is no tool; there are: {known}, and SERVER__* of MCP"
+            return f"tools names {_quoted(tool)}, which is no tool; there are: {known}, and SERVER__* of MCP"
     if spec.workspace and (not spec.workspace.startswith("/") or "\0" in spec.workspace):
-        return f"workspace must be {_ALLOWED['workspace'][1]}"
+        return f"workspace must be {_KEYS['workspace'][1]}"
     return ""
 
 
-def _is_model(name: str) -> bool:
+def _is_model_name(name: str) -> bool:
     return len(name) <= _MODEL_CHARS_MAX and name == name.strip() and name.isprintable()
 
 
-def _shown(text: str) -> str:
+def _quoted(text: str) -> str:
     plain = "".join(c if c.isprintable() else "?" for c in text)
     return repr(plain if len(plain) <= 80 else plain[:80] + "…")

@@ -18,11 +18,11 @@ InboundState = Literal["received", "assigned", "done"]
 DeliveryKind = Literal["answer", "question", "notice", "reply"]
 DeliveryState = Literal["waiting", "sending", "sent", "changed", "in_doubt", "dropped"]
 """`changed`: it was sent, and is to say something else since: an edit, which may be repeated."""
-FAILED_ALONE = "failed_alone"
+POISON_MESSAGE = "failed_alone"
 """Why a delivery waits that the app cannot take although it answers: what is behind it may pass it by."""
 TERMINAL_KEY = "terminal:"
 """How the keys of messages begin that were typed in a terminal: chats show where something was said."""
-_HALVES = re.compile("[\ud800-\udfff]")
+_SURROGATES = re.compile("[\ud800-\udfff]")
 _NUMBER_MAX = 2**53 - 1
 """What every reader of JSON can hold."""
 
@@ -52,7 +52,7 @@ class FileRef(msgspec.Struct, frozen=True, omit_defaults=True):
     size_bytes: int = 0
 
 
-class Inbound(msgspec.Struct, frozen=True, omit_defaults=True):
+class InboundUpdate(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something that came from a chat app. `update_id` is the app's own: the same again is the same thing.
 
     `press` is what a button carries; `addressed`: in a group, the agent was meant. No person can say
@@ -72,25 +72,30 @@ class Inbound(msgspec.Struct, frozen=True, omit_defaults=True):
     """The app's name for the chat whose place this one has taken; nothing was said then."""
 
     @property
-    def is_meant(self) -> bool:
+    def is_for_agent(self) -> bool:
         """Whether it was said to the agent."""
         return self.chat.kind == "dm" or self.addressed
 
 
-def sound(inbound: Inbound) -> Inbound:
+def sanitize(inbound: InboundUpdate) -> InboundUpdate:
     """`inbound` as it can be kept: halves of characters, and times that no clock shows, come in as well."""
     files = tuple(
-        FileRef(_whole(each.ref), _whole(each.name), _whole(each.media_type), _bounded(each.size_bytes))
+        FileRef(
+            _replace_surrogates(each.ref),
+            _replace_surrogates(each.name),
+            _replace_surrogates(each.media_type),
+            _bounded(each.size_bytes),
+        )
         for each in inbound.files
     )
     return replace(
-        inbound, sender=_whole(inbound.sender), sender_name=_whole(inbound.sender_name),
-        text=_whole(inbound.text), files=files, press=_whole(inbound.press), at=_bounded(inbound.at),
+        inbound, sender=_replace_surrogates(inbound.sender), sender_name=_replace_surrogates(inbound.sender_name),
+        text=_replace_surrogates(inbound.text), files=files, press=_replace_surrogates(inbound.press), at=_bounded(inbound.at),
     )  # fmt: skip
 
 
-def _whole(text: str) -> str:
-    return _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
+def _replace_surrogates(text: str) -> str:
+    return _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _bounded(number: int) -> int:
@@ -105,7 +110,7 @@ class InboundRow(msgspec.Struct, frozen=True):
     """
 
     no: int
-    inbound: Inbound
+    inbound: InboundUpdate
     state: InboundState
     received_at: Instant
     session_id: SessionId = SessionId("")
@@ -127,7 +132,7 @@ class Button(msgspec.Struct, frozen=True):
     press: str
 
 
-class Outgoing(msgspec.Struct, frozen=True, omit_defaults=True):
+class OutboundMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message of a chat app: Markdown, buttons below it, files by their blob and what they are called."""
 
     text: str = ""
@@ -153,7 +158,7 @@ class NewDelivery(msgspec.Struct, frozen=True):
     source: str
     piece: int
     kind: DeliveryKind
-    body: Outgoing
+    body: OutboundMessage
 
 
 class DeliveryRow(msgspec.Struct, frozen=True):
@@ -166,7 +171,7 @@ class DeliveryRow(msgspec.Struct, frozen=True):
     source: str
     piece: int
     kind: DeliveryKind
-    body: Outgoing
+    body: OutboundMessage
     state: DeliveryState
     made_at: Instant
     platform_id: str = ""
@@ -176,10 +181,10 @@ class DeliveryRow(msgspec.Struct, frozen=True):
     failure: Failure | None = None
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether nothing is left to be tried: it was sent as it is to read, or was let be."""
         return self.state in ("sent", "in_doubt", "dropped")
 
 
-HeldUp = tuple[str, DeliveryRow, DeliveryRow]
+BlockedDelivery = tuple[str, DeliveryRow, DeliveryRow]
 """A chat's key, its delivery that FAILED_ALONE, and the one behind that."""

@@ -35,12 +35,12 @@ class FakeClock:
         assert ms >= 0, "time does not run backwards in tests"
         self._at += ms
 
-    def put_back(self, ms: int) -> None:
+    def rewind(self, ms: int) -> None:
         """As the clock of a machine is that was ahead."""
         self._at -= ms
 
 
-def has_come(at: Instant, now: Instant, ahead_ms_max: int = 0) -> bool:
+def is_due(at: Instant, now: Instant, ahead_ms_max: int = 0) -> bool:
     """Whether a time has come that was set at most `ahead_ms_max` before it.
 
     One that is further away than that was set by a clock that was ahead: nobody waits for it.

@@ -16,24 +16,24 @@ from holdfast.domain.clock import Instant
 Right = Literal["read", "write", "approve", "admin"]
 RIGHTS: tuple[Right, ...] = ("read", "write", "approve", "admin")
 """Read everything; send and change; allow what the agent asks for; make and revoke tokens."""
-USUAL_RIGHTS: tuple[Right, ...] = ("read", "write")
+DEFAULT_RIGHTS: tuple[Right, ...] = ("read", "write")
 """What a token may do when nobody says: anything but to allow what the agent asks for."""
 
-_MARK = "hf_"
+_SECRET_PREFIX = "hf_"
 """Every secret begins so: people and scanners know one when they see it."""
-_CHANCE_BYTES = 32
+_RANDOM_BYTES = 32
 
 
-def new_secret(chance: Callable[[int], str] = secrets.token_urlsafe) -> str:
-    return _MARK + chance(_CHANCE_BYTES)
+def new_secret(random_text: Callable[[int], str] = secrets.token_urlsafe) -> str:
+    return _SECRET_PREFIX + random_text(_RANDOM_BYTES)
 
 
-def digest_of(secret: str) -> str:
+def secret_digest(secret: str) -> str:
     """What is kept of a secret. It has too much chance in it for a slow hash to matter."""
     return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
-class Token(msgspec.Struct, frozen=True):
+class AccessToken(msgspec.Struct, frozen=True):
     """Lets a program in, until it is revoked."""
 
     id: str
@@ -57,7 +57,7 @@ class SignIn(msgspec.Struct, frozen=True):
     """Of nothing that can be shown, where a sign-in is older than this."""
 
 
-class Code(msgspec.Struct, frozen=True):
+class SignInCode(msgspec.Struct, frozen=True):
     """Signs one browser in, once."""
 
     digest: str
@@ -70,7 +70,7 @@ class Password(msgspec.Struct, frozen=True):
     set_at: Instant
 
 
-class Listening(msgspec.Struct, frozen=True):
+class ServerAddress(msgspec.Struct, frozen=True):
     """Where a server is reached, and whether one has to sign in there.
 
     `address` is where programs of this machine find it, whatever stands in front of it for others. `model` is
@@ -84,16 +84,16 @@ class Listening(msgspec.Struct, frozen=True):
     model: str = ""
 
 
-class Keys(msgspec.Struct, frozen=True):
+class CredentialSnapshot(msgspec.Struct, frozen=True):
     """Everything that lets anybody in at one moment, by digest."""
 
-    tokens: Mapping[str, Token] = MappingProxyType({})
+    tokens: Mapping[str, AccessToken] = MappingProxyType({})
     sign_ins: Mapping[str, SignIn] = MappingProxyType({})
-    codes: Mapping[str, Code] = MappingProxyType({})
+    codes: Mapping[str, SignInCode] = MappingProxyType({})
     password: Password | None = None
 
 
-class Entrance(msgspec.Struct, frozen=True):
+class AuthConfig(msgspec.Struct, frozen=True):
     """How a server may be reached and come in to, as its settings say."""
 
     auth: bool = True

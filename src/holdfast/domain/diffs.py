@@ -19,12 +19,12 @@ class Diff(msgspec.Struct, frozen=True):
     removed: int
 
 
-def diff_of(path: str, before: bytes | None, after: bytes | None) -> Diff:
+def unified_diff(path: str, before: bytes | None, after: bytes | None) -> Diff:
     """How to come from `before` to `after`; None is no file at all. Nothing is said of what is not text."""
     if b"\0" in (before or b"") or b"\0" in (after or b""):
         return Diff("", 0, 0)
     old, new = _lines(before), _lines(after)
-    codes = _codes(old, new)
+    codes = _opcodes(old, new)
     added = sum(j2 - j1 for tag, _, _, j1, j2 in codes if tag != "equal")
     removed = sum(i2 - i1 for tag, i1, i2, _, _ in codes if tag != "equal")
     if not added and not removed:
@@ -33,7 +33,7 @@ def diff_of(path: str, before: bytes | None, after: bytes | None) -> Diff:
         "--- /dev/null\n" if before is None else f"--- a/{path}\n",
         "+++ /dev/null\n" if after is None else f"+++ b/{path}\n",
     ]
-    return Diff(_bounded([*head, *_hunks(old, new, codes)]), added, removed)
+    return Diff(_truncated([*head, *_hunks(old, new, codes)]), added, removed)
 
 
 def _lines(content: bytes | None) -> list[str]:
@@ -43,10 +43,10 @@ def _lines(content: bytes | None) -> list[str]:
     return [f"{line}\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
 
 
-def _codes(old: Sequence[str], new: Sequence[str]) -> list[_OpCode]:
+def _opcodes(old: Sequence[str], new: Sequence[str]) -> list[_OpCode]:
     """What is equal and what was replaced. Beyond DIFF_PAIRS_MAX all between beginning and end was."""
-    first = _alike(old, new)
-    last = _alike(old[first:][::-1], new[first:][::-1])
+    first = _common_prefix(old, new)
+    last = _common_prefix(old[first:][::-1], new[first:][::-1])
     old_end, new_end = len(old) - last, len(new) - last
     codes: list[_OpCode] = [("equal", 0, first, 0, first)] if first else []
     if (old_end - first) * (new_end - first) <= DIFF_PAIRS_MAX:
@@ -60,7 +60,7 @@ def _codes(old: Sequence[str], new: Sequence[str]) -> list[_OpCode]:
     return [*codes, ("equal", old_end, len(old), new_end, len(new))] if last else codes
 
 
-def _alike(old: Sequence[str], new: Sequence[str]) -> int:
+def _common_prefix(old: Sequence[str], new: Sequence[str]) -> int:
     """How many lines from the beginning are the same."""
     pairs = enumerate(zip(old, new, strict=False))
     return next((at for at, (one, other) in pairs if one != other), min(len(old), len(new)))
@@ -110,12 +110,12 @@ def _line(sign: str, line: str) -> str:
     return f"{sign}{line}" if line.endswith("\n") else f"{sign}{line}\n\\ No newline at end of file\n"
 
 
-def _bounded(lines: Sequence[str]) -> str:
-    kept: list[str] = []
+def _truncated(lines: Sequence[str]) -> str:
+    shown: list[str] = []
     room = DIFF_CHARS_MAX
     for at, line in enumerate(lines):
         room -= len(line)
         if room < 0:
-            return "".join(kept) + f"[{len(lines) - at:,} more lines of the diff are not shown]\n"
-        kept.append(line)
-    return "".join(kept)
+            return "".join(shown) + f"[{len(lines) - at:,} more lines of the diff are not shown]\n"
+        shown.append(line)
+    return "".join(shown)

@@ -16,7 +16,7 @@ class HoldfastError(Exception):
     code: ClassVar[str] = "error"
     status: ClassVar[int] = 500
     remedy: ClassVar[str] = ""
-    told: ClassVar[tuple[str, ...]] = ()
+    public_fields: ClassVar[tuple[str, ...]] = ()
     headers: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     def __init__(self, **fields: object) -> None:
@@ -30,12 +30,12 @@ class HoldfastError(Exception):
         return self.remedy.format(**self.fields)
 
     @property
-    def members(self) -> Mapping[str, object]:
+    def public_members(self) -> Mapping[str, object]:
         """What clients are told by name; what was not given is left out."""
-        return {name: self.fields[name] for name in self.told if name in self.fields}
+        return {name: self.fields[name] for name in self.public_fields if name in self.fields}
 
     @property
-    def head(self) -> Mapping[str, str]:
+    def response_headers(self) -> Mapping[str, str]:
         """What the head of an answer over HTTP says of it."""
         return {name: words.format(**self.fields) for name, words in self.headers.items()}
 
@@ -78,7 +78,7 @@ class RestoreRefused(HoldfastError):
     remedy = "Branch the conversation, or say it again."
 
 
-class NoSuchTool(HoldfastError):
+class NoSuchToolCall(HoldfastError):
     """There is no tool call {call_id} in this run."""
 
     code, status = "no_such_tool", 404
@@ -96,13 +96,13 @@ class NoSuchRule(HoldfastError):
     code, status = "no_such_rule", 404
 
 
-class NoSuchDebt(HoldfastError):
+class NoSuchQueuedCommit(HoldfastError):
     """Memory is owed nothing by the number {n} here."""
 
     code, status = "no_such_debt", 404
 
 
-class DebtRefused(HoldfastError):
+class CommitDecisionRefused(HoldfastError):
     """This cannot be answered with {decision} now: it is {state}."""
 
     code, status = "debt_refused", 409
@@ -278,14 +278,14 @@ class RuleRefused(HoldfastError):
     code, status = "rule_refused", 409
 
 
-class NeverRun(HoldfastError):
+class CommandForbidden(HoldfastError):
     """This command is on the list of commands that are never run: {pattern}"""
 
     code, status = "never_run", 409
     remedy = "The list is the setting `never_run`."
 
 
-class NotChecked(NeverRun):
+class CommandNotCheckable(CommandForbidden):
     """This command {why} to be checked against the list of commands that are never run."""
 
 

@@ -32,15 +32,15 @@ HEAD_BYTES = 64
 _KINDS: Mapping[str, FileKind] = MappingProxyType(
     {PNG: "image", JPEG: "image", GIF: "image", WEBP: "image", PDF: "pdf", TEXT: "text"}
 )
-_NAMES = MappingProxyType({
+_DEFAULT_NAMES = MappingProxyType({
     PNG: "image.png", JPEG: "image.jpg", GIF: "image.gif", WEBP: "image.webp",
     PDF: "document.pdf", TEXT: "text.txt",
 })  # fmt: skip
-_SPOKEN = MappingProxyType({"image": "images", "pdf": "PDF files", "text": "text files"})
+_KIND_LABELS = MappingProxyType({"image": "images", "pdf": "PDF files", "text": "text files"})
 _ALIASES = MappingProxyType(
     {"image/jpg": JPEG, "image/pjpeg": JPEG, "image/x-png": PNG, "application/x-pdf": PDF}
 )
-_UNCLAIMED = frozenset({"", "application/octet-stream", "binary/octet-stream"})
+_GENERIC_TYPES = frozenset({"", "application/octet-stream", "binary/octet-stream"})
 _TEXTUAL = re.compile(
     r"text/.+|.+\+(json|xml)|application/(json|xml|javascript|ecmascript|typescript|yaml|x-yaml|toml|sql|rtf"
     r"|x-sh|x-shellscript|x-python|x-ndjson|jsonl|graphql|x-httpd-php|x-tex|x-latex|x-subrip|csv)"
@@ -48,7 +48,7 @@ _TEXTUAL = re.compile(
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]")
 _SEGMENTS_MAX = 1_000
 """Steps in a JPEG before its size must have come; photographs have some tens."""
-_NOT_IN_NAMES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Controls, marks that turn the direction of writing, halves of characters, line ends."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -65,30 +65,30 @@ class NoSuchFile(HoldfastError):
     code, status = "no_such_file", 404
 
 
-class ModelCannotTake(HoldfastError):
+class FileNotSupported(HoldfastError):
     """{model} cannot take {what}; it takes {takes}."""
 
     code, status = "model_cannot_take", 422
 
 
-class NotKnownToTake(ModelCannotTake):
+class FileSupportUnknown(FileNotSupported):
     """{model} is not known to take {what}; it takes {takes}."""
 
     remedy = "Choose another model, or send it anyway: in the page, by `holdfast chat --anyway` or `anyway`."
 
 
-class Takes(msgspec.Struct, frozen=True):
+class SupportedFiles(msgspec.Struct, frozen=True):
     """The kinds of files that a model takes. `guessed`: nothing but its name suggests them."""
 
     kinds: frozenset[FileKind]
     guessed: bool = False
 
-    def shows(self, kind: FileKind | None, anyway: bool) -> bool:
+    def accepts(self, kind: FileKind | None, anyway: bool) -> bool:
         """Whether the model is sent a file of this kind; `anyway` is what its sender wants."""
         return kind in self.kinds or (kind == "image" and anyway and self.guessed)
 
 
-NO_FILES = Takes(frozenset())
+NO_FILES = SupportedFiles(frozenset())
 
 
 # What a file is.
@@ -99,12 +99,12 @@ def is_file_id(text: str) -> bool:
     return _DIGEST.fullmatch(text) is not None
 
 
-def kind_of(media_type: str) -> FileKind | None:
-    """What a model would have to take, for one of the media types that `media_type_of` gives."""
+def file_kind(media_type: str) -> FileKind | None:
+    """What a model would have to take, for one of the media types that `detect_media_type` gives."""
     return _KINDS.get(media_type)
 
 
-def likely_type(head: bytes) -> str:
+def guess_media_type(head: bytes) -> str:
     """The only type that a file with this beginning can have. Text is whatever is nothing else."""
     if head.startswith(b"\x89PNG\r\n\x1a\n"):
         return PNG
@@ -126,18 +126,18 @@ def bytes_max(media_type: str) -> int:
 
 def check_start(head: bytes, claimed: str) -> str:
     """The type that a file begins as, so that what cannot be taken is not read on. Raises UnsupportedFile."""
-    media_type = likely_type(head)
+    media_type = guess_media_type(head)
     if media_type == TEXT and _CONTROL.search(head):
         raise UnsupportedFile(why="what it holds is neither an image that we know, nor PDF, nor text")
-    _check_claim(claimed, media_type)
+    _check_claimed_type(claimed, media_type)
     return media_type
 
 
-def media_type_of(content: bytes) -> str:
+def detect_media_type(content: bytes) -> str:
     """What a whole file is. Raises UnsupportedFile, TooLarge."""
     if not content:
         raise UnsupportedFile(why="it is empty")
-    media_type = likely_type(content[:HEAD_BYTES])
+    media_type = guess_media_type(content[:HEAD_BYTES])
     if len(content) > bytes_max(media_type):
         raise TooLarge(what="The file", size=len(content), limit=bytes_max(media_type))
     if media_type == TEXT:
@@ -147,10 +147,10 @@ def media_type_of(content: bytes) -> str:
     return media_type
 
 
-def _check_claim(claimed: str, media_type: str) -> None:
+def _check_claimed_type(claimed: str, media_type: str) -> None:
     claim = claimed.partition(";")[0].strip().lower()
     claim = _ALIASES.get(claim, claim)
-    if claim in _UNCLAIMED or claim == media_type:
+    if claim in _GENERIC_TYPES or claim == media_type:
         return
     if media_type == TEXT and _TEXTUAL.fullmatch(claim):
         return
@@ -243,15 +243,15 @@ def _jpeg_size(content: bytes) -> tuple[int, int]:
 
 def clean_name(name: str, media_type: str) -> str:
     """A name that can be shown anywhere: no path, no controls, nothing that turns the writing round."""
-    shown = unicodedata.normalize("NFC", name.encode("utf-8", "replace").decode())
-    last = re.split(r"[/\\]", shown)[-1]
-    kept = "".join(each for each in last if unicodedata.category(each) not in _NOT_IN_NAMES)
-    kept = " ".join(kept.split()).rstrip(". ")
-    if len(kept) > FILE_NAME_CHARS_MAX:
-        stem, dot, ending = kept.rpartition(".")
+    normalized = unicodedata.normalize("NFC", name.encode("utf-8", "replace").decode())
+    last = re.split(r"[/\\]", normalized)[-1]
+    cleaned = "".join(each for each in last if unicodedata.category(each) not in _UNSAFE_CATEGORIES)
+    cleaned = " ".join(cleaned.split()).rstrip(". ")
+    if len(cleaned) > FILE_NAME_CHARS_MAX:
+        stem, dot, ending = cleaned.rpartition(".")
         tail = dot + ending if stem and len(ending) <= 10 else ""
-        kept = kept[: FILE_NAME_CHARS_MAX - len(tail)] + tail
-    return kept or _NAMES.get(media_type, "file")
+        cleaned = cleaned[: FILE_NAME_CHARS_MAX - len(tail)] + tail
+    return cleaned or _DEFAULT_NAMES.get(media_type, "file")
 
 
 def output_name(call_id: str) -> str:
@@ -262,36 +262,36 @@ def output_name(call_id: str) -> str:
 # Who can take it.
 
 
-def files_among(parts: Iterable[AnyPart]) -> list[File]:
+def file_parts(parts: Iterable[AnyPart]) -> list[File]:
     return [part for part in parts if isinstance(part, File)]
 
 
-def sent_anyway(parts: Iterable[AnyPart]) -> frozenset[str]:
+def forced_blobs(parts: Iterable[AnyPart]) -> frozenset[str]:
     """The blobs of the files that go also to a model that is not known to take them."""
-    return frozenset(file.blob for file in files_among(parts) if file.anyway)
+    return frozenset(file.blob for file in file_parts(parts) if file.anyway)
 
 
-def check_taken(model: str, takes: Takes, room_tokens: int, parts: Iterable[AnyPart]) -> None:
+def check_supported(model: str, takes: SupportedFiles, room_tokens: int, parts: Iterable[AnyPart]) -> None:
     """Be sure that a model can be sent these files. `room_tokens` is what its window has for them.
 
-    A model that takes no PDF files is sent their text, cut to its window. Raises ModelCannotTake.
+    A model that takes no PDF files is sent their text, cut to its window. Raises FileNotSupported.
     """
-    files = files_among(parts)
+    files = file_parts(parts)
     for file in files:
-        kind = kind_of(file.media_type)
-        if kind != "pdf" and not takes.shows(kind, file.anyway):
-            what = _SPOKEN[kind] if kind is not None else f"files of type {file.media_type[:100]}"
-            refusal = NotKnownToTake if kind == "image" and takes.guessed else ModelCannotTake
-            raise refusal(model=model, what=what, takes=spoken(takes.kinds))
-    if sum(file_tokens(file) for file in files if kind_of(file.media_type) == "text") > room_tokens:
-        size = sum(file.size_bytes for file in files if kind_of(file.media_type) == "text")
+        kind = file_kind(file.media_type)
+        if kind != "pdf" and not takes.accepts(kind, file.anyway):
+            what = _KIND_LABELS[kind] if kind is not None else f"files of type {file.media_type[:100]}"
+            refusal = FileSupportUnknown if kind == "image" and takes.guessed else FileNotSupported
+            raise refusal(model=model, what=what, takes=describe_kinds(takes.kinds))
+    if sum(file_tokens(file) for file in files if file_kind(file.media_type) == "text") > room_tokens:
+        size = sum(file.size_bytes for file in files if file_kind(file.media_type) == "text")
         limit = f"about {max(room_tokens, 0) * 3:,} bytes of text at once"
-        raise ModelCannotTake(model=model, what=f"{size:,} bytes of text files", takes=limit)
+        raise FileNotSupported(model=model, what=f"{size:,} bytes of text files", takes=limit)
 
 
-def spoken(takes: Iterable[FileKind]) -> str:
+def describe_kinds(takes: Iterable[FileKind]) -> str:
     """What a model takes, in people's words."""
-    names = [_SPOKEN[kind] for kind in ("text", "image", "pdf") if kind in set(takes)]
+    names = [_KIND_LABELS[kind] for kind in ("text", "image", "pdf") if kind in set(takes)]
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:]))) or "no files"
 
 
@@ -302,7 +302,7 @@ _PDF_BYTES_PER_TOKEN, _PDF_TOKENS_MAX = 16, 100_000
 
 def file_tokens(file: File) -> int:
     """About what a file costs of a model's window: text by its size, the rest by a bound."""
-    match kind_of(file.media_type):
+    match file_kind(file.media_type):
         case "text":
             return -(-file.size_bytes // 3)
         case "pdf":

@@ -24,7 +24,7 @@ Position: TypeAlias = int
 """An event's place among all events of a store; grows, with gaps."""
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
-_TIME_BITS, _CHANCE_BITS, _CHARS = 42, 38, 16
+_TIME_BITS, _RANDOM_BITS, _CHARS = 42, 38, 16
 _SHAPE = re.compile(r"[a-z]_[0-9a-hjkmnp-tv-z]{16}")
 
 
@@ -33,12 +33,12 @@ def is_id(text: str) -> bool:
     return _SHAPE.fullmatch(text) is not None
 
 
-class Ids:
+class IdGenerator:
     """Mints ids; `chance(bits)` is passed in so that a test can replay them."""
 
-    def __init__(self, clock: Clock, chance: Callable[[int], int] = secrets.randbits) -> None:
+    def __init__(self, clock: Clock, random_bits: Callable[[int], int] = secrets.randbits) -> None:
         self._clock = clock
-        self._chance = chance
+        self._random_bits = random_bits
 
     def session(self) -> SessionId:
         return SessionId(self._mint("s"))
@@ -64,7 +64,7 @@ class Ids:
     def memory(self) -> str:
         return self._mint("n")
 
-    def telling(self) -> str:
+    def commit_key(self) -> str:
         """The key of a stretch that memory is told of."""
         return self._mint("o")
 
@@ -73,6 +73,6 @@ class Ids:
 
     def _mint(self, prefix: str) -> str:
         ms = self._clock.now_ms() & ((1 << _TIME_BITS) - 1)
-        number = ms << _CHANCE_BITS | self._chance(_CHANCE_BITS)
+        number = ms << _RANDOM_BITS | self._random_bits(_RANDOM_BITS)
         digits = (_ALPHABET[number >> shift & 31] for shift in range(5 * (_CHARS - 1), -1, -5))
         return f"{prefix}_{''.join(digits)}"

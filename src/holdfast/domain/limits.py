@@ -51,7 +51,7 @@ PDF_RETRY_S = 600
 """Until a file is read again that took too long, or whose reading was cut off."""
 PDF_CACHE_BYTES_MAX = 8_000_000
 """Text of PDF files in the cache; the least recently used is removed first."""
-ITEM_BYTES_MAX = 1_000_000
+KV_ITEM_BYTES_MAX = 1_000_000
 """One of the things kept beside the sessions; the longest is the draft of a message."""
 
 STEP_BYTES_MAX = 1_000_000
@@ -74,7 +74,7 @@ SUBSCRIBER_EVENTS_MAX = 1_000
 """Events held for one slow reader; past that it reads from the store again."""
 WATCH_SESSIONS_MAX = 1_000
 """Changed sessions remembered for one who watches all; past that it looks at everything again."""
-SEEN_NEWS_MAX = 50
+SEEN_UPDATES_MAX = 50
 """Marks and pins that processes tell each other of one by one; past that they look at everything."""
 PINS_MAX = 100
 """Conversations that may be pinned at once."""
@@ -218,7 +218,7 @@ STREAM_SEND_BYTES = 256_000
 """What is handed to a connection at once."""
 HEARTBEAT_S = 15
 """How long a stream may be silent."""
-STREAM_STALLED_BEATS_MAX = 2
+STREAM_STALLED_HEARTBEATS_MAX = 2
 """Heartbeats for which a reader may take nothing; then it is cut off, to come back with its cursor."""
 
 FEED_SESSIONS_MAX = 200
@@ -231,7 +231,7 @@ FEED_ROUND_MS = 50
 """Changes within so long are told as one."""
 FEED_MARKS_MS = 50
 """How soon a feed looks for what was read through another process."""
-FEED_LOOK_S = 60
+FEED_RESYNC_S = 60
 """How often a feed looks at everything, told to or not."""
 QUESTIONS_MAX = 500
 """Waiting questions that are given at once, the oldest first."""
@@ -261,29 +261,29 @@ PASSWORD_CHARS_MIN = 10
 PASSWORD_CHARS_MAX = 1_000
 PASSWORD_CHECKS_WAITING_MAX = 4
 """Passwords that wait to be checked, one after the other; more are told to come back."""
-TRIES_WINDOW_S = 60
+LOGIN_ATTEMPTS_WINDOW_S = 60
 """The time over which failed tries to come in are counted."""
-TRIES_PER_ADDRESS_MAX = 10
+LOGIN_ATTEMPTS_PER_ADDRESS_MAX = 10
 """Failed tries to come in from one address in that time."""
-TRIES_MAX = 600
+LOGIN_ATTEMPTS_MAX = 600
 """The same from all addresses together: high, as it locks out everyone who comes by a password."""
-TRIES_ADDRESSES_MAX = 10_000
+LOGIN_ATTEMPTS_ADDRESSES_MAX = 10_000
 """Addresses that are told apart by that count; further ones share one."""
-KEYS_STALE_MS = 1_000
+CREDENTIALS_STALE_MS = 1_000
 """How old what a server knows of tokens and sign-ins may be: a revocation elsewhere holds by then."""
 
 CONNECTION_IDLE_S_MAX = 20
 """How long a connection stays open for the next request: longer than usual clients would use one again (httpx
 5 s, aiohttp 15 s), else a request can meet the closing of its connection and be lost."""
-HEAD_BYTES_MAX = 64_000
+REQUEST_HEAD_BYTES_MAX = 64_000
 """A request's line and headers."""
-HEAD_S_MAX = 10
+REQUEST_HEAD_S_MAX = 10
 """How long they may take to arrive, counted from the connection or from their first byte."""
-BODY_SILENT_S_MAX = 30
+BODY_IDLE_S_MAX = 30
 """How long the rest of a body may be silent; and all that it may take where nobody has come in."""
 BODY_S_MAX = 600
 """How long a whole body may take to arrive."""
-CONNECTIONS_NEW_MAX = 1_000
+CONNECTIONS_UNAUTHENTICATED_MAX = 1_000
 """Connections on which nobody has come in yet; past that the oldest is cut off."""
 
 SEGMENT_TURNS_MAX = 200
@@ -297,7 +297,7 @@ COMMIT_S_MAX = 120
 COMMIT_RETRY_MS = 30_000
 """How long after a failure memory is told again; twice as long after each further one."""
 COMMIT_RETRY_MS_MAX = 3_600_000
-RECALL_REST_S = 60
+RECALL_BACKOFF_S = 60
 """How long a provider that was too slow or failed is left alone before it is tried again."""
 RECALLED_MAX = 8
 """Memories that a turn is given."""
@@ -313,11 +313,11 @@ MEMORY_CHARS_MAX = 2_000
 """One memory."""
 PAGE_MEMORIES_MAX = 200
 """Memories in one page."""
-DEBTS_SHOWN_MAX = 200
+QUEUED_COMMITS_SHOWN_MAX = 200
 """Stretches that wait to be remembered which are given at once, the oldest first."""
 MEMORY_WAIT_S_MAX = 30
 """How long somebody who has memory told now waits for that; it goes on all the same."""
-OWNERS_MAX = 1_000
+ACTIVE_OWNERS_MAX = 1_000
 """Conversations whose agent is held ready to tell memory; past that the longest unused is let go."""
 EVICT_S_MAX = 10
 """How long letting go of an agent waits for memory to be told."""
@@ -325,7 +325,7 @@ RECEIPT_CHARS_MAX = 500
 """What a provider may answer when it was told."""
 PROVIDER_OPEN_S_MAX = 30
 """How long an installed provider may take to be loaded, and again to be made."""
-PROVIDER_ASK_S_MAX = 10
+PROVIDER_REQUEST_S_MAX = 10
 """How long a provider may take to answer a question, or to change one memory."""
 PROVIDER_HEALTH_S_MAX = 3
 """How long it may take to say how it is."""
@@ -335,7 +335,7 @@ EXTRACT_CHARS_MAX = 24_000
 """What the model is shown at once of a conversation in which it looks for what to note."""
 EXTRACT_CHARS_MIN = 1_500
 """A model that cannot be shown so much at once is shown half of it, and so on, down to this."""
-EXTRACT_GOES_MAX = 4
+EXTRACT_ROUNDS_MAX = 4
 """Times that it is shown more of the same stretch; of what is longer still, the oldest is left out."""
 EXTRACT_KNOWN_MAX = 30
 """Notes that it is shown with it, so that it can replace them."""
@@ -345,7 +345,7 @@ EMBED_TEXTS_MAX = 32
 """Texts whose meaning the embedding server is asked for at once."""
 EMBED_QUERY_MS_MAX = 150
 """How long the notes wait for a question's meaning; then its words alone count."""
-EMBED_REST_S = 60
+EMBED_BACKOFF_S = 60
 """How long an embedding server that was too slow or failed is not asked."""
 
 AGENT_CACHE_SESSIONS_MAX = 1_000
@@ -359,7 +359,7 @@ AGENT_CACHE_ROUTES_MAX = 1_000
 EVICTIONS_AT_ONCE_MAX = 8
 """Conversations that are let go at the same time: memory may be told of each before that."""
 
-CHATS_KEPT_MS = 2_592_000_000
+CHAT_RETENTION_MS = 2_592_000_000
 """How long what came from a chat app is known, and what went back: a repetition within it is told as one."""
 LEASE_GRACE_MS = 5_000
 """How long a living process may renew a lease that ran out, after another process has seen that it did."""
@@ -386,9 +386,9 @@ CHAT_BURST_MAX = 5
 """Messages of one chat that are taken up at once; whoever says more is listened to at a pace."""
 CHAT_EVERY_MS = 500
 """That pace: from one message to the next."""
-FETCHES_AT_ONCE_MAX = 4
+CHANNEL_FETCHES_AT_ONCE_MAX = 4
 """Files of one app that are fetched at the same time."""
-FETCH_S_MAX = 60
+CHANNEL_FETCH_S_MAX = 60
 """How long one may take."""
 INBOUND_OPEN_MAX = 10_000
 """Things from a chat app that are held in memory until they are taken up; the rest waits in the store."""
@@ -396,19 +396,19 @@ INBOUND_TRIES_MAX = 3
 """How often something from a chat app is taken up that fails; then whoever sent it is told."""
 DELIVERY_MS_MAX = 259_200_000
 """How long it is tried to say something in a chat; then it is let be."""
-DELIVERY_ALONE_MS = 900_000
+POISON_MESSAGE_MS = 900_000
 """How long a message may fail, although its app answers, before the one behind it is tried."""
-DELIVERY_ALONE_TRIES = 3
+POISON_MESSAGE_TRIES = 3
 """How often it must have failed so: if the next then gets through, it is that message, and it is let be."""
-DELIVERY_AGAIN_MAX = 3
+DELIVERY_DUPLICATES_MAX = 3
 """How often a message may have arrived before it is sent more slowly, and only to an app that answers."""
-STRANGERS_AT_ONCE_MAX = 8
+PAIRING_CHALLENGES_AT_ONCE_MAX = 8
 """Strangers who are told their code at the same time; others are told when they write again."""
 WEBHOOK_BODY_BYTES_MAX = 1_000_000
 """What a chat app may tell in one call."""
-CALLS_AT_ONCE_MAX = 16
+WEBHOOK_CALLS_AT_ONCE_MAX = 16
 """Calls of one chat app that are read at the same time; others are told to come again."""
-CALL_S_MAX = 30
+WEBHOOK_CALL_S_MAX = 30
 """How long one may take to arrive."""
 WEBHOOK_SKEW_S = 300
 """How old what is called in by the webhook channel may be, and how far the clocks may differ."""
@@ -450,7 +450,7 @@ MCP_STOP_S_MAX = 3
 MCP_RETRY_MS = 1_000
 """How long after it has ended or failed a server is tried again; twice as long after each further time."""
 MCP_RETRY_MS_MAX = 300_000
-MCP_STEADY_S = 60
+MCP_STABLE_S = 60
 """How long it must have been ready for that to begin anew."""
 MCP_FAILURES_MAX = 3
 """Failures in a row after which its tools are no longer offered, until it is ready again."""

@@ -21,7 +21,7 @@ from holdfast.domain.limits import (
     MCP_START_S,
     MCP_START_S_MAX,
 )
-from holdfast.domain.secrets import secrets_in
+from holdfast.domain.secrets import find_secrets
 
 NAME = re.compile(r"[a-z0-9]+(?:[-_][a-z0-9]+)*")
 NAME_CHARS_MAX = 24
@@ -81,7 +81,7 @@ class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 McpState = Literal["connecting", "ready", "waiting", "stopped"]
 
 
-class McpTold(msgspec.Struct, frozen=True):
+class McpServerInfo(msgspec.Struct, frozen=True):
     """An MCP server and how it fares in this process.
 
     `waiting`: it failed, and is tried again at `retry_at`. `tools` are named as models call them; `left_out`
@@ -104,16 +104,16 @@ class McpTold(msgspec.Struct, frozen=True):
     """How many calls of its tools ended how: done, failed, unknown."""
 
 
-def read_servers(tables: object) -> tuple[McpServer, ...]:
+def parse_servers(tables: object) -> tuple[McpServer, ...]:
     """What the table `mcp` says. Raises BadMcpServer."""
     if not isinstance(tables, dict) or not all(isinstance(each, dict) for each in tables.values()):
         raise BadMcpServer("mcp must hold tables like [mcp.files]")
     if len(tables) > MCP_SERVERS_MAX:
         raise BadMcpServer(f"there are {len(tables)} MCP servers, but at most {MCP_SERVERS_MAX}")
-    return tuple(_read(name, table) for name, table in tables.items())
+    return tuple(_parse_server(name, table) for name, table in tables.items())
 
 
-def _read(name: str, table: Mapping[str, object]) -> McpServer:
+def _parse_server(name: str, table: Mapping[str, object]) -> McpServer:
     here = f"[mcp.{name}]"
     if not NAME.fullmatch(name) or len(name) > NAME_CHARS_MAX:
         raise BadMcpServer(
@@ -129,23 +129,23 @@ def _read(name: str, table: Mapping[str, object]) -> McpServer:
         field = _FIELD.search(str(error))
         key = field[1] if field else "a key"
         raise BadMcpServer(f"{here}: {key} must be {_ALLOWED.get(key, 'as documented')}") from None
-    _check_way(here, server)
+    _check_transport(here, server)
     return server
 
 
-def _check_way(here: str, server: McpServer) -> None:
+def _check_transport(here: str, server: McpServer) -> None:
     if bool(server.command) == bool(server.url):
         raise BadMcpServer(f"{here}: give either command or url")
     wrong = ("args", "env", "cwd") if server.is_remote else ("headers",)
     for key in wrong:
         if getattr(server, key):
             raise BadMcpServer(f"{here}: {key} goes with {'command' if server.is_remote else 'url'}")
-    words = (server.command, server.cwd, *server.args, *server.env.values(), *server.headers.values())
-    if any("\0" in word for word in words):
+    values = (server.command, server.cwd, *server.args, *server.env.values(), *server.headers.values())
+    if any("\0" in word for word in values):
         raise BadMcpServer(f"{here}: no value may hold a NUL")
 
 
-def secrets_of(server: McpServer, environ: Mapping[str, str]) -> frozenset[str]:
+def server_secrets(server: McpServer, environ: Mapping[str, str]) -> frozenset[str]:
     """The secret values that `expanded` finds; what it would refuse the server for is passed over."""
 
     def is_set(text: str) -> bool:
@@ -154,38 +154,38 @@ def secrets_of(server: McpServer, environ: Mapping[str, str]) -> frozenset[str]:
             each is not None and not set(each) & _BREAKS for each in values
         )
 
-    known = msgspec.structs.replace(
+    expandable = msgspec.structs.replace(
         server,
         headers={name: text for name, text in server.headers.items() if is_set(text)},
         env={name: text for name, text in server.env.items() if is_set(text)},
         url=server.url if is_set(server.url) else "",
     )
-    return expanded(known, environ)[1]
+    return expand_variables(expandable, environ)[1]
 
 
-def expanded(server: McpServer, environ: Mapping[str, str]) -> tuple[McpServer, frozenset[str]]:
+def expand_variables(server: McpServer, environ: Mapping[str, str]) -> tuple[McpServer, frozenset[str]]:
     """`server` with the variables it names put in, and the values in it that are secret.
 
     Every header is: it is sent to be known by. Raises BadMcpServer for a variable that is not set.
     """
     secrets: set[str] = set()
 
-    def put_in(key: str, text: str) -> str:
-        def value_of(found: re.Match[str]) -> str:
+    def substitute(key: str, text: str) -> str:
+        def variable_value(found: re.Match[str]) -> str:
             if found[1] not in environ:
                 problem = f"{key} names the variable {found[1]}, which is not set"
                 raise BadMcpServer(f"[mcp.{server.name}]: {problem}")
             return environ[found[1]]
 
-        return _VARIABLE.sub(value_of, text)
+        return _VARIABLE.sub(variable_value, text)
 
-    headers = {name: put_in(f"headers.{name}", text) for name, text in server.headers.items()}
+    headers = {name: substitute(f"headers.{name}", text) for name, text in server.headers.items()}
     for value in headers.values():
         if set(value) & _BREAKS:
             raise BadMcpServer(f"[mcp.{server.name}]: a header holds no line break")
         secrets.update((value, value.rpartition(" ")[2]))
-    env = {name: put_in(f"env.{name}", text) for name, text in server.env.items()}
-    secrets.update(secrets_in(env))
+    env = {name: substitute(f"env.{name}", text) for name, text in server.env.items()}
+    secrets.update(find_secrets(env))
     secrets.update(environ.get(found[1], "") for found in _VARIABLE.finditer(server.url))
-    changed: dict[str, Any] = {"env": env, "headers": headers, "url": put_in("url", server.url)}
+    changed: dict[str, Any] = {"env": env, "headers": headers, "url": substitute("url", server.url)}
     return msgspec.structs.replace(server, **changed), frozenset(secrets - {""})

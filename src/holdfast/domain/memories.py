@@ -8,15 +8,15 @@ import msgspec
 from holdfast.domain.clock import Instant
 from holdfast.domain.ids import SessionId
 
-RememberedBy = Literal["model", "user"]
-Telling = Literal["paid", "nothing", "failed", "no_owner", "in_doubt", "working"]
+MemoryAuthor = Literal["model", "user"]
+CommitOutcome = Literal["committed", "nothing", "failed", "no_owner", "in_doubt", "working"]
 """What came of telling memory what it is owed. `working`: it still goes on."""
 
 
 class Origin(msgspec.Struct, frozen=True):
     """Where a memory comes from: which turns of which conversation, or a person's own hand."""
 
-    by: RememberedBy
+    by: MemoryAuthor
     session_id: SessionId = SessionId("")
     from_turn: int = 0
     through_turn: int = 0
@@ -40,7 +40,7 @@ class MemoryPage(msgspec.Struct, frozen=True):
     cursor: str | None = None
 
 
-class Recollection(msgspec.Struct, frozen=True):
+class RecalledMemory(msgspec.Struct, frozen=True):
     """Something that is remembered, and in words where it comes from."""
 
     text: str
@@ -54,7 +54,7 @@ class NewNote(msgspec.Struct, frozen=True):
     replaces: tuple[str, ...] = ()
 
 
-class Known(msgspec.Struct, frozen=True):
+class MemoryOverview(msgspec.Struct, frozen=True):
     """What memory says that it knows, and how it is; `titles` are those of the conversations it comes from.
 
     `provider` is `off` when there is none. `waiting` is how much it is owed, the oldest of it since
@@ -62,24 +62,24 @@ class Known(msgspec.Struct, frozen=True):
     """
 
     provider: str
-    is_well: bool
+    is_healthy: bool
     detail: str
     page: MemoryPage
     titles: Mapping[SessionId, str]
-    waiting: int
-    waiting_since: Instant
-    shows: bool = True
+    pending: int
+    pending_since: Instant
+    can_list: bool = True
 
 
-class MemoryTold(msgspec.Struct, frozen=True):
+class CommitReport(msgspec.Struct, frozen=True):
     """What came of telling memory now: of how many stretches it was told, and what was in the way."""
 
-    outcome: Telling
-    paid: int = 0
+    outcome: CommitOutcome
+    committed: int = 0
     detail: str = ""
 
 
-class Notebook(Protocol):
+class NoteRepository(Protocol):
     """The store of the built-in notes."""
 
     async def add_notes(
@@ -119,7 +119,7 @@ class Notebook(Protocol):
     async def forget_note(self, note_id: str) -> None:
         """Remove it and all that it replaced; of their words a digest stays. Raises NoSuchMemory."""
 
-    async def forget_telling(self, key: str) -> int:
+    async def forget_commit(self, key: str) -> int:
         """Take back what one key brought, and have what it replaced hold again; returns how many went.
 
         A note that a person has edited since stays, and so does what another key said too. From then on the

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from holdfast.domain.events.facts import Ranges
 
 
-def ranges_of(turns: Iterable[int]) -> Ranges:
+def to_ranges(turns: Iterable[int]) -> Ranges:
     """Ascending numbers as inclusive ranges."""
     ranges: list[tuple[int, int]] = []
     for turn in turns:
@@ -16,10 +16,10 @@ def ranges_of(turns: Iterable[int]) -> Ranges:
     return tuple(ranges)
 
 
-def within(ranges: Ranges, last: int) -> Ranges:
+def clip_ranges(ranges: Ranges, last: int) -> Ranges:
     """Return the part of `ranges` from 1 to `last`: what an import says may be anything."""
     return tuple((max(first, 1), min(end, last)) for first, end in ranges)
 
 
-def numbers_in(ranges: Ranges) -> list[int]:
+def expand_ranges(ranges: Ranges) -> list[int]:
     return [number for first, last in ranges for number in range(first, last + 1)]

@@ -15,7 +15,7 @@ Marks = tuple[tuple[int, int], ...]
 
 _WORD_CHARS_MAX = 64
 """A longer word (a hash, encoded bytes) is known by its beginning."""
-_HUMPS_MAX = 8
+_IDENTIFIER_PARTS_MAX = 8
 """A word with more is not an identifier that anyone would look for by its parts."""
 _PHRASE_WORDS_MAX = 64
 _LOOSE_CHARS_MIN = 4
@@ -25,16 +25,16 @@ _SNIPPET_MATCHES_MAX = 200
 
 # Han, kana, bopomofo, hangul, yi; thai, lao, myanmar, khmer: written without spaces, or (hangul) with
 # endings that grow onto a word.
-_ALONE = (
+_UNSPACED = (
     r"\u0e01-\u0e3a\u0e40-\u0e4e\u0e50-\u0e59\u0e81-\u0eff\u1000-\u1049\u1050-\u109d\u1100-\u11ff"
     r"\u1780-\u17d3\u17e0-\u17e9\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c\u3041-\u3096"
     r"\u309d-\u309f\u30a1-\u30fa\u30fc-\u318e\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\ua48c"
     r"\ua960-\ua97c\uac00-\ud7fb\uf900-\ufaff\U0001b000-\U0001b16f\U00020000-\U0003ffff"
 )
-_WORD = re.compile(rf"[{_ALONE}]|[^\W_{_ALONE}]+")
+_WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
-_IS_ALONE = re.compile(rf"[{_ALONE}]")
-_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_IS_UNSPACED = re.compile(rf"[{_UNSPACED}]")
+_PART_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _CHUNK = re.compile(r'"([^"]*)"|([^\s"]+)')
 _BETWEEN = r"[\W_]{0,8}"
 # Voicing marks tell one kana from another; all other marks are left out.
@@ -45,7 +45,7 @@ _LEFT_OUT = re.compile("[\u19b0-\u19c0\u19c8\u19c9\u1cf2\u1cf3]")
 
 def index_text(text: str) -> str:
     """The words of `text` as a search index takes them: in order, then the parts of its identifiers."""
-    plain = _plain(text)
+    plain = _normalize(text)
     lower = plain.casefold()
     words = [
         word if len(word) <= _WORD_CHARS_MAX else word[:_WORD_CHARS_MAX]
@@ -53,7 +53,7 @@ def index_text(text: str) -> str:
     ]
     if plain != lower:
         for word in dict.fromkeys(_ASCII_WORD.findall(plain)):
-            humps = _humps(word)
+            humps = _identifier_parts(word)
             words += humps
             # So that `username` finds getUserName.
             words += ("".join(humps[i:]) for i in range(1, len(humps) - 1))
@@ -69,20 +69,20 @@ def match_query(query: str) -> str:
     return " AND ".join(dict.fromkeys(terms))
 
 
-def any_words(text: str) -> list[str]:
+def loose_terms(text: str) -> list[str]:
     """What of `text` other texts may hold too, each as an FTS5 expression, in order and once.
 
     A longer word also finds those that begin with it, and its singular; a short one finds its plural.
     Characters of scripts without spaces are taken in pairs.
     """
-    found = [(match[0], match.span()) for match in _WORD.finditer(_plain(text).casefold())]
+    found = [(match[0], match.span()) for match in _WORD.finditer(_normalize(text).casefold())]
     terms: list[str] = []
     for i, (word, (start, end)) in enumerate(found):
-        if not _IS_ALONE.match(word):
-            terms.append(_loose(word[:_WORD_CHARS_MAX]))
-        elif i + 1 < len(found) and found[i + 1][1][0] == end and _IS_ALONE.match(found[i + 1][0]):
+        if not _IS_UNSPACED.match(word):
+            terms.append(_loose_expression(word[:_WORD_CHARS_MAX]))
+        elif i + 1 < len(found) and found[i + 1][1][0] == end and _IS_UNSPACED.match(found[i + 1][0]):
             terms.append(f'"{word} {found[i + 1][0]}"')
-        elif not (i and found[i - 1][1][1] == start and _IS_ALONE.match(found[i - 1][0])):
+        elif not (i and found[i - 1][1][1] == start and _IS_UNSPACED.match(found[i - 1][0])):
             terms.append(f'"{word}"')
     return list(dict.fromkeys(terms))
 
@@ -112,7 +112,7 @@ def _strip(text: str) -> str:
     return text.translate(dict.fromkeys(map(ord, marks))) if marks else text
 
 
-def _plain(text: str) -> str:
+def _normalize(text: str) -> str:
     """Compatible forms made one, accents and vowel points left out; upper case stays."""
     if text.isascii():
         return text
@@ -121,7 +121,7 @@ def _plain(text: str) -> str:
     return _LEFT_OUT.sub("", unicodedata.normalize("NFC", _strip(parted)))
 
 
-def _loose(word: str) -> str:
+def _loose_expression(word: str) -> str:
     if len(word) < _LOOSE_CHARS_MIN - 1 or not word.isalpha():
         return f'"{word}"'
     if len(word) < _LOOSE_CHARS_MIN:
@@ -130,17 +130,17 @@ def _loose(word: str) -> str:
     return f'("{word}"* OR "{word[:-1]}")' if is_plural else f'"{word}"*'
 
 
-def _humps(word: str) -> list[str]:
+def _identifier_parts(word: str) -> list[str]:
     if word.islower() or len(word) > _WORD_CHARS_MAX:
         return []
-    humps = _HUMP.split(word)
-    return [hump.casefold() for hump in humps] if 1 < len(humps) <= _HUMPS_MAX else []
+    humps = _PART_BOUNDARY.split(word)
+    return [hump.casefold() for hump in humps] if 1 < len(humps) <= _IDENTIFIER_PARTS_MAX else []
 
 
 def _terms(query: str) -> list[tuple[list[str], bool]]:
     """What is asked for: the words of each term, upper case kept, and whether its last is unfinished."""
     terms: list[tuple[list[str], bool]] = []
-    for chunk in _CHUNK.finditer(_plain(query[:_QUERY_CHARS_MAX])):
+    for chunk in _CHUNK.finditer(_normalize(query[:_QUERY_CHARS_MAX])):
         words = [word[:_WORD_CHARS_MAX] for word in _WORD.findall(chunk[0])][:_PHRASE_WORDS_MAX]
         if words:
             terms.append((words, chunk[2] is not None))
@@ -155,15 +155,15 @@ def _terms(query: str) -> list[tuple[list[str], bool]]:
 def _expression(words: list[str], prefix: bool) -> str:
     star = "*" if prefix else ""
     whole = f'"{" ".join(words).casefold()}"{star}'
-    humps = _humps(words[0]) if len(words) == 1 else []
+    humps = _identifier_parts(words[0]) if len(words) == 1 else []
     return f'({whole} OR "{" ".join(humps)}"{star})' if humps else whole
 
 
 def _pattern(words: list[str], prefix: bool) -> re.Pattern[str]:
-    humps = _humps(words[0]) if len(words) == 1 else []
+    humps = _identifier_parts(words[0]) if len(words) == 1 else []
     body = _BETWEEN.join(re.escape(word) for word in humps or [word.casefold() for word in words])
-    end = "" if prefix or _IS_ALONE.match(words[-1]) else r"(?![^\W_])"
-    start = "" if _IS_ALONE.match(words[0]) else r"(?<![^\W_])"
+    end = "" if prefix or _IS_UNSPACED.match(words[-1]) else r"(?![^\W_])"
+    start = "" if _IS_UNSPACED.match(words[0]) else r"(?<![^\W_])"
     # Whole words first; a part inside an identifier when there is none.
     return re.compile(f"{start}{body}{end}|{body}")
 
@@ -172,7 +172,7 @@ def _fold(text: str) -> tuple[str, list[int]]:
     """`text` as it is compared, and where each of its characters came from (empty: from the same place)."""
     if text.isascii():
         return text.lower(), []
-    table = {c: _plain(c).casefold() for c in set(text)}
+    table = {c: _normalize(c).casefold() for c in set(text)}
     folded = text.translate({ord(c): to for c, to in table.items()})
     if all(len(to) == 1 for to in table.values()):
         return folded, []

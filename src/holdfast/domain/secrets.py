@@ -16,25 +16,25 @@ import msgspec
 from msgspec.structs import replace
 
 MASK = "[secret]"
-VALUE_CHARS_MIN = 8
+SECRET_CHARS_MIN = 8
 """Shorter values are too likely to be a word that means something else."""
-SHOWN_CHARS_MAX = 3
+REVEALED_CHARS_MAX = 3
 """As much of what may become a secret is shown before its time, where the order of things asks for it."""
 
-Masking = Callable[[str], str]
+MaskFunction = Callable[[str], str]
 """Text without its secrets."""
 T = TypeVar("T")
 
-_LOOKED_AT = 6
+_PREFIX_CHARS = 6
 """Characters by which the beginning of a secret is told from other text before it is looked at closely."""
 _LINE_CHARS_MIN = 24
-_NAME = re.compile(
+_SECRET_NAME = re.compile(
     r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|APIKEY)(?:_|$)"
     r"|(?:^|_)(?:API|ACCESS|PRIVATE|SECRET|AUTH|SIGNING|ENCRYPTION|MASTER)_?KEY(?:_|$)"
     r"|(?:_KEY|_PASS|_PWD|TOKEN|SECRET|PASSWORD)$|^(?:KEY|CODE|SIG)$",
     re.IGNORECASE,
 )
-_NAME_OF_PLACE = re.compile(r"(?:FILE|PATH|DIR|SOCK|NAME)$", re.IGNORECASE)
+_LOCATION_NAME = re.compile(r"(?:FILE|PATH|DIR|SOCK|NAME)$", re.IGNORECASE)
 _PLACEHOLDERS = frozenset({
     "changeme", "password", "not-needed", "no-key-needed", "no-key-required", "lm-studio", "undefined",
     "dummy-key", "your-api-key", "placeholder",
@@ -53,69 +53,69 @@ _SHAPES = re.compile(
 )
 
 
-def identity(text: str) -> str:
+def no_mask(text: str) -> str:
     """The masking of someone who knows no secret."""
     return text
 
 
-class Mask:
+class SecretMask:
     """Replaces known values, also where they are quoted for a URL or escaped for JSON."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        self._given: frozenset[str] = frozenset()
-        self.learn(*values)
+        self._values: frozenset[str] = frozenset()
+        self.add(*values)
 
-    def learn(self, *values: str) -> None:
+    def add(self, *values: str) -> None:
         """Know more from now on, for everyone who holds this one."""
         given = {value.strip() for value in values}
-        self._given |= {value for value in given if len(value) >= VALUE_CHARS_MIN}
-        spelt = {spelling for value in self._given for spelling in _spellings(value)}
+        self._values |= {value for value in given if len(value) >= SECRET_CHARS_MIN}
+        spelt = {spelling for value in self._values for spelling in _encodings(value)}
         self._secrets = tuple(sorted(spelt, key=lambda text: (-len(text), text)))
-        self._begins = re.compile(_beginnings({text[:_LOOKED_AT] for text in spelt})).search
+        self._find_start = re.compile(_prefix_pattern({text[:_PREFIX_CHARS] for text in spelt})).search
 
     def __repr__(self) -> str:
-        return f"Mask({len(self._given)} values)"
+        return f"Mask({len(self._values)} values)"
 
     @property
     def longest_chars(self) -> int:
         return max((len(secret) for secret in self._secrets), default=0)
 
-    def whole(self, text: str) -> str:
+    def mask(self, text: str) -> str:
         """`text` without the known values: from the left, the longest that stands at a place."""
-        return text if self._begins(text) is None else self._without(text, is_whole=True)[0]
+        return text if self._find_start(text) is None else self._mask_until_open(text, is_whole=True)[0]
 
-    def shapes(self, text: str) -> str:
+    def mask_with_shapes(self, text: str) -> str:
         """`text` without the known values, nor anything that looks like a key, a token or a password."""
-        return _SHAPES.sub(lambda found: (found["said"] or "") + MASK, self.whole(text))
+        return _SHAPES.sub(lambda found: (found["said"] or "") + MASK, self.mask(text))
 
-    def holds_none(self, text: str) -> bool:
+    def is_clean(self, text: str) -> bool:
         """Whether no known value stands in `text`."""
-        return self.whole(text) == text
+        return self.mask(text) == text
 
     def stream(self) -> "StreamMask":
-        return StreamMask(self._begins, self._without)
+        return StreamMask(self._find_start, self._mask_until_open)
 
-    def _without(self, text: str, is_whole: bool) -> tuple[str, str]:
+    def _mask_until_open(self, text: str, is_whole: bool) -> tuple[str, str]:
         """`text` masked, and its end that is still open: what comes next may make a secret of it."""
-        done: list[str] = []
-        at = look = 0
-        while (found := self._begins(text, look)) is not None:
+        masked_pieces: list[str] = []
+        at = search_from = 0
+        while (found := self._find_start(text, search_from)) is not None:
             start = found.start()
             if not is_whole and self._may_begin(text[start:]):
-                done.append(text[at:start])
-                return "".join(done), text[start:]
+                masked_pieces.append(text[at:start])
+                return "".join(masked_pieces), text[start:]
             secret = next((each for each in self._secrets if text.startswith(each, start)), None)
             if secret is None:
-                look = start + 1
+                search_from = start + 1
             else:
-                done += (text[at:start], MASK)
-                at = look = start + len(secret)
-        done.append(text[at:])
-        return "".join(done), ""
+                masked_pieces += (text[at:start], MASK)
+                at = search_from = start + len(secret)
+        masked_pieces.append(text[at:])
+        return "".join(masked_pieces), ""
 
     def _may_begin(self, end: str) -> bool:
         # So short, it was found only because the text ends within the first characters of a secret.
-        return len(end) < _LOOKED_AT or any(
+        return len(end) < _PREFIX_CHARS or any(
             len(each) > len(end) and each.startswith(end) for each in self._secrets
         )
 
@@ -128,40 +128,40 @@ class StreamMask:
 
     def __init__(
         self,
-        begins: Callable[[str], re.Match[str] | None],
-        without: Callable[[str, bool], tuple[str, str]],
+        find_start: Callable[[str], re.Match[str] | None],
+        mask_until_open: Callable[[str, bool], tuple[str, str]],
     ) -> None:
-        self._begins = begins
-        self._without = without
-        self.held = ""
+        self._find_start = find_start
+        self._mask_until_open = mask_until_open
+        self.pending = ""
         self._shown = ""
 
     def feed(self, text: str) -> str:
         """Take in the next piece; returns what is certain now."""
-        if self.held:
-            text = self.held + text
-        if self._begins(text) is None:
-            done, self.held = text, ""
+        if self.pending:
+            text = self.pending + text
+        if self._find_start(text) is None:
+            done, self.pending = text, ""
         else:
-            done, self.held = self._without(text, False)
-        return self._unseen(done) if self._shown else done
+            done, self.pending = self._mask_until_open(text, False)
+        return self._without_shown(done) if self._shown else done
 
     def finish(self) -> str:
         """What was still held back: nothing comes after it. Then a new text may begin."""
-        done, self.held = self._without(self.held, True)[0], ""
-        return self._unseen(done) if self._shown else done
+        done, self.pending = self._mask_until_open(self.pending, True)[0], ""
+        return self._without_shown(done) if self._shown else done
 
-    def show(self) -> str:
+    def reveal_pending(self) -> str:
         """What is held back and was not shown yet, if it is so little that it tells nothing.
 
         For when something else comes after it, or nothing for a while.
         """
-        if len(self.held) > SHOWN_CHARS_MAX:
+        if len(self.pending) > REVEALED_CHARS_MAX:
             return ""
-        more, self._shown = self.held[len(self._shown) :], self.held
+        more, self._shown = self.pending[len(self._shown) :], self.pending
         return more
 
-    def _unseen(self, done: str) -> str:
+    def _without_shown(self, done: str) -> str:
         """`done` without its beginning that was shown already."""
         pairs = enumerate(zip(self._shown, done, strict=False))
         same = next((at for at, (shown, new) in pairs if shown != new), min(len(self._shown), len(done)))
@@ -170,45 +170,45 @@ class StreamMask:
         return done[same:]
 
 
-def masked(value: T, mask: Masking) -> T:
+def mask_value(value: T, mask: MaskFunction) -> T:
     """`value`, a struct or what JSON is made of, with every text in it masked; itself if nothing changed."""
     changed: Any = value
     match value:
         case str():
             changed = mask(value)
         case tuple() | list():
-            inner = [masked(each, mask) for each in value]
+            inner = [mask_value(each, mask) for each in value]
             changed = type(value)(inner)
         case dict():
-            changed = {masked(name, mask): masked(each, mask) for name, each in value.items()}
+            changed = {mask_value(name, mask): mask_value(each, mask) for name, each in value.items()}
         case msgspec.Struct():
             fields = {name: getattr(value, name) for name in value.__struct_fields__}
-            inner_fields = {name: masked(each, mask) for name, each in fields.items()}
+            inner_fields = {name: mask_value(each, mask) for name, each in fields.items()}
             changed = replace(value, **inner_fields)
     return value if changed == value else changed
 
 
-def secrets_in(environ: Mapping[str, str]) -> Iterator[str]:
+def find_secrets(environ: Mapping[str, str]) -> Iterator[str]:
     """The values of an environment that are secret: by the name that they have, or as part of an address."""
     for name, value in environ.items():
         is_word = value.strip().lower() in _PLACEHOLDERS
-        if _NAME.search(name) and not is_word and not _is_place(name, value):
+        if _SECRET_NAME.search(name) and not is_word and not _is_location(name, value):
             yield value
             if "\n" in value.strip():
-                yield from (line for line in value.splitlines() if _is_telling_line(line))
+                yield from (line for line in value.splitlines() if _is_secret_line(line))
         if "://" in value:
             yield from _secrets_in_url(value)
 
 
-def _is_telling_line(line: str) -> bool:
+def _is_secret_line(line: str) -> bool:
     # The first and last line of a key in a text file are the same in all of them.
     return len(line.strip()) >= _LINE_CHARS_MIN and not line.strip().startswith("-----")
 
 
-def _is_place(name: str, value: str) -> bool:
+def _is_location(name: str, value: str) -> bool:
     """Whether it says where a secret is kept, and is none itself."""
     of_file = "CREDENTIAL" in name.upper() and value.startswith(("/", "~", "./"))
-    return of_file or _NAME_OF_PLACE.search(name) is not None
+    return of_file or _LOCATION_NAME.search(name) is not None
 
 
 def _secrets_in_url(value: str) -> Iterator[str]:
@@ -221,10 +221,10 @@ def _secrets_in_url(value: str) -> Iterator[str]:
         query = urlsplit(value).query
     except ValueError:
         return
-    yield from (each for name, each in parse_qsl(query) if _NAME.search(name.replace("-", "_")))
+    yield from (each for name, each in parse_qsl(query) if _SECRET_NAME.search(name.replace("-", "_")))
 
 
-def _spellings(value: str) -> Iterator[str]:
+def _encodings(value: str) -> Iterator[str]:
     yield value
     raw = value.encode("utf-8", "surrogateescape")  # A variable may hold any bytes.
     for quoted in (quote(raw, safe=""), quote(raw), quote_plus(raw)):
@@ -236,7 +236,7 @@ def _spellings(value: str) -> Iterator[str]:
         yield escaped.replace("/", "\\/")
 
 
-def _beginnings(starts: set[str]) -> str:
+def _prefix_pattern(starts: set[str]) -> str:
     """A pattern for where one of `starts` stands, or the text ends in the middle of one."""
     if not starts:
         return r"(?!)"
@@ -245,6 +245,6 @@ def _beginnings(starts: set[str]) -> str:
         by_first.setdefault(start[0], set()).add(start[1:])
     branches = []
     for first, rests in sorted(by_first.items()):
-        rest = "" if "" in rests else rf"(?:\Z|{_beginnings(rests)})"
+        rest = "" if "" in rests else rf"(?:\Z|{_prefix_pattern(rests)})"
         branches.append(re.escape(first) + rest)
     return f"(?:{'|'.join(branches)})"

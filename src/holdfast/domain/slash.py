@@ -16,52 +16,52 @@ CommandName = Literal[
 ]  # fmt: skip
 
 
-class Explained(msgspec.Struct, frozen=True):
+class CommandHelp(msgspec.Struct, frozen=True):
     """What a command takes, and what it does."""
 
-    takes: str
-    does: str
+    arguments: str
+    summary: str
 
 
-COMMANDS: Mapping[CommandName, Explained] = MappingProxyType({
-    "new": Explained("", "Begin another conversation."),
-    "undo": Explained("", "Undo the last message and its answer."),
-    "restore": Explained("", "Restore what was undone last."),
-    "retry": Explained("", "Answer the last message again."),
-    "stop": Explained("", "Stop the answer under way."),
-    "status": Explained("", "Say what is going on here."),
-    "sessions": Explained("", "List the newest conversations."),
-    "switch": Explained("NUMBER or words", "Go on in another conversation."),
-    "title": Explained("words", "Name this conversation."),
-    "model": Explained("", "Say which model answers."),
-    "agent": Explained("NAME", "Say which agent answers here, or have another one answer."),
-    "agents": Explained("", "List the agents."),
-    "approve": Explained("", "Allow what was asked about."),
-    "deny": Explained("a reason", "Decline, with an optional reason."),
-    "memory": Explained("words", "Say what is remembered, or what of it is about those words."),
-    "summarise": Explained("", "Summarise older messages."),
-    "continue": Explained("", "Go on in a new conversation that begins with a summary of this one."),
-    "help": Explained("", "Say what can be typed here."),
+COMMANDS: Mapping[CommandName, CommandHelp] = MappingProxyType({
+    "new": CommandHelp("", "Begin another conversation."),
+    "undo": CommandHelp("", "Undo the last message and its answer."),
+    "restore": CommandHelp("", "Restore what was undone last."),
+    "retry": CommandHelp("", "Answer the last message again."),
+    "stop": CommandHelp("", "Stop the answer under way."),
+    "status": CommandHelp("", "Say what is going on here."),
+    "sessions": CommandHelp("", "List the newest conversations."),
+    "switch": CommandHelp("NUMBER or words", "Go on in another conversation."),
+    "title": CommandHelp("words", "Name this conversation."),
+    "model": CommandHelp("", "Say which model answers."),
+    "agent": CommandHelp("NAME", "Say which agent answers here, or have another one answer."),
+    "agents": CommandHelp("", "List the agents."),
+    "approve": CommandHelp("", "Allow what was asked about."),
+    "deny": CommandHelp("a reason", "Decline, with an optional reason."),
+    "memory": CommandHelp("words", "Say what is remembered, or what of it is about those words."),
+    "summarise": CommandHelp("", "Summarise older messages."),
+    "continue": CommandHelp("", "Go on in a new conversation that begins with a summary of this one."),
+    "help": CommandHelp("", "Say what can be typed here."),
 })  # fmt: skip
 
 
-_ALSO: Mapping[str, CommandName] = MappingProxyType({"compact": "summarise", "summarize": "summarise"})
+_ALIASES: Mapping[str, CommandName] = MappingProxyType({"compact": "summarise", "summarize": "summarise"})
 """What else people call them."""
 
 
-class Command(msgspec.Struct, frozen=True):
+class SlashCommand(msgspec.Struct, frozen=True):
     name: CommandName
     rest: str = ""
 
 
-class NotACommand(msgspec.Struct, frozen=True):
+class UnknownCommand(msgspec.Struct, frozen=True):
     """Something that begins like a command and is none; `nearest` is what may have been meant."""
 
     word: str
     nearest: CommandName | None = None
 
 
-def read(text: str) -> Command | NotACommand | None:
+def parse_command(text: str) -> SlashCommand | UnknownCommand | None:
     """What was typed, as a command; None for anything else: `//x` and `/usr/bin` are just said."""
     line = text.strip()
     if not line.startswith("/") or line.startswith("//") or "\n" in line:
@@ -69,17 +69,17 @@ def read(text: str) -> Command | NotACommand | None:
     word, _, rest = line[1:].partition(" ")
     # Chat apps put the name of who is meant behind it: /new@some_bot.
     word = word.partition("@")[0].lower()
-    word = _ALSO.get(word, word)
+    word = _ALIASES.get(word, word)
     if not word.isalpha():
         return None
     if word in COMMANDS:
-        return Command(word, rest.strip())  # type: ignore[arg-type]
-    return NotACommand(
+        return SlashCommand(word, rest.strip())  # type: ignore[arg-type]
+    return UnknownCommand(
         word, next((name for name in COMMANDS if len(word) > 1 and name.startswith(word)), None)
     )
 
 
-def told(prompts: Sequence[tuple[str, str]] = ()) -> str:
+def help_text(prompts: Sequence[tuple[str, str]] = ()) -> str:
     """Every command with what it does, one on a line; then the prompts, each a name and how it begins."""
-    lines = [f"/{name} {each.takes}".rstrip() + f": {each.does}" for name, each in COMMANDS.items()]
+    lines = [f"/{name} {each.arguments}".rstrip() + f": {each.summary}" for name, each in COMMANDS.items()]
     return "\n".join([*lines, *(f"/{name}: {about}" for name, about in prompts)])

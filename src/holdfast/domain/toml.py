@@ -7,21 +7,21 @@ _NUMBER_BITS_MAX = 64
 """Beyond what TOML promises, numbers are of no use, and long ones cannot even be shown."""
 
 
-class NotToml(ValueError):
+class InvalidToml(ValueError):
     """Not TOML, or none that can be used; the message says why."""
 
 
-def read_toml(text: str) -> dict[str, object]:
-    """What a text says. Raises NotToml."""
+def parse_toml(text: str) -> dict[str, object]:
+    """What a text says. Raises InvalidToml."""
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise NotToml(str(error)) from None
+        raise InvalidToml(str(error)) from None
     except RecursionError:
-        raise NotToml("it is nested too deeply") from None
+        raise InvalidToml("it is nested too deeply") from None
     except ValueError:
         # The parser leaves to Python how many digits a number may have.
-        raise NotToml(_TOO_LONG) from None
+        raise InvalidToml(_TOO_LONG) from None
     left: list[object] = [found]
     while left:
         each = left.pop()
@@ -30,7 +30,7 @@ def read_toml(text: str) -> dict[str, object]:
         elif isinstance(each, list):
             left.extend(each)
         elif isinstance(each, int) and each.bit_length() > _NUMBER_BITS_MAX:
-            raise NotToml(_TOO_LONG)
+            raise InvalidToml(_TOO_LONG)
     return found
 
 

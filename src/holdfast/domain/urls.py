@@ -12,9 +12,9 @@ import idna
 import msgspec
 
 from holdfast.domain.limits import FETCH_URL_CHARS_MAX
-from holdfast.domain.shell.commands import Unreadable, checked_arguments
+from holdfast.domain.shell.commands import UnreadableArguments, validate_arguments
 
-FETCH = "fetch_url"
+FETCH_TOOL = "fetch_url"
 """The tool whose calls ask for web pages."""
 _SHAPE = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<slashes>//)?"
@@ -24,12 +24,12 @@ _AUTHORITY = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]*)(?::(?P<port>[0-9]{0,5
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
 _HOST_CHARS_MAX = 253
-_USUAL = (("http", 80), ("https", 443))
-_KEPT = "!$%&'()*+,-./:;=?@_~"
+_DEFAULT_PORTS = (("http", 80), ("https", 443))
+_SAFE_CHARS = "!$%&'()*+,-./:;=?@_~"
 """Characters that stay as they are in a path or a query, beside letters and digits."""
 
 
-class BadUrl(ValueError):
+class InvalidUrl(ValueError):
     """Not the address of a page; the message says why."""
 
 
@@ -42,13 +42,13 @@ class Url(msgspec.Struct, frozen=True):
     target: str
 
     @property
-    def place(self) -> str:
+    def authority(self) -> str:
         """Who is asked: the host, with the port where it is not a usual one. The pattern of a rule."""
         shown = f"[{self.host}]" if ":" in self.host else self.host
         return shown if self.port in (80, 443) else f"{shown}:{self.port}"
 
     @property
-    def literal(self) -> IPv4Address | IPv6Address | None:
+    def ip_address(self) -> IPv4Address | IPv6Address | None:
         """The address that the host is, where it is not a name."""
         if ":" in self.host:
             return IPv6Address(self.host)
@@ -56,120 +56,120 @@ class Url(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         shown = f"[{self.host}]" if ":" in self.host else self.host
-        port = "" if (self.scheme, self.port) in _USUAL else f":{self.port}"
+        port = "" if (self.scheme, self.port) in _DEFAULT_PORTS else f":{self.port}"
         return f"{self.scheme}://{shown}{port}{self.target}"
 
 
-def read_url(text: str) -> Url:
-    """The address that `text` is. Raises BadUrl."""
+def parse_url(text: str) -> Url:
+    """The address that `text` is. Raises InvalidUrl."""
     text = text.strip(" \t\r\n")
     if len(text) > FETCH_URL_CHARS_MAX:
-        raise BadUrl(f"an address has at most {FETCH_URL_CHARS_MAX:,} characters")
+        raise InvalidUrl(f"an address has at most {FETCH_URL_CHARS_MAX:,} characters")
     if not text.isprintable() or " " in text or "\\" in text:
-        raise BadUrl("an address holds no spaces, backslashes or characters that do not show")
+        raise InvalidUrl("an address holds no spaces, backslashes or characters that do not show")
     found = _SHAPE.fullmatch(text)
     if found is None or not found["slashes"]:
-        raise BadUrl("an address begins with http:// or https://")
+        raise InvalidUrl("an address begins with http:// or https://")
     scheme = found["scheme"].lower()
     if scheme not in ("http", "https"):
-        raise BadUrl(f"only http and https can be asked for, not {scheme}")
+        raise InvalidUrl(f"only http and https can be asked for, not {scheme}")
     if "@" in found["authority"]:
-        raise BadUrl("an address with a name or a password in it is not asked for")
+        raise InvalidUrl("an address with a name or a password in it is not asked for")
     place = _AUTHORITY.fullmatch(found["authority"])
     if place is None:
-        raise BadUrl("the host in the address cannot be read")
-    port = int(place["port"] or dict(_USUAL)[scheme])
+        raise InvalidUrl("the host in the address cannot be read")
+    port = int(place["port"] or dict(_DEFAULT_PORTS)[scheme])
     if not 0 < port < 65_536:
-        raise BadUrl(f"there is no port {port}")
-    target = quote((found["path"] or "/") + (found["query"] or ""), safe=_KEPT)
-    return Url(scheme, read_host(place["host"]), port, target)
+        raise InvalidUrl(f"there is no port {port}")
+    target = quote((found["path"] or "/") + (found["query"] or ""), safe=_SAFE_CHARS)
+    return Url(scheme, parse_host(place["host"]), port, target)
 
 
-def check_base(text: str) -> None:
-    """Be sure that a server can be asked at `text`, which may hold a name and a password. Raises BadUrl."""
+def check_base_url(text: str) -> None:
+    """Be sure that a server can be asked at `text`, which may hold a name and a password. Raises InvalidUrl."""
     if text != text.strip():
-        raise BadUrl("an address holds no spaces")
+        raise InvalidUrl("an address holds no spaces")
     scheme, slashes, rest = text.partition("://")
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
-    who, at, _ = authority.rpartition("@")
-    if not who.isprintable() or re.search(r"[\s\\]", who):
-        raise BadUrl("an address holds no spaces, backslashes or characters that do not show")
-    read_url(f"{scheme}{slashes}{rest.removeprefix(f'{who}{at}')}")
+    user_info, at, _ = authority.rpartition("@")
+    if not user_info.isprintable() or re.search(r"[\s\\]", user_info):
+        raise InvalidUrl("an address holds no spaces, backslashes or characters that do not show")
+    parse_url(f"{scheme}{slashes}{rest.removeprefix(f'{user_info}{at}')}")
 
 
-def joined(base: Url, location: str) -> Url:
-    """Where a page at `base` leads to by `location`. Raises BadUrl."""
+def resolve_url(base: Url, location: str) -> Url:
+    """Where a page at `base` leads to by `location`. Raises InvalidUrl."""
     try:
-        return read_url(urljoin(str(base), location))
-    except BadUrl:
+        return parse_url(urljoin(str(base), location))
+    except InvalidUrl:
         raise
     except ValueError as error:
-        raise BadUrl(str(error)) from None
+        raise InvalidUrl(str(error)) from None
 
 
-def read_host(text: str) -> str:
-    """A host in its one spelling. Raises BadUrl."""
+def parse_host(text: str) -> str:
+    """A host in its one spelling. Raises InvalidUrl."""
     if text.startswith("["):
         return _ipv6(text[1:-1])
     if not text or len(text) > _HOST_CHARS_MAX + 1:
-        raise BadUrl("the address has no host, or one that is too long")
+        raise InvalidUrl("the address has no host, or one that is too long")
     host = text.lower() if text.isascii() else _ascii(text)
     host = host.removesuffix(".")
     labels = host.split(".")
     if _NUMBER.fullmatch(labels[-1]):
         return _ipv4(labels)
     if len(host) > _HOST_CHARS_MAX or not all(_LABEL.fullmatch(label) for label in labels):
-        raise BadUrl("the host in the address is no name that can be looked up")
+        raise InvalidUrl("the host in the address is no name that can be looked up")
     return host
 
 
-def place_in(arguments: str) -> str | None:
+def requested_authority(arguments: str) -> str | None:
     """The place that a call of `fetch_url` asks; None if that cannot be read without doubt."""
     try:
-        read = msgspec.json.decode(checked_arguments(arguments))
-    except (Unreadable, msgspec.DecodeError, UnicodeError, RecursionError):
+        fields = msgspec.json.decode(validate_arguments(arguments))
+    except (UnreadableArguments, msgspec.DecodeError, UnicodeError, RecursionError):
         return None
-    text = read.get("url") if isinstance(read, dict) else None
+    text = fields.get("url") if isinstance(fields, dict) else None
     try:
-        return read_url(text).place if isinstance(text, str) else None
-    except BadUrl:
+        return parse_url(text).authority if isinstance(text, str) else None
+    except InvalidUrl:
         return None
 
 
-def read_place(text: str) -> str:
-    """The pattern of a rule as it is kept: a host, with a port where it is not a usual one. Raises BadUrl."""
+def parse_authority(text: str) -> str:
+    """The pattern of a rule as it is kept: a host, with a port where it is not a usual one. Raises InvalidUrl."""
     if re.search(r"[/?#@]", text):
-        raise BadUrl("a place is a host alone, or a host with a port")
-    return read_url(f"http://{text}/").place
+        raise InvalidUrl("a place is a host alone, or a host with a port")
+    return parse_url(f"http://{text}/").authority
 
 
 def _ascii(text: str) -> str:
     try:
         return idna.encode(text, uts46=True).decode("ascii").lower()
     except (idna.IDNAError, UnicodeError, ValueError, IndexError):
-        raise BadUrl("the host in the address is no name that can be looked up") from None
+        raise InvalidUrl("the host in the address is no name that can be looked up") from None
 
 
 def _ipv6(text: str) -> str:
     if "%" in text:
-        raise BadUrl("an address with a zone belongs to this machine's own network")
+        raise InvalidUrl("an address with a zone belongs to this machine's own network")
     try:
         return str(IPv6Address(text))
     except AddressValueError:
-        raise BadUrl("the host in the address is no IPv6 address") from None
+        raise InvalidUrl("the host in the address is no IPv6 address") from None
 
 
 def _ipv4(labels: list[str]) -> str:
     """One to four numbers, decimal, octal or hexadecimal, the last of which fills what is left."""
-    wrong = BadUrl("the host in the address is no IPv4 address")
+    invalid = InvalidUrl("the host in the address is no IPv4 address")
     if len(labels) > 4 or not all(_NUMBER.fullmatch(label) and len(label) <= 20 for label in labels):
-        raise wrong
+        raise invalid
     try:
         *first, last = (_number(label) for label in labels)
     except ValueError:
-        raise wrong from None
+        raise invalid from None
     if any(number > 255 for number in first) or last >= 256 ** (5 - len(labels)):
-        raise wrong
+        raise invalid
     whole = sum(number << 8 * (3 - at) for at, number in enumerate(first)) + last
     return str(IPv4Address(whole))
 

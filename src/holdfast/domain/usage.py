@@ -47,7 +47,7 @@ class Rate(msgspec.Struct, frozen=True):
     input: float
     output: float
 
-    def of(self, usage: Usage) -> Usage:
+    def with_cost(self, usage: Usage) -> Usage:
         """`usage` with what it costs about: nothing is taken for read from a cache."""
         micros = usage.input_tokens * self.input + usage.output_tokens * self.output
         return msgspec.structs.replace(usage, cost_micros=round(max(0, min(COUNT_MAX, micros))))

@@ -12,8 +12,8 @@ from holdfast.domain.clock import Instant
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.limits import WEBHOOK_SKEW_S
 
-ID, TIMESTAMP, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
-PREFIX = "whsec_"
+ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER = "webhook-id", "webhook-timestamp", "webhook-signature"
+KEY_PREFIX = "whsec_"
 """How a key is written down, before its base64."""
 _VERSION = "v1,"
 _ID = re.compile(r"[\x21-\x7e]{1,200}")
@@ -29,7 +29,7 @@ class BadSignature(HoldfastError):
     remedy = "Sign it as Standard Webhooks say, with the key in channel-webhook.key of the data folder."
 
 
-class Signed(msgspec.Struct, frozen=True):
+class SignatureHeaders(msgspec.Struct, frozen=True):
     """The head of something that is signed."""
 
     id: str
@@ -37,53 +37,57 @@ class Signed(msgspec.Struct, frozen=True):
     signature: str
 
 
-def key_of(written: str) -> bytes:
+def decode_key(text: str) -> bytes:
     """The key as it was written down. Raises ValueError, which does not hold it."""
     try:
-        key = base64.b64decode(written.removeprefix(PREFIX), validate=True)
+        key = base64.b64decode(text.removeprefix(KEY_PREFIX), validate=True)
     except (binascii.Error, ValueError):
         key = b""
-    if not written.startswith(PREFIX) or len(key) < _KEY_BYTES_MIN:
-        raise ValueError(f"not {PREFIX} and {_KEY_BYTES_MIN} bytes or more in base64")
+    if not text.startswith(KEY_PREFIX) or len(key) < _KEY_BYTES_MIN:
+        raise ValueError(f"not {KEY_PREFIX} and {_KEY_BYTES_MIN} bytes or more in base64")
     return key
 
 
-def written_of(key: bytes) -> str:
-    return PREFIX + base64.b64encode(key).decode()
+def encode_key(key: bytes) -> str:
+    return KEY_PREFIX + base64.b64encode(key).decode()
 
 
-def signed(key: bytes, webhook_id: str, now: Instant, body: bytes) -> dict[str, str]:
+def signature_headers(key: bytes, webhook_id: str, now: Instant, body: bytes) -> dict[str, str]:
     """The headers that say who wrote `body`."""
     timestamp = str(now // 1000)
     return {
-        ID: webhook_id,
-        TIMESTAMP: timestamp,
-        SIGNATURE: _VERSION + _digest(key, webhook_id, timestamp, body),
+        ID_HEADER: webhook_id,
+        TIMESTAMP_HEADER: timestamp,
+        SIGNATURE_HEADER: _VERSION + _signature(key, webhook_id, timestamp, body),
     }
 
 
-def check_head(headers: Mapping[str, str], now: Instant) -> Signed:
+def parse_headers(headers: Mapping[str, str], now: Instant) -> SignatureHeaders:
     """What the headers say, if a body could go with them. Names are in lower case. Raises BadSignature."""
-    told = Signed(headers.get(ID, ""), headers.get(TIMESTAMP, ""), headers.get(SIGNATURE, ""))
-    if not _ID.fullmatch(told.id) or not _TIMESTAMP.fullmatch(told.timestamp) or not told.signature:
-        raise BadSignature(why=f"the headers {ID}, {TIMESTAMP} and {SIGNATURE} are not all there")
-    if abs(now // 1000 - int(told.timestamp)) > WEBHOOK_SKEW_S:
+    parsed = SignatureHeaders(
+        headers.get(ID_HEADER, ""), headers.get(TIMESTAMP_HEADER, ""), headers.get(SIGNATURE_HEADER, "")
+    )
+    if not _ID.fullmatch(parsed.id) or not _TIMESTAMP.fullmatch(parsed.timestamp) or not parsed.signature:
+        raise BadSignature(
+            why=f"the headers {ID_HEADER}, {TIMESTAMP_HEADER} and {SIGNATURE_HEADER} are not all there"
+        )
+    if abs(now // 1000 - int(parsed.timestamp)) > WEBHOOK_SKEW_S:
         raise BadSignature(why=f"it was signed more than {WEBHOOK_SKEW_S} s ago, or the clocks differ")
-    return told
+    return parsed
 
 
-def check(key: bytes, headers: Mapping[str, str], body: bytes, now: Instant) -> str:
+def verify(key: bytes, headers: Mapping[str, str], body: bytes, now: Instant) -> str:
     """The id under which `body` was signed. Raises BadSignature."""
-    told = check_head(headers, now)
-    expected = _digest(key, told.id, told.timestamp, body).encode()
+    parsed = parse_headers(headers, now)
+    expected = _signature(key, parsed.id, parsed.timestamp, body).encode()
     # Several: while a key is changed, a sender may sign with the old and the new one.
-    offered = told.signature.split(" ")[:_SIGNATURES_MAX]
+    offered = parsed.signature.split(" ")[:_SIGNATURES_MAX]
     shown = [each.removeprefix(_VERSION).encode() for each in offered if each.startswith(_VERSION)]
     if not any(hmac.compare_digest(each, expected) for each in shown):
         raise BadSignature(why="the signature is of something else, or by another key")
-    return told.id
+    return parsed.id
 
 
-def _digest(key: bytes, webhook_id: str, timestamp: str, body: bytes) -> str:
-    made = hmac.digest(key, f"{webhook_id}.{timestamp}.".encode() + body, "sha256")
-    return base64.b64encode(made).decode()
+def _signature(key: bytes, webhook_id: str, timestamp: str, body: bytes) -> str:
+    digest = hmac.digest(key, f"{webhook_id}.{timestamp}.".encode() + body, "sha256")
+    return base64.b64encode(digest).decode()

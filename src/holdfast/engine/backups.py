@@ -13,10 +13,10 @@ import msgspec
 
 from holdfast.domain.clock import Instant
 from holdfast.domain.errors import HoldfastError
-from holdfast.store.ports import Upkeep
+from holdfast.store.ports import Maintenance
 
 
-class BackupTold(msgspec.Struct, frozen=True):
+class BackupInfo(msgspec.Struct, frozen=True):
     """A copy of everything. `restore` is the command that goes back to it, with no server running."""
 
     name: str
@@ -38,32 +38,32 @@ class BackupRunning(HoldfastError):
     remedy = "Wait until it is done."
 
 
-class BackupDesk(Protocol):
+class BackupService(Protocol):
     """Copies of everything, in the data folder."""
 
-    async def make(self) -> BackupTold:
+    async def create(self) -> BackupInfo:
         """Raises BackupRunning, StoreFault."""
 
-    async def list_(self) -> Sequence[BackupTold]:
+    async def list_(self) -> Sequence[BackupInfo]:
         """The newest first."""
 
-    async def path_of(self, name: str) -> Path:
+    async def find_path(self, name: str) -> Path:
         """Raises NoSuchBackup."""
 
 
 FOLDER = "backups"
-_ENDING = ".db"
+_SUFFIX = ".db"
 
 
 class Backups:
     """One is made at a time. Belongs to one event loop."""
 
-    def __init__(self, store: Upkeep, folder: Path) -> None:
+    def __init__(self, store: Maintenance, folder: Path) -> None:
         self._store = store
         self._folder = folder
         self._is_busy = False
 
-    async def make(self) -> BackupTold:
+    async def create(self) -> BackupInfo:
         """Copy everything. Raises BackupRunning, and StoreFault as the store does."""
         if self._is_busy:
             raise BackupRunning()
@@ -72,19 +72,19 @@ class Backups:
             folder = self._folder / FOLDER
             folder.mkdir(mode=0o700, exist_ok=True)
             stem = f"holdfast-{time.strftime('%Y%m%dT%H%M%S')}"
-            names = (folder / (f"{stem}-{n}{_ENDING}" if n else f"{stem}{_ENDING}") for n in count())
+            names = (folder / (f"{stem}-{n}{_SUFFIX}" if n else f"{stem}{_SUFFIX}") for n in count())
             path = next(path for path in names if not path.exists())
             await self._store.backup(path, lambda done, total: None)
         finally:
             self._is_busy = False
-        return self._told(path)
+        return self._info(path)
 
-    async def list_(self) -> Sequence[BackupTold]:
+    async def list_(self) -> Sequence[BackupInfo]:
         """Those that are there, the newest first; also the copies that a restore or a new version kept."""
-        found = await asyncio.to_thread(lambda: [self._told(path) for path in self._files()])
+        found = await asyncio.to_thread(lambda: [self._info(path) for path in self._files()])
         return sorted(found, key=lambda each: (each.made_at, each.name), reverse=True)
 
-    async def path_of(self, name: str) -> Path:
+    async def find_path(self, name: str) -> Path:
         """The file of a backup. Raises NoSuchBackup."""
         for path in await asyncio.to_thread(lambda: list(self._files())):
             # Compared, not put together: a name cannot lead anywhere else.
@@ -96,10 +96,10 @@ class Backups:
         folder = self._folder / FOLDER
         if folder.is_dir():
             for path in folder.iterdir():
-                if path.suffix == _ENDING and stat.S_ISREG(path.lstat().st_mode):
+                if path.suffix == _SUFFIX and stat.S_ISREG(path.lstat().st_mode):
                     yield path
 
-    def _told(self, path: Path) -> BackupTold:
-        found = path.stat()
+    def _info(self, path: Path) -> BackupInfo:
+        stat_result = path.stat()
         command = shlex.join(["holdfast", "restore", str(path), "--data", str(self._folder)])
-        return BackupTold(path.name, found.st_size, round(found.st_mtime * 1000), command)
+        return BackupInfo(path.name, stat_result.st_size, round(stat_result.st_mtime * 1000), command)

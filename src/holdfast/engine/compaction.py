@@ -13,69 +13,79 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.domain.clock import Clock, Instant
-from holdfast.domain.decisions.compaction import KEPT_RECENT_TURNS, KEPT_TURNS, Drafted
+from holdfast.domain.decisions.compaction import KEPT_RECENT_TURNS, KEPT_TURNS, DraftSummary
 from holdfast.domain.errors import HoldfastError, NoSuchSession, NothingToSummarise, StoreFault, SummaryFailed
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import SUMMARIES_AT_ONCE_MAX, SUMMARY_RETRY_MS, SUMMARY_RETRY_MS_MAX
 from holdfast.domain.transcript.transcript import Transcript
-from holdfast.engine.load_context import read_back
-from holdfast.engine.ports import Contexts, Workers
-from holdfast.engine.recorder import Context
-from holdfast.engine.session_commands import Verbs
+from holdfast.engine.load_context import load_context
+from holdfast.engine.ports import ConversationContexts, WorkerFactory
+from holdfast.engine.recorder import ConversationContext
+from holdfast.engine.session_commands import SessionCommands
 from holdfast.store.ports import Store
 
-_RESTING_MAX = 1_000
+_BACKOFFS_MAX = 1_000
 
 
-class _Rest(msgspec.Struct, frozen=True):
+class _Backoff(msgspec.Struct, frozen=True):
     """A conversation that could not be summarised so often, and when it may be tried again."""
 
     failures: int
-    until: Instant
+    retry_at: Instant
 
 
 class Summaries:
     """`above` is the share of the window from which on it is done by itself; 0: never. One event loop's."""
 
     def __init__(
-        self, store: Store, verbs: Verbs, workers: Workers, contexts: Contexts, clock: Clock, above: float
+        self,
+        store: Store,
+        commands: SessionCommands,
+        worker_factory: WorkerFactory,
+        contexts: ConversationContexts,
+        clock: Clock,
+        threshold: float,
     ) -> None:
         self._store = store
-        self._verbs = verbs
-        self._workers = workers
+        self._commands = commands
+        self._worker_factory = worker_factory
         self._contexts = contexts
         self._clock = clock
-        self.above = above
+        self.threshold = threshold
         self._tasks: dict[SessionId, asyncio.Task[None]] = {}
-        self._resting: OrderedDict[SessionId, _Rest] = OrderedDict()
+        self._backoffs: OrderedDict[SessionId, _Backoff] = OrderedDict()
         self._slots = asyncio.Semaphore(SUMMARIES_AT_ONCE_MAX)
 
-    def consider(self, session_id: SessionId) -> None:
+    def schedule(self, session_id: SessionId) -> None:
         """A run has ended there: summarise it in the background, if it has grown long."""
-        rest = self._resting.get(session_id)
-        if not self.above or session_id in self._tasks or (rest and rest.until > self._clock.now_ms()):
+        backoff = self._backoffs.get(session_id)
+        if (
+            not self.threshold
+            or session_id in self._tasks
+            or (backoff and backoff.retry_at > self._clock.now_ms())
+        ):
             return
-        task = asyncio.create_task(self._in_background(session_id), name=f"summarising {session_id}")
+        task = asyncio.create_task(self._summarise_if_due(session_id), name=f"summarising {session_id}")
         self._tasks[session_id] = task
         task.add_done_callback(lambda _: self._tasks.pop(session_id, None))
 
-    async def settled(self, session_id: SessionId) -> None:
+    async def wait_idle(self, session_id: SessionId) -> None:
         """Return once nothing is made of that conversation in the background."""
         task = self._tasks.get(session_id)
         if task is not None:
             await asyncio.wait([task])
 
-    async def make(self, session_id: SessionId) -> None:
+    async def summarise(self, session_id: SessionId) -> None:
         """Summarise all but the newest turns now.
 
         Raises NoSuchSession, NothingToSummarise, SessionMoved, SummaryRefused, SummaryFailed.
         """
-        await self.settled(session_id)
-        await self._verbs.compact(session_id, await self.draft(session_id, KEPT_TURNS))
+        await self.wait_idle(session_id)
+        await self._commands.compact(session_id, await self.draft(session_id, KEPT_TURNS))
 
-    async def draft(self, session_id: SessionId, kept_turns: int) -> Drafted:
+    async def draft(self, session_id: SessionId, keep_turns: int) -> DraftSummary:
         """A summary of all but so many turns, which is not kept yet. Raises as `make`."""
-        drafted = await self._drafted(session_id, 0.0, kept_turns)
+        drafted = await self._draft(session_id, 0.0, keep_turns)
         if drafted is None:
             raise NothingToSummarise(session_id=session_id)
         return drafted
@@ -86,30 +96,30 @@ class Summaries:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _in_background(self, session_id: SessionId) -> None:
-        is_tried = False
+    async def _summarise_if_due(self, session_id: SessionId) -> None:
+        has_started = False
         # Whatever keeps it from being made: the next run that ends may try again.
         with suppress(HoldfastError):
             async with self._slots:
-                is_tried = True
-                drafted = await self._drafted(session_id, self.above, KEPT_RECENT_TURNS)
+                has_started = True
+                drafted = await self._draft(session_id, self.threshold, KEPT_RECENT_TURNS)
                 if drafted is not None:
-                    await self._verbs.compact(session_id, drafted)
-            self._resting.pop(session_id, None)
-            is_tried = False
-        if is_tried:
-            self._rest(session_id)
+                    await self._commands.compact(session_id, drafted)
+            self._backoffs.pop(session_id, None)
+            has_started = False
+        if has_started:
+            self._back_off(session_id)
 
-    async def _drafted(self, session_id: SessionId, above: float, kept_turns: int) -> Drafted | None:
+    async def _draft(self, session_id: SessionId, threshold: float, keep_turns: int) -> DraftSummary | None:
         session = await self._store.session(session_id)
         # A change that changes nothing: by it is noticed what other processes have said.
-        first_open = await self._verbs.first_open(session_id)
-        context = self._contexts.hold(session_id, is_run=False)
+        first_open = await self._commands.first_open_turn(session_id)
+        context = self._contexts.acquire(session_id, is_run=False)
         try:
-            if above and context.is_overtaken:
+            if threshold and context.is_changed_elsewhere:
                 return None  # Whoever goes on with it sees to it at the end of that.
             read = partial(self._transcript, context, session_id, first_open)
-            return await self._workers(session).summarise(read, above, kept_turns)
+            return await self._worker_factory(session).summarise(read, threshold, keep_turns)
         except (NoSuchSession, StoreFault):
             raise
         except HoldfastError as error:
@@ -119,18 +129,18 @@ class Summaries:
             context.release()
 
     async def _transcript(
-        self, context: Context, session_id: SessionId, first_open: int | None, chars: int
+        self, context: ConversationContext, session_id: SessionId, first_open: int | None, chars: int
     ) -> Transcript:
         """The conversation without what is still worked on, or waits."""
-        fold = await context.fold(chars, lambda: read_back(self._store, session_id, None, chars))
+        fold = await context.fold(chars, lambda: load_context(self._store, session_id, None, chars))
         transcript = fold.transcript()
-        over = (turn for turn in transcript.turns if first_open is None or turn.turn < first_open)
-        return replace(transcript, turns=tuple(over))
+        finished = (turn for turn in transcript.turns if first_open is None or turn.turn < first_open)
+        return replace(transcript, turns=tuple(finished))
 
-    def _rest(self, session_id: SessionId) -> None:
-        known = self._resting.pop(session_id, None)
-        failures = known.failures + 1 if known is not None else 1
+    def _back_off(self, session_id: SessionId) -> None:
+        previous = self._backoffs.pop(session_id, None)
+        failures = previous.failures + 1 if previous is not None else 1
         wait_ms = min(SUMMARY_RETRY_MS << min(failures - 1, 20), SUMMARY_RETRY_MS_MAX)
-        self._resting[session_id] = _Rest(failures, self._clock.now_ms() + wait_ms)
-        while len(self._resting) > _RESTING_MAX:
-            self._resting.popitem(last=False)
+        self._backoffs[session_id] = _Backoff(failures, self._clock.now_ms() + wait_ms)
+        while len(self._backoffs) > _BACKOFFS_MAX:
+            self._backoffs.popitem(last=False)

@@ -7,11 +7,11 @@ import msgspec
 from holdfast.domain.events.codec import Event
 from holdfast.domain.ids import RunId, Seq, SessionId
 from holdfast.domain.state.rows import MessageRow, RunRow, ToolRow
-from holdfast.domain.transcript.removals import History
-from holdfast.store.ports import Message, Snapshot
-from holdfast.store.session_status import Question
+from holdfast.domain.transcript.removals import TurnHistory
+from holdfast.store.ports import Snapshot, StoredMessage
+from holdfast.store.session_status import OpenQuestion
 
-_ASKED = frozenset({"requested", "asked"})
+_AWAITS_PERSON = frozenset({"requested", "asked"})
 
 
 class ConversationPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,15 +22,15 @@ class ConversationPage(msgspec.Struct, frozen=True, kw_only=True):
     stands for older turns. There is no `history` where no turn was ever removed.
     """
 
-    messages: tuple[Message, ...]
+    messages: tuple[StoredMessage, ...]
     head: Seq
     before: str | None
     runs: Sequence[RunRow]
     tools: Sequence[ToolRow]
-    questions: Sequence[Question]
+    questions: Sequence[OpenQuestion]
     prepared: Sequence[Event]
     summary: Event | None
-    history: History | None
+    history: TurnHistory | None
 
     @property
     def pending_runs(self) -> frozenset[RunId]:
@@ -52,16 +52,18 @@ def read_page(snapshot: Snapshot, session_id: SessionId, before: str | None, lim
         before=page.before,
         runs=snapshot.runs(session_id, rows[0].turn, rows[-1].turn) if rows else (),
         tools=tools,
-        questions=_questions(snapshot, session_id) if any(t.approval in _ASKED for t in tools) else (),
+        questions=_questions(snapshot, session_id)
+        if any(t.approval in _AWAITS_PERSON for t in tools)
+        else (),
         prepared=_prepared(snapshot, session_id, rows, is_newest=before is None),
         summary=snapshot.summary(session_id)[0] if before is None else None,
         history=_history(snapshot, session_id),
     )
 
 
-def _history(snapshot: Snapshot, session_id: SessionId) -> History | None:
+def _history(snapshot: Snapshot, session_id: SessionId) -> TurnHistory | None:
     removals = snapshot.removals(session_id)
-    return History(snapshot.turns(session_id), removals) if removals else None
+    return TurnHistory(snapshot.turns(session_id), removals) if removals else None
 
 
 def _prepared(
@@ -69,13 +71,13 @@ def _prepared(
 ) -> Sequence[Event]:
     """Return what the runs on the page were given. On the newest page, a run may not have an answer yet."""
     if is_newest:
-        return snapshot.prepared(session_id, rows[0].turn) if rows else ()
+        return snapshot.prepared_contexts(session_id, rows[0].turn) if rows else ()
     answers = [row for row in rows if row.role == "assistant"]
     if not answers:
         return ()
-    return snapshot.prepared(session_id, answers[0].turn, max(row.first_seq for row in answers))
+    return snapshot.prepared_contexts(session_id, answers[0].turn, max(row.first_seq for row in answers))
 
 
-def _questions(snapshot: Snapshot, session_id: SessionId) -> Sequence[Question]:
-    standing = snapshot.standings([session_id]).get(session_id)
-    return standing.questions if standing is not None else ()
+def _questions(snapshot: Snapshot, session_id: SessionId) -> Sequence[OpenQuestion]:
+    status = snapshot.session_statuses([session_id]).get(session_id)
+    return status.questions if status is not None else ()

@@ -3,7 +3,7 @@
 from holdfast.domain.errors import TooLarge
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import TEXT_BYTES_MAX
-from holdfast.domain.secrets import Masking, identity
+from holdfast.domain.secrets import MaskFunction, no_mask
 from holdfast.store.ports import Snapshot, Store
 
 _KIND = "draft"
@@ -12,7 +12,7 @@ _KIND = "draft"
 class Drafts:
     """Kept on the store's shelf: a draft is no fact of a conversation. Like a message, it holds no secret."""
 
-    def __init__(self, store: Store, mask: Masking = identity) -> None:
+    def __init__(self, store: Store, mask: MaskFunction = no_mask) -> None:
         self._store = store
         self._mask = mask
 
@@ -25,7 +25,7 @@ class Drafts:
 
         return (await self._store.snapshot(read) or b"").decode()
 
-    async def keep(self, session_id: SessionId, text: str) -> str:
+    async def save(self, session_id: SessionId, text: str) -> str:
         """Put `text` in place of the draft, and return it as it is kept. Raises NoSuchSession, TooLarge."""
         body = self._mask(text).encode()
         if len(body) > TEXT_BYTES_MAX:

@@ -9,37 +9,37 @@ from msgspec import structs
 
 from holdfast.domain.clock import Clock
 from holdfast.domain.decisions.questions import Reply
-from holdfast.domain.decisions.turns import IfBusy
+from holdfast.domain.decisions.turns import BusyPolicy
 from holdfast.domain.errors import HoldfastError, NoSuchSession, SessionMoved, ToolRefused
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import AnyPart
-from holdfast.domain.files import ModelCannotTake, files_among
-from holdfast.domain.ids import CallId, Ids, RunId, Seq, SessionId, TurnId
+from holdfast.domain.files import FileNotSupported, file_parts
+from holdfast.domain.ids import CallId, IdGenerator, RunId, Seq, SessionId, TurnId
 from holdfast.domain.limits import SUCCESSORS_MAX
-from holdfast.domain.secrets import Masking, identity
-from holdfast.domain.shell.rules import ONCE, Allowing
+from holdfast.domain.secrets import MaskFunction, no_mask
+from holdfast.domain.shell.rules import ALLOW_ONCE, ApprovalGrant
 from holdfast.domain.state.rows import SessionRow, ToolRow
 from holdfast.engine.compaction import Summaries
 from holdfast.engine.conversation_page import ConversationPage, read_page
 from holdfast.engine.drafts import Drafts
-from holdfast.engine.file_changes import RunChanges
+from holdfast.engine.file_changes import RunFileChanges
 from holdfast.engine.permissions import Permissions
-from holdfast.engine.ports import NO_FILES, Contexts, Files, Workers
+from holdfast.engine.ports import NO_WORKSPACE_FILES, ConversationContexts, WorkerFactory, WorkspaceFiles
 from holdfast.engine.recovery import Recovery
-from holdfast.engine.resume_policy import NO_AGENTS, OfAgents, ResumePolicy
+from holdfast.engine.resume_policy import NO_AGENT_DEFAULTS, AgentDefaults, ResumePolicy
 from holdfast.engine.runner import Runner
-from holdfast.engine.session_commands import Accepted, Verbs
-from holdfast.engine.successor import Moves
-from holdfast.engine.titles import Ask, Titles
+from holdfast.engine.session_commands import AcceptedMessage, SessionCommands
+from holdfast.engine.successor import SessionContinuation
+from holdfast.engine.titles import GenerateTitle, Titles
 from holdfast.store.ports import Snapshot, Store
 from holdfast.store.spool import Spools
 
-LOOK_EVERY_S = 1.0
+RECOVERY_INTERVAL_S = 1.0
 """How soon another process's death is noticed."""
-SPOOL_EVERY_S = 0.5
-UNUSED_EVERY_S = 30.0
+SPOOL_INTERVAL_S = 0.5
+EVICTION_INTERVAL_S = 30.0
 """How often it is looked for what is held ready and nobody uses."""
-TEXTS_EVERY_S = 21_600.0
+PRUNE_INTERVAL_S = 21_600.0
 """The same, of texts that no open run was told."""
 
 
@@ -50,75 +50,75 @@ class Engine:
         self,
         store: Store,
         clock: Clock,
-        ids: Ids,
-        workers: Workers,
+        ids: IdGenerator,
+        worker_factory: WorkerFactory,
         folder: Path,
-        resume: f.Resume,
-        ask_title: Ask | None,
+        resume: f.ResumeMode,
+        generate_title: GenerateTitle | None,
         runs_at_once: int,
-        contexts: Contexts,
-        mask: Masking = identity,
+        contexts: ConversationContexts,
+        mask: MaskFunction = no_mask,
         permissions: Permissions | None = None,
-        boundary: Callable[[SessionId], None] = lambda session_id: None,
-        of_agents: OfAgents = NO_AGENTS,
-        expand: Callable[[str], str] = str,
-        files: Files = NO_FILES,
+        on_session_end: Callable[[SessionId], None] = lambda session_id: None,
+        agent_defaults: AgentDefaults = NO_AGENT_DEFAULTS,
+        expand_prompt: Callable[[str], str] = str,
+        files: WorkspaceFiles = NO_WORKSPACE_FILES,
         summarise_above: float = 0.0,
     ) -> None:
         self.store = store
-        self._boundary = boundary
+        self._on_session_end = on_session_end
         """Told of each session that is over for now: memory is told what was said, in its own time."""
         self.mask = mask
         """What people write goes through it before it is kept or told."""
-        self.expand = expand
+        self.expand_prompt = expand_prompt
         """What a message says: of one that calls a prompt, what that says. Doors ask, before they send."""
         self.permissions = permissions or Permissions(store, clock, ids, ())
         self.drafts = Drafts(store, mask)
-        self.changes = RunChanges(store, folder, files, mask)
-        self._workers = workers
-        self._of_agents = of_agents
-        self._resume = policy = ResumePolicy(resume, of_agents)
-        self.verbs = Verbs(store, ids, policy, self._halt, mask)
-        self._titles = Titles(store, self.verbs, ask_title)
+        self.file_changes = RunFileChanges(store, folder, files, mask)
+        self._worker_factory = worker_factory
+        self._agent_defaults = agent_defaults
+        self._resume = policy = ResumePolicy(resume, agent_defaults)
+        self.commands = SessionCommands(store, ids, policy, self._cancel_work, mask)
+        self._titles = Titles(store, self.commands, generate_title)
         spools = Spools(folder, store.own_process)
         self.contexts = contexts
-        store.note_changes(contexts.note)
+        store.add_change_listener(contexts.on_change)
         self.runner = Runner(
-            store, clock, ids, workers, folder, spools, self._completed, runs_at_once, policy,
+            store, clock, ids, worker_factory, folder, spools, self._on_run_completed, runs_at_once, policy,
             contexts, mask,
         )  # fmt: skip
-        self.summaries = Summaries(store, self.verbs, workers, contexts, clock, summarise_above)
-        self.moves = Moves(
-            store, ids, mask, self.summaries, folder, self.runner.begin, boundary, self.permissions.carry
+        self.summaries = Summaries(store, self.commands, worker_factory, contexts, clock, summarise_above)
+        self.continuation = SessionContinuation(
+            store, ids, mask, self.summaries, folder, self.runner.start_run, on_session_end, self.permissions.move_to_successor
         )  # fmt: skip
         self.recovery = Recovery(store, clock, ids, self.runner, spools, policy)
-        self._chores: list[asyncio.Task[None]] = []
+        self._background_tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Mark what a crash cut off; after this every reader sees it. Then look after it for ever."""
-        await self.recovery.mark()
-        self._chores = [
-            asyncio.create_task(_for_ever(self.recovery.sweep, LOOK_EVERY_S)),
-            asyncio.create_task(_for_ever(self.runner.spool, SPOOL_EVERY_S)),
-            asyncio.create_task(_for_ever(self.contexts.sweep, UNUSED_EVERY_S)),
-            asyncio.create_task(_for_ever(self.runner.texts.prune, TEXTS_EVERY_S)),
+        await self.recovery.mark_interrupted()
+        self._background_tasks = [
+            asyncio.create_task(_run_periodically(self.recovery.sweep, RECOVERY_INTERVAL_S)),
+            asyncio.create_task(_run_periodically(self.runner.spool, SPOOL_INTERVAL_S)),
+            asyncio.create_task(_run_periodically(self.contexts.evict_idle, EVICTION_INTERVAL_S)),
+            asyncio.create_task(_run_periodically(self.runner.instructions.prune, PRUNE_INTERVAL_S)),
         ]
 
     async def stop(self, grace_s: float) -> None:
         """Stop working; what is under way is left so that the next start goes on with it."""
-        until = asyncio.get_running_loop().time() + grace_s
-        for chore in self._chores:
-            chore.cancel()
-        await asyncio.gather(*self._chores, return_exceptions=True)
+        deadline = asyncio.get_running_loop().time() + grace_s
+        for task in self._background_tasks:
+            task.cancel()
+        await asyncio.gather(*self._background_tasks, return_exceptions=True)
         await self.runner.stop(grace_s)
         await self._titles.close()
         await self.summaries.close()
-        await self.contexts.close(max(0.0, until - asyncio.get_running_loop().time()))
+        await self.contexts.close(max(0.0, deadline - asyncio.get_running_loop().time()))
 
-    def change(self, resume: f.Resume, runs_at_once: int, summarise_above: float) -> None:
+    def reconfigure(self, resume: f.ResumeMode, runs_at_once: int, summarise_above: float) -> None:
         """Another policy from now on, and room for more or fewer runs at a time."""
-        self._resume.usual = resume
-        self.summaries.above = summarise_above
+        self._resume.default = resume
+        self.summaries.threshold = summarise_above
         self.runner.slots.resize(runs_at_once)
 
     async def create(self, created: f.SessionCreated, session_id: SessionId | None = None) -> SessionId:
@@ -129,53 +129,53 @@ class Engine:
         """
         if not created.workspace:
             # Written down with it: a conversation stays in its folder whatever becomes of the agent's file.
-            created = structs.replace(created, workspace=self._of_agents.workspace(created.agent))
-        session_id = await self.verbs.create(created, session_id)
+            created = structs.replace(created, workspace=self._agent_defaults.workspace(created.agent))
+        session_id = await self.commands.create(created, session_id)
         if created.previous_session_id is not None:
-            self._boundary(created.previous_session_id)
+            self._on_session_end(created.previous_session_id)
         return session_id
 
     async def clear(self, session_id: SessionId, expect: Seq | None = None) -> None:
-        await self.verbs.clear(session_id, expect)
-        self._boundary(session_id)
+        await self.commands.clear(session_id, expect)
+        self._on_session_end(session_id)
 
     async def delete(self, session_id: SessionId, expect: Seq | None = None, notes: bool = False) -> None:
-        await self.verbs.delete(session_id, expect, notes)
-        self._boundary(session_id)
+        await self.commands.delete(session_id, expect, notes)
+        self._on_session_end(session_id)
 
     async def send(
         self,
         session_id: SessionId,
         parts: tuple[AnyPart, ...],
         key: str | None = None,
-        if_busy: IfBusy = "queue",
-    ) -> Accepted:
+        if_busy: BusyPolicy = "queue",
+    ) -> AcceptedMessage:
         """Keep a message, then answer it. Durable on return. Raises Busy where that is to be rejected.
 
         Where the conversation has gone on in another session, it is kept there: the receipt says where.
         Raises SuccessorDeleted if that one was deleted.
         """
-        sent_to = session_id
+        original_id = session_id
         for _ in range(SUCCESSORS_MAX):
             try:
                 await self._check_files(session_id, parts, key)
-                return self._begin(await self.verbs.accept(session_id, parts, key, if_busy))
+                return self._start_run(await self.commands.accept(session_id, parts, key, if_busy))
             except SessionMoved as moved:
                 session_id = SessionId(str(moved.fields["successor"]))
             except NoSuchSession:
                 # One that was deleted since it went on is gone; what is sent there is not.
                 successor = await self.store.successor(session_id)
                 if successor is None:
-                    raise await self.moves.lost(sent_to, session_id) from None
+                    raise await self.continuation.missing_error(original_id, session_id) from None
                 session_id = successor
-        raise NoSuchSession(session_id=sent_to)
+        raise NoSuchSession(session_id=original_id)
 
-    async def kept(self, session_id: SessionId, key: str) -> Accepted | None:
+    async def find_accepted(self, session_id: SessionId, key: str) -> AcceptedMessage | None:
         """The message with this key, if it is there already or where the conversation has gone on."""
         for _ in range(SUCCESSORS_MAX):
             with suppress(NoSuchSession):
-                if (kept := await self.verbs.kept(session_id, key)) is not None:
-                    return kept
+                if (accepted := await self.commands.find_accepted(session_id, key)) is not None:
+                    return accepted
             successor = await self.store.successor(session_id)
             if successor is None:
                 break
@@ -188,10 +188,10 @@ class Engine:
         turn_id: TurnId | None,
         parts: tuple[AnyPart, ...] | None,
         expect: Seq | None = None,
-    ) -> Accepted:
+    ) -> AcceptedMessage:
         """Edit or try again, then answer that."""
         await self._check_files(session_id, parts or ())
-        return self._begin(await self.verbs.replace(session_id, turn_id, parts, expect))
+        return self._start_run(await self.commands.replace(session_id, turn_id, parts, expect))
 
     async def messages(self, session_id: SessionId, before: str | None, limit: int) -> ConversationPage:
         """Return a page of the conversation. Recover the page's interrupted runs first."""
@@ -203,52 +203,52 @@ class Engine:
         if not page.pending_runs:
             return page
         for run_id in page.pending_runs:
-            await self.recovery.heal(*await self.store.run(run_id))
+            await self.recovery.recover_output(*await self.store.run(run_id))
         return await self.store.snapshot(read)
 
     async def cancel(self, run_id: RunId) -> None:
-        await self.verbs.cancel(run_id)
+        await self.commands.cancel(run_id)
 
     async def resume(self, run_id: RunId) -> None:
-        self.runner.begin(await self.verbs.resume(run_id), run_id)
+        self.runner.start_run(await self.commands.resume(run_id), run_id)
 
     async def resolve(
         self,
         run_id: RunId,
         call_id: CallId,
-        decision: f.Decision,
+        decision: f.ToolDecision,
         text: str | None = None,
-        allowing: Allowing = ONCE,
+        allowing: ApprovalGrant = ALLOW_ONCE,
     ) -> None:
         """A person's word on a call, then on with the run if that was all it waited for."""
         if decision == "rerun":
             await self._refuse_while_running(run_id, call_id)
         forbidden = self.permissions.forbidden
-        done = await self.verbs.resolve(run_id, call_id, decision, text, allowing, forbidden)
+        resolution = await self.commands.resolve(run_id, call_id, decision, text, allowing, forbidden)
         if allowing.scope != "once":
             # After the answer: whoever answers too late makes no rule.
-            here = done.session_id if allowing.scope == "session" else None
-            await self.permissions.add(done.tool, done.rule, here)
-        if done.goes_on:
-            self.runner.begin(done.session_id, run_id)
+            scope_session_id = resolution.session_id if allowing.scope == "session" else None
+            await self.permissions.add(resolution.tool, resolution.rule, scope_session_id)
+        if resolution.resumes:
+            self.runner.start_run(resolution.session_id, run_id)
 
     async def answer(self, run_id: RunId, call_id: CallId, reply: Reply, key: str = "") -> None:
         """A person's answer to a question, then on with the run if that was all it waited for."""
-        done = await self.verbs.answer(run_id, call_id, reply, key)
-        if done.goes_on:
-            self.runner.begin(done.session_id, run_id)
+        resolution = await self.commands.answer(run_id, call_id, reply, key)
+        if resolution.resumes:
+            self.runner.start_run(resolution.session_id, run_id)
 
     async def _check_files(
         self, session_id: SessionId, parts: tuple[AnyPart, ...], key: str | None = None
     ) -> None:
-        """Refuse what cannot be shown to the model, unless it was kept before. Raises ModelCannotTake."""
-        if not files_among(parts):
+        """Refuse what cannot be shown to the model, unless it was kept before. Raises FileNotSupported."""
+        if not file_parts(parts):
             return
-        worker = self._workers(await self.store.session(session_id))
+        worker = self._worker_factory(await self.store.session(session_id))
         try:
             await worker.check_files(parts)
-        except ModelCannotTake:
-            if key is None or not await self.verbs.is_kept(session_id, key):
+        except FileNotSupported:
+            if key is None or not await self.commands.has_message(session_id, key):
                 raise
 
     async def _refuse_while_running(self, run_id: RunId, call_id: CallId) -> None:
@@ -257,27 +257,27 @@ class Engine:
             return snapshot.session(session_id), snapshot.tools(session_id, run_id)
 
         session, tools = await self.store.snapshot(read)
-        worker = self._workers(session)
+        worker = self._worker_factory(session)
         for tool in tools:
-            if tool.id == call_id and not await worker.is_gone(tool.name, call_id):
+            if tool.id == call_id and not await worker.is_finished(tool.name, call_id):
                 raise ToolRefused(call_id=call_id, state="still running", verb="be run again")
 
-    def _completed(self, session_id: SessionId) -> None:
-        self._titles.consider(session_id)
-        self.summaries.consider(session_id)
+    def _on_run_completed(self, session_id: SessionId) -> None:
+        self._titles.schedule(session_id)
+        self.summaries.schedule(session_id)
 
-    def _begin(self, accepted: Accepted) -> Accepted:
-        if accepted.begins is not None:
-            self.runner.begin(accepted.session_id, accepted.begins)
+    def _start_run(self, accepted: AcceptedMessage) -> AcceptedMessage:
+        if accepted.run_to_start is not None:
+            self.runner.start_run(accepted.session_id, accepted.run_to_start)
         return accepted
 
-    def _halt(self, run_id: RunId) -> None:
-        self.runner.halt(run_id)
+    def _cancel_work(self, run_id: RunId) -> None:
+        self.runner.cancel_work(run_id)
 
 
-async def _for_ever(chore: Callable[[], Awaitable[None]], every_s: float) -> None:
+async def _run_periodically(action: Callable[[], Awaitable[None]], interval_s: float) -> None:
     while True:
         # A fault of the store is told to whoever asks it for something; here it is only waited out.
         with suppress(HoldfastError, OSError):
-            await chore()
-        await asyncio.sleep(every_s)
+            await action()
+        await asyncio.sleep(interval_s)

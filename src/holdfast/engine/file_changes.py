@@ -10,37 +10,39 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from holdfast.domain.decisions.file_changes import FilesChanged, NoSuchChange, PutBack, changes_of
-from holdfast.domain.diffs import diff_of
+from holdfast.domain.decisions.file_changes import FileRestore, FilesChanged, NoSuchChange, merge_changes
+from holdfast.domain.diffs import unified_diff
 from holdfast.domain.errors import NoSuchBlob, NoSuchSession, RunRefused
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import Change
 from holdfast.domain.ids import RunId, SessionId
 from holdfast.domain.limits import CHANGED_FILES_MAX, SUCCESSORS_MAX
-from holdfast.domain.secrets import Masking, identity
-from holdfast.domain.state.session_state import Facts, View
-from holdfast.engine.ports import Files
-from holdfast.engine.workspaces import holder_of, workspace_of
-from holdfast.store.ports import Append, Message, Snapshot, Store
+from holdfast.domain.secrets import MaskFunction, no_mask
+from holdfast.domain.state.session_state import Facts, SessionStateView
+from holdfast.engine.ports import WorkspaceFiles
+from holdfast.engine.workspaces import find_workspace_owner, workspace_path
+from holdfast.store.ports import Append, Snapshot, Store, StoredMessage
 
 
-class RunChanges:
+class RunFileChanges:
     """The files that runs changed. `folder` is the data folder; `files` reaches into workspaces."""
 
-    def __init__(self, store: Store, folder: Path, files: Files, mask: Masking = identity) -> None:
+    def __init__(
+        self, store: Store, folder: Path, files: WorkspaceFiles, mask: MaskFunction = no_mask
+    ) -> None:
         self._store = store
         self._mask = mask
         self._folder = folder
         self._files = files
 
-    async def of(self, run_id: RunId) -> tuple[list[Change], int]:
+    async def list_changes(self, run_id: RunId) -> tuple[list[Change], int]:
         """One for each file, from what the run found to what it left, with their differences.
 
         And how many more there are than CHANGED_FILES_MAX, which are left out.
         """
-        _, changes = await self._found(run_id)
-        told = [await self._compared(change) for change in changes[:CHANGED_FILES_MAX]]
-        return told, len(changes) - len(told)
+        _, changes = await self._load_changes(run_id)
+        shown = [await self._with_diff(change) for change in changes[:CHANGED_FILES_MAX]]
+        return shown, len(changes) - len(shown)
 
     async def restore(self, run_id: RunId, paths: Collection[str] | None = None) -> tuple[str, ...]:
         """Put files back as they were before the run: all, or those that are named. Returns them.
@@ -50,58 +52,60 @@ class RunChanges:
         conversation is worked on, and FilesChanged, where nothing was put back, for files that are not as the
         run left them.
         """
-        session_id, changes = await self._found(run_id)
-        line = await self._line(session_id)
-        await self._check_idle(line, run_id)
-        wanted = _chosen(changes, paths)
-        lost = [change.path for change in wanted if await self._contents(change) is None]
-        if lost:
-            raise FilesChanged(paths=_named([(path, "what it held was not kept") for path in lost]))
-        holder = await asyncio.to_thread(holder_of, self._folder, line)
+        session_id, changes = await self._load_changes(run_id)
+        chain = await self._session_chain(session_id)
+        await self._check_idle(chain, run_id)
+        selected = _select(changes, paths)
+        missing = [change.path for change in selected if await self._contents(change) is None]
+        if missing:
+            raise FilesChanged(paths=_describe([(path, "what it held was not kept") for path in missing]))
+        owner = await asyncio.to_thread(find_workspace_owner, self._folder, chain)
         files = [
-            PutBack(workspace_of(self._folder, holder, each.workspace), each.path, each.before, each.after)
-            for each in wanted
+            FileRestore(
+                workspace_path(self._folder, owner, each.workspace), each.path, each.before, each.after
+            )
+            for each in selected
         ]
-        done = await self._files.put_back(files, self._store.get_blob)
-        if done.restored:
-            restored = f.FilesRestored(run_id, done.restored)
+        result = await self._files.restore(files, self._store.get_blob)
+        if result.restored:
+            restored = f.FilesRestored(run_id, result.restored)
             await self._store.append(Append(session_id, (restored,)))
-        if done.refused:
-            raise FilesChanged(paths=_named(done.refused, done.restored))
-        return done.restored
+        if result.refused:
+            raise FilesChanged(paths=_describe(result.refused, result.restored))
+        return result.restored
 
-    async def _line(self, session_id: SessionId) -> list[SessionId]:
+    async def _session_chain(self, session_id: SessionId) -> list[SessionId]:
         """The session and those that it went on in, which have taken its folder over."""
-        line = [session_id]
+        chain = [session_id]
         while (
-            len(line) <= SUCCESSORS_MAX and (successor := await self._store.successor(line[-1])) is not None
+            len(chain) <= SUCCESSORS_MAX and (successor := await self._store.successor(chain[-1])) is not None
         ):
-            line.append(successor)
-        return line
+            chain.append(successor)
+        return chain
 
-    async def _check_idle(self, line: Sequence[SessionId], run_id: RunId) -> None:
-        await self._store.append(Append(line[0], lambda view: _check_idle(view, run_id)))
-        for successor in line[1:]:
+    async def _check_idle(self, chain: Sequence[SessionId], run_id: RunId) -> None:
+        await self._store.append(Append(chain[0], lambda view: _check_idle(view, run_id)))
+        for successor in chain[1:]:
             with suppress(NoSuchSession):  # Deleted since: nothing works there.
                 await self._store.append(Append(successor, lambda view: _check_idle(view, run_id)))
 
-    async def _found(self, run_id: RunId) -> tuple[SessionId, list[Change]]:
-        def read(snapshot: Snapshot) -> tuple[SessionId, Sequence[Message]]:
+    async def _load_changes(self, run_id: RunId) -> tuple[SessionId, list[Change]]:
+        def read(snapshot: Snapshot) -> tuple[SessionId, Sequence[StoredMessage]]:
             session_id, run = snapshot.run(run_id)
-            return session_id, snapshot.told(session_id, ((run.turn, run.turn),))
+            return session_id, snapshot.turn_messages(session_id, ((run.turn, run.turn),))
 
         session_id, messages = await self._store.snapshot(read)
         bodies = [
             event.fact for message in messages for event in message.events if event.kind == "tool_settled"
         ]
         settled = [fact for fact in bodies if isinstance(fact, f.ToolSettled) and fact.run_id == run_id]
-        return session_id, changes_of(part for fact in settled for part in fact.parts)
+        return session_id, merge_changes(part for fact in settled for part in fact.parts)
 
-    async def _compared(self, change: Change) -> Change:
+    async def _with_diff(self, change: Change) -> Change:
         contents = await self._contents(change)
         if contents is None:
             return change
-        diff = await asyncio.to_thread(diff_of, change.path, *contents)
+        diff = await asyncio.to_thread(unified_diff, change.path, *contents)
         # What was kept before a value was known to be secret may hold it.
         return replace(change, diff=self._mask(diff.text), added=diff.added, removed=diff.removed)
 
@@ -117,14 +121,14 @@ class RunChanges:
         return before, after
 
 
-def _check_idle(view: View, run_id: RunId) -> Facts:
+def _check_idle(view: SessionStateView, run_id: RunId) -> Facts:
     busy = [each for each in view.open_runs() if each.status == "running" or each.id == run_id]
     if busy:
         raise RunRefused(run_id=busy[0].id, status=busy[0].status, verb="have files put back meanwhile")
     return ()
 
 
-def _chosen(changes: Sequence[Change], paths: Collection[str] | None) -> list[Change]:
+def _select(changes: Sequence[Change], paths: Collection[str] | None) -> list[Change]:
     by_path = {change.path: change for change in changes}
     for path in paths or ():
         if path not in by_path:
@@ -132,6 +136,6 @@ def _chosen(changes: Sequence[Change], paths: Collection[str] | None) -> list[Ch
     return [change for change in changes if paths is None or change.path in paths]
 
 
-def _named(refused: Sequence[tuple[str, str]], restored: Sequence[str] = ()) -> str:
-    named = ", ".join(f"{path} ({why})" for path, why in refused)
-    return named + (f"; except for {', '.join(restored)}, which were" if restored else "")
+def _describe(refused: Sequence[tuple[str, str]], restored: Sequence[str] = ()) -> str:
+    text = ", ".join(f"{path} ({why})" for path, why in refused)
+    return text + (f"; except for {', '.join(restored)}, which were" if restored else "")

@@ -5,14 +5,16 @@ from collections.abc import Sequence
 from holdfast.domain.decisions.compaction import covered_through
 from holdfast.domain.ids import RunId, Seq, SessionId
 from holdfast.domain.limits import PAGE_MESSAGES_MAX
-from holdfast.domain.state.changes import ReadBack
+from holdfast.domain.state.changes import LoadedContext
 from holdfast.domain.transcript.transcript import TranscriptFold
-from holdfast.store.ports import Message, Store
+from holdfast.store.ports import Store, StoredMessage
 
 FIRST_PAGE_MESSAGES = 32
 
 
-async def read_back(store: Store, session_id: SessionId, run_id: RunId | None, chars_max: int) -> ReadBack:
+async def load_context(
+    store: Store, session_id: SessionId, run_id: RunId | None, chars_max: int
+) -> LoadedContext:
     """Read the newest pages, small ones first, until the live messages are more than a context can hold or a
     summary covers the rest. `run_id` is the run whose open calls are told.
     """
@@ -23,7 +25,7 @@ async def read_back(store: Store, session_id: SessionId, run_id: RunId | None, c
     calls = await store.tools(session_id, run_id) if run_id is not None else ()
     while True:
         page = await store.messages(session_id, before, limit)
-        fold.add_page(page.messages, calls)
+        fold.add_messages(page.messages, calls)
         size_bytes += _size(page.messages)
         live_bytes += _size([message for message in page.messages if message.live])
         heads.add(page.head)
@@ -33,10 +35,10 @@ async def read_back(store: Store, session_id: SessionId, run_id: RunId | None, c
             break
     fold.begin_at(first if before is not None else 0, summary)
     # What those turns were given is no message; without it a later request would begin differently.
-    for event in await store.prepared(session_id, first):
+    for event in await store.prepared_contexts(session_id, first):
         fold.add(event)
-    return ReadBack(fold, heads.pop() if len(heads) == 1 else None, size_bytes, before is None)
+    return LoadedContext(fold, heads.pop() if len(heads) == 1 else None, size_bytes, before is None)
 
 
-def _size(messages: Sequence[Message]) -> int:
+def _size(messages: Sequence[StoredMessage]) -> int:
     return sum(len(event.body) for message in messages for event in message.events)

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from holdfast.domain.clock import Instant
 from holdfast.domain.events.facts import Ranges
 from holdfast.domain.ids import ProcessId, SessionId
-from holdfast.domain.state.rows import Debt, DebtRow
-from holdfast.domain.state.session_state import Decide, Facts, View
-from holdfast.store.ports import Append, Message, Store
+from holdfast.domain.state.rows import QueuedCommit, QueuedCommitRow
+from holdfast.domain.state.session_state import Decide, Facts, SessionStateView
+from holdfast.store.ports import Append, Store, StoredMessage
 
 
-class StoreLedger:
+class StoreMemoryQueue:
     """Reads what is owed and writes what became of it."""
 
     def __init__(self, store: Store) -> None:
@@ -26,41 +26,43 @@ class StoreLedger:
     async def change(self, session_id: SessionId, decide: Decide, number: int = 0) -> Facts:
         decided: list[Facts] = []
 
-        def keep(view: View) -> Facts:
+        def record_decision(view: SessionStateView) -> Facts:
             decided[:] = [decide(view)]
             return decided[0]
 
-        await self._store.append(Append(session_id, keep, number=number))
+        await self._store.append(Append(session_id, record_decision, number=number))
         return decided[0]
 
-    async def debts(self, session_id: SessionId, buried: bool = False) -> Sequence[DebtRow]:
-        return await self._store.debts(session_id, buried)
+    async def entries(self, session_id: SessionId, deleted: bool = False) -> Sequence[QueuedCommitRow]:
+        return await self._store.queued_commits(session_id, deleted)
 
-    async def owing(self, session_id: SessionId) -> Sequence[Debt]:
-        return await self._store.owing(session_id)
+    async def pending_for(self, session_id: SessionId) -> Sequence[QueuedCommit]:
+        return await self._store.pending_commits_of(session_id)
 
-    async def open_debts(self, limit: int) -> Sequence[Debt]:
-        return await self._store.open_debts(limit)
+    async def pending_entries(self, limit: int) -> Sequence[QueuedCommit]:
+        return await self._store.pending_commits(limit)
 
-    async def shown_debts(self, limit: int) -> tuple[Sequence[Debt], Sequence[Debt]]:
+    async def entries_to_show(self, limit: int) -> tuple[Sequence[QueuedCommit], Sequence[QueuedCommit]]:
         return await self._store.snapshot(
-            lambda snapshot: (snapshot.open_debts(limit), snapshot.kept_debts(limit))
+            lambda snapshot: (snapshot.pending_commits(limit), snapshot.unretracted_commits(limit))
         )
 
-    async def due_debts(
-        self, quiet_since: Instant, now: Instant, limit: int, resting: Sequence[str] = ()
-    ) -> Sequence[Debt]:
-        return await self._store.due_debts(quiet_since, now, limit, resting)
+    async def due_entries(
+        self, quiet_since: Instant, now: Instant, limit: int, excluded_owners: Sequence[str] = ()
+    ) -> Sequence[QueuedCommit]:
+        return await self._store.due_commits(quiet_since, now, limit, excluded_owners)
 
-    async def debt_totals(self) -> tuple[int, Instant]:
-        return await self._store.debt_totals()
+    async def pending_totals(self) -> tuple[int, Instant]:
+        return await self._store.pending_commit_totals()
 
-    async def told(self, session_id: SessionId, turns: Ranges, number: int) -> Sequence[Message]:
-        return await self._store.told(session_id, turns, number)
+    async def turn_messages(
+        self, session_id: SessionId, turns: Ranges, number: int
+    ) -> Sequence[StoredMessage]:
+        return await self._store.turn_messages(session_id, turns, number)
 
     async def titles(self, session_ids: Sequence[SessionId]) -> Mapping[SessionId, str]:
         """Those of conversations that are there."""
-        found = await self._store.standings(session_ids) if session_ids else {}
+        found = await self._store.session_statuses(session_ids) if session_ids else {}
         return {session_id: standing.row.title for session_id, standing in found.items()}
 
     async def put_item(self, kind: str, item_id: str, body: bytes) -> None:

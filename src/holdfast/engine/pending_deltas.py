@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.decisions.late_output import Unsaved
+from holdfast.domain.decisions.late_output import UnsavedDeltas
 from holdfast.domain.events.facts import AnyFact, Delta, MessageSettled, ModelStepStarted
 from holdfast.domain.events.tool_facts import ToolOutputAppended, ToolSettled
 
@@ -28,7 +28,7 @@ class _Group(msgspec.Struct):
         return sum(len(delta.text) for delta in self.deltas)
 
 
-class UnsavedOutput:
+class PendingDeltas:
     """Follows each delta from its submission to its commit. Costs the same however much there was before."""
 
     def __init__(self) -> None:
@@ -47,48 +47,48 @@ class UnsavedOutput:
         if last is not None and last.future is future:
             last.deltas.append(delta)
             return
-        self._reap()
+        self._drop_settled()
         name = delta.call_id if isinstance(delta, ToolOutputAppended) else delta.message_id
         self._groups.append(_Group(future, name, time.monotonic(), [delta]))
 
-    def note(self, fact: AnyFact) -> None:
+    def on_committed(self, fact: AnyFact) -> None:
         """A fact became durable: a body holds all that its message streamed."""
         match fact:
             case ModelStepStarted():
                 self.open(fact.message_id, fact.turn, fact.place)
             case MessageSettled():
-                self._close(fact.message_id)
+                self._discard(fact.message_id)
             case ToolSettled():
-                self._close(fact.call_id)
+                self._discard(fact.call_id)
 
     def stalled_s(self) -> float:
         """How long the oldest delta has been waiting."""
-        self._reap()
+        self._drop_settled()
         return time.monotonic() - self._groups[0].since_s if self._groups else 0.0
 
-    def left(self) -> list[Unsaved]:
+    def remaining(self) -> list[UnsavedDeltas]:
         """All that is not certainly saved, by message, in order."""
-        self._reap()
+        self._drop_settled()
         deltas: dict[str, list[Delta]] = {}
         for group in (*self._refused, *self._groups):
             deltas.setdefault(group.name, []).extend(group.deltas)
         return [
-            Unsaved(*self._places[name], self._saved_chars.get(name, 0), tuple(these))
-            for name, these in deltas.items()
+            UnsavedDeltas(*self._places[name], self._saved_chars.get(name, 0), tuple(pending))
+            for name, pending in deltas.items()
             if name in self._places
         ]
 
-    async def settled(self, timeout_s: float) -> None:
+    async def wait_settled(self, timeout_s: float) -> None:
         """Wait until it is known of every delta whether it was saved, for at most `timeout_s`."""
         if self._groups:
             await asyncio.wait([group.future for group in self._groups], timeout=timeout_s)
 
-    def _close(self, name: str) -> None:
+    def _discard(self, name: str) -> None:
         self._places.pop(name, None)
         self._saved_chars.pop(name, None)
         self._refused = [group for group in self._refused if group.name != name]
 
-    def _reap(self) -> None:
+    def _drop_settled(self) -> None:
         while self._groups and self._groups[0].future.done():
             group = self._groups.popleft()
             if group.future.cancelled() or group.future.exception() is not None:

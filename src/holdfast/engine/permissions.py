@@ -7,11 +7,11 @@ import msgspec
 
 from holdfast.domain.clock import Clock
 from holdfast.domain.errors import NoSuchRule, NoSuchSession, RuleRefused
-from holdfast.domain.ids import Ids, SessionId
+from holdfast.domain.ids import IdGenerator, SessionId
 from holdfast.domain.limits import RULES_MAX
-from holdfast.domain.secrets import Masking, identity
-from holdfast.domain.shell.denylist import Forbidden
-from holdfast.domain.shell.rules import Rule, checked
+from holdfast.domain.secrets import MaskFunction, no_mask
+from holdfast.domain.shell.denylist import Denylist
+from holdfast.domain.shell.rules import Rule, validate_pattern
 from holdfast.store.ports import Store
 
 _KIND = "rule"
@@ -21,13 +21,18 @@ class Permissions:
     """Rules, kept on the store's shelf. `never_run` is the list that no rule and no person can overrule."""
 
     def __init__(
-        self, store: Store, clock: Clock, ids: Ids, never_run: Iterable[str], mask: Masking = identity
+        self,
+        store: Store,
+        clock: Clock,
+        ids: IdGenerator,
+        never_run: Iterable[str],
+        mask: MaskFunction = no_mask,
     ) -> None:
         self._store = store
         self._mask = mask
         self._clock = clock
         self._ids = ids
-        self.forbidden = Forbidden(never_run)
+        self.forbidden = Denylist(never_run)
 
     async def rules(self) -> Sequence[Rule]:
         """The rules in force, the oldest first, whichever process made them."""
@@ -40,20 +45,20 @@ class Permissions:
 
     async def add(self, tool: str, pattern: str, session_id: SessionId | None = None) -> Rule:
         """Allow calls from now on; the same again is the same rule. Raises RuleRefused, NoSuchSession."""
-        pattern = checked(tool, self._mask(pattern))
+        pattern = validate_pattern(tool, self._mask(pattern))
         if session_id is not None:
             await self._store.session(session_id)
         rules = await self.rules()
         for rule in rules:
             if (rule.tool, rule.pattern, rule.session_id) == (tool, pattern, session_id):
                 return rule
-        if len(rules) >= RULES_MAX and not await self._drop_stale(rules):
+        if len(rules) >= RULES_MAX and not await self._remove_stale(rules):
             raise RuleRefused(why=f"there are {RULES_MAX} already; revoke some first")
-        made = Rule(self._ids.rule(), tool, pattern, session_id, self._clock.now_ms())
-        await self._store.put_item(_KIND, made.id, msgspec.json.encode(made))
-        return made
+        new_rule = Rule(self._ids.rule(), tool, pattern, session_id, self._clock.now_ms())
+        await self._store.put_item(_KIND, new_rule.id, msgspec.json.encode(new_rule))
+        return new_rule
 
-    async def carry(self, session_id: SessionId, successor: SessionId) -> None:
+    async def move_to_successor(self, session_id: SessionId, successor: SessionId) -> None:
         """What was allowed in one conversation is so where that goes on, and there alone. Raises StoreFault.
 
         Whoever revokes a rule meanwhile has revoked it.
@@ -63,7 +68,7 @@ class Permissions:
                 rule = msgspec.json.decode(body, type=Rule)
                 if rule.session_id == session_id:
                     moved = msgspec.structs.replace(rule, session_id=successor)
-                    await self._store.swap_item(_KIND, rule_id, body, msgspec.json.encode(moved))
+                    await self._store.compare_and_swap_item(_KIND, rule_id, body, msgspec.json.encode(moved))
 
     async def revoke(self, rule_id: str) -> Rule:
         """Ask again from the next call on. Raises NoSuchRule."""
@@ -72,14 +77,14 @@ class Permissions:
             raise NoSuchRule(rule_id=rule_id)
         return msgspec.json.decode(body, type=Rule)
 
-    async def _drop_stale(self, rules: Sequence[Rule]) -> int:
+    async def _remove_stale(self, rules: Sequence[Rule]) -> int:
         """Let go of rules whose conversation was deleted; how many those were."""
-        dropped = 0
+        removed = 0
         for rule in rules:
             if rule.session_id is None:
                 continue
             try:
                 await self._store.session(rule.session_id)
             except NoSuchSession:
-                dropped += await self._store.take_item(_KIND, rule.id) is not None
-        return dropped
+                removed += await self._store.take_item(_KIND, rule.id) is not None
+        return removed

@@ -3,48 +3,48 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
-from holdfast.domain.decisions.compaction import Drafted
-from holdfast.domain.decisions.file_changes import PutBack, Restored
+from holdfast.domain.decisions.compaction import DraftSummary
+from holdfast.domain.decisions.file_changes import FileRestore, FileRestoreResult
 from holdfast.domain.events.parts import AnyPart
 from holdfast.domain.ids import CallId, SessionId
-from holdfast.domain.state.changes import Change
+from holdfast.domain.state.changes import CommittedChange
 from holdfast.domain.state.rows import SessionRow
 from holdfast.domain.transcript.transcript import Transcript
-from holdfast.engine.recorder import Context, RunRecorder
+from holdfast.engine.recorder import ConversationContext, RunRecorder
 
 
 class Worker(Protocol):
     """Carries out one run by what the journal says of it; may be called again for the same run."""
 
     async def check_files(self, parts: Sequence[AnyPart]) -> None:
-        """Be sure that the files among `parts` can be shown to the model. Raises ModelCannotTake."""
+        """Be sure that the files among `parts` can be shown to the model. Raises FileNotSupported."""
 
-    async def is_gone(self, tool: str, call_id: CallId) -> bool:
+    async def is_finished(self, tool: str, call_id: CallId) -> bool:
         """Whether nothing of an earlier try at a call is still at work."""
 
-    async def carry_out(self, recorder: RunRecorder) -> Literal["completed", "waiting"]: ...
+    async def run(self, recorder: RunRecorder) -> Literal["completed", "waiting"]: ...
 
     async def summarise(
-        self, transcript: Callable[[int], Awaitable[Transcript]], above: float, kept_turns: int
-    ) -> Drafted | None:
+        self, transcript: Callable[[int], Awaitable[Transcript]], threshold: float, keep_turns: int
+    ) -> DraftSummary | None:
         """The older part of a conversation in a few words, if it fills more than `above` of the window and
         someone can be asked. `transcript` reads so much of its end. Raises a HoldfastError.
         """
 
 
-class Contexts(Protocol):
+class ConversationContexts(Protocol):
     """Conversations that are held ready for the next run. Counts how often that was of use."""
 
-    def note(self, change: Change) -> None:
+    def on_change(self, change: CommittedChange) -> None:
         """Told of every change that this process makes, in order."""
 
-    def hold(self, session_id: SessionId, *, is_run: bool = True) -> Context:
+    def acquire(self, session_id: SessionId, *, is_run: bool = True) -> ConversationContext:
         """Take hold of one. Only a run's use of it counts."""
 
-    async def sweep(self) -> None:
+    async def evict_idle(self) -> None:
         """Let go of what nobody has used for a while."""
 
-    async def close(self, within_s: float) -> None:
+    async def close(self, timeout_s: float) -> None:
         """Give everything back, at most so long after."""
 
     @property
@@ -65,10 +65,10 @@ ReadBlob = Callable[[str], Awaitable[bytes]]
 """The content with that digest. Raises NoSuchBlob, StoreFault."""
 
 
-class Files(Protocol):
+class WorkspaceFiles(Protocol):
     """Workspaces, as whoever puts files back needs them."""
 
-    async def put_back(self, files: Sequence[PutBack], read: ReadBlob) -> Restored:
+    async def restore(self, files: Sequence[FileRestore], read: ReadBlob) -> FileRestoreResult:
         """Put them back as they were before, all or none; some only if others are changed meanwhile.
 
         What they held is read one by one. Never reaches out of their workspaces. A file that is so already
@@ -76,14 +76,14 @@ class Files(Protocol):
         """
 
 
-class NoFiles:
+class NoWorkspaceFiles:
     """Where nobody can reach into workspaces."""
 
-    async def put_back(self, files: Sequence[PutBack], read: ReadBlob) -> Restored:
-        return Restored((), tuple((file.path, "there is nobody to put it back") for file in files))
+    async def restore(self, files: Sequence[FileRestore], read: ReadBlob) -> FileRestoreResult:
+        return FileRestoreResult((), tuple((file.path, "there is nobody to put it back") for file in files))
 
 
-NO_FILES = NoFiles()
+NO_WORKSPACE_FILES = NoWorkspaceFiles()
 
-Workers = Callable[[SessionRow], Worker]
+WorkerFactory = Callable[[SessionRow], Worker]
 """Who answers in a session."""

@@ -7,36 +7,36 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from holdfast.domain.decisions import tools
-from holdfast.domain.decisions.endings import output_of
+from holdfast.domain.decisions.endings import streamed_output
 from holdfast.domain.errors import NoSuchBlob
-from holdfast.domain.events.codec import Event, Unknown
+from holdfast.domain.events.codec import Event, UnknownFact
 from holdfast.domain.events.facts import Delta
 from holdfast.domain.events.stream_fold import OutputFold
 from holdfast.domain.events.tool_facts import ToolSettled
-from holdfast.domain.files import files_among, output_name
+from holdfast.domain.files import file_parts, output_name
 from holdfast.domain.ids import CallId, RunId, SessionId
-from holdfast.domain.state.changes import ReadBack
+from holdfast.domain.state.changes import LoadedContext
 from holdfast.domain.state.rows import ToolRow
-from holdfast.domain.state.session_state import Decide, Facts, View
+from holdfast.domain.state.session_state import Decide, Facts, SessionStateView
 from holdfast.domain.transcript.transcript import Transcript, TranscriptFold
-from holdfast.engine.instructions import Instructions
-from holdfast.engine.load_context import read_back
-from holdfast.engine.pending_deltas import UnsavedOutput
+from holdfast.engine.instructions import InstructionStore
+from holdfast.engine.load_context import load_context
+from holdfast.engine.pending_deltas import PendingDeltas
 from holdfast.store.ports import Append, Lease, Store
 
 
-class Stopped(Exception):
+class ServerStopping(Exception):
     """The server is stopping, and the run has come to the end of a step."""
 
 
-class Context(Protocol):
+class ConversationContext(Protocol):
     """A hold on one conversation, as the model's context is made from."""
 
     @property
-    def is_overtaken(self) -> bool:
+    def is_changed_elsewhere(self) -> bool:
         """Whether it would have to be read back for what another process has changed."""
 
-    async def fold(self, chars: int, read: Callable[[], Awaitable[ReadBack]]) -> TranscriptFold:
+    async def fold(self, chars: int, read: Callable[[], Awaitable[LoadedContext]]) -> TranscriptFold:
         """The conversation, with all that this process adds to it; `read` reads it back if need be."""
 
     def release(self) -> None: ...
@@ -48,20 +48,20 @@ class RunRecorder:
     def __init__(
         self,
         store: Store,
-        context: Context,
+        context: ConversationContext,
         session_id: SessionId,
         lease: Lease,
         workspace: Path,
-        texts: Instructions,
+        instructions: InstructionStore,
     ) -> None:
         self._store = store
         self._context = context
         self.session_id = session_id
         self._fence = lease.fence
-        self._texts = texts
+        self._instructions = instructions
         self._fold: TranscriptFold | None = None
         self._turn = 0
-        self.unsaved = UnsavedOutput()
+        self.pending_deltas = PendingDeltas()
         self.run_id: RunId = lease.run_id
         self.workspace = workspace
         self._stopping = False
@@ -79,76 +79,80 @@ class RunRecorder:
     async def record(self, decide: Decide) -> Facts:
         decided: list[Facts] = []
 
-        def keep(view: View) -> Facts:
+        def record_decision(view: SessionStateView) -> Facts:
             decided[:] = [decide(view)]
             self.has_written = self.has_written or bool(decided[0])
             return decided[0]
 
-        await self._store.append(Append(self.session_id, keep, fence=self._fence))
+        await self._store.append(Append(self.session_id, record_decision, fence=self._fence))
         facts = decided[0]
         for fact in facts:
-            if not isinstance(fact, Unknown):
-                self.unsaved.note(fact)
+            if not isinstance(fact, UnknownFact):
+                self.pending_deltas.on_committed(fact)
         return facts
 
     def stream(self, delta: Delta) -> bool:
-        self.unsaved.add(delta, self._store.submit(Append(self.session_id, (delta,), fence=self._fence)))
-        return self._store.has_room
+        self.pending_deltas.add(
+            delta, self._store.submit(Append(self.session_id, (delta,), fence=self._fence))
+        )
+        return self._store.has_capacity
 
-    async def room(self) -> None:
-        await self._store.room()
+    async def wait_for_capacity(self) -> None:
+        await self._store.wait_for_capacity()
 
-    def pause(self) -> None:
+    def check_stopping(self) -> None:
         if self._stopping:
-            raise Stopped
+            raise ServerStopping
 
     async def transcript(self, chars: int) -> Transcript:
         if self._fold is None:
             self._turn = (await self._store.run(self.run_id))[1].turn
             self._fold = await self._context.fold(
-                chars, lambda: read_back(self._store, self.session_id, self.run_id, chars)
+                chars, lambda: load_context(self._store, self.session_id, self.run_id, chars)
             )
         transcript = self._fold.transcript()
         # What waits in the queue is not said yet, as far as this run is concerned.
         return replace(transcript, turns=tuple(each for each in transcript.turns if each.turn <= self._turn))
 
-    async def output_of(self, tool: ToolRow) -> OutputFold:
+    async def streamed_output(self, tool: ToolRow) -> OutputFold:
         events: list[Event] = []
 
-        def look(view: View) -> Facts:
+        def read(view: SessionStateView) -> Facts:
             row = view.message(tool.turn, tool.place)
             # Replaced, not extended: the store may run a decision more than once before it commits.
-            events[:] = view.written(row) if row is not None else ()
+            events[:] = view.message_events(row) if row is not None else ()
             return ()
 
-        await self.record(look)
-        self.unsaved.open(tool.id, tool.turn, tool.place)
-        return output_of(events)
+        await self.record(read)
+        self.pending_deltas.open(tool.id, tool.turn, tool.place)
+        return streamed_output(events)
 
-    async def file(self, blob: str) -> bytes | None:
+    async def read_blob(self, blob: str) -> bytes | None:
         try:
             return await self._store.get_blob(blob)
         except NoSuchBlob:
             return None
 
-    async def keep(self, content: bytes) -> str:
+    async def store_blob(self, content: bytes) -> str:
         return await self._store.put_blob(content)
 
-    async def output(self, call_id: CallId) -> bytes | None:
+    async def full_output(self, call_id: CallId) -> bytes | None:
         blobs: list[str] = []
 
-        def look(view: View) -> Facts:
+        def read(view: SessionStateView) -> Facts:
             tool = view.tool(call_id)
-            fact = written[-1].fact if tool is not None and (written := tools.written(view, tool)) else None
-            files = files_among(fact.parts) if isinstance(fact, ToolSettled) else []
+            fact = (
+                written[-1].fact if tool is not None and (written := tools.call_events(view, tool)) else None
+            )
+            files = file_parts(fact.parts) if isinstance(fact, ToolSettled) else []
             blobs[:] = [file.blob for file in files if file.name == output_name(call_id)]
             return ()
 
-        await self.record(look)
-        return await self.file(blobs[-1]) if blobs else None
+        await self.record(read)
+        return await self.read_blob(blobs[-1]) if blobs else None
 
-    async def keep_instructions(self, text: str) -> str:
-        return await self._texts.keep(text)
+    async def save_instructions(self, text: str) -> str:
+        return await self._instructions.save(text)
 
-    async def instructions(self, digest: str) -> str | None:
-        return await self._texts.find(digest)
+    async def find_instructions(self, digest: str) -> str | None:
+        return await self._instructions.find(digest)

@@ -11,16 +11,16 @@ from contextlib import suppress
 from holdfast.domain.clock import Clock, Instant
 from holdfast.domain.decisions import runs
 from holdfast.domain.errors import HoldfastError, LeaseHeld, NoSuchRun, RunRefused
-from holdfast.domain.ids import Ids, RunId, SessionId
+from holdfast.domain.ids import IdGenerator, RunId, SessionId
 from holdfast.domain.limits import RECOVERY_AGE_MS_MAX, RECOVERY_READS_MAX
 from holdfast.domain.state.rows import RunRow
-from holdfast.domain.state.session_state import Facts, View
+from holdfast.domain.state.session_state import Facts, SessionStateView
 from holdfast.engine.resume_policy import ResumePolicy
-from holdfast.engine.runner import Runner, deliver
+from holdfast.engine.runner import Runner, deliver_late_output
 from holdfast.store.ports import Append, Lease, Store
 from holdfast.store.spool import Spools
 
-LOOK_AGAIN_MS = 500
+RECOVERY_READ_INTERVAL_MS = 500
 """Looks for one run's output are at least this far apart, however many readers ask."""
 
 
@@ -28,7 +28,13 @@ class Recovery:
     """Looks after runs that nobody works on."""
 
     def __init__(
-        self, store: Store, clock: Clock, ids: Ids, runner: Runner, spools: Spools, resume: ResumePolicy
+        self,
+        store: Store,
+        clock: Clock,
+        ids: IdGenerator,
+        runner: Runner,
+        spools: Spools,
+        resume: ResumePolicy,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -36,110 +42,110 @@ class Recovery:
         self._runner = runner
         self._spools = spools
         self._resume = resume
-        self._looked_at: dict[RunId, Instant] = {}
+        self._last_read_at: dict[RunId, Instant] = {}
         self.recovered = 0
 
-    async def mark(self) -> None:
+    async def mark_interrupted(self) -> None:
         """Mark every run whose process is gone, and fold in what it wrote. Nothing is started yet."""
         for session_id, run in await self._store.active_runs():
-            if run.status == "running" and not self._runner.is_at_work(run.id):
+            if run.status == "running" and not self._runner.is_active(run.id):
                 # One that cannot be marked must not keep all the others from being reached.
                 with suppress(HoldfastError):
-                    lease, _ = await self._take(session_id, run)
+                    lease, _ = await self._claim(session_id, run)
                     if lease is not None:
                         await self._store.release(lease)
-        await self._read_spools()
+        await self._deliver_spools()
 
     async def sweep(self) -> None:
         """Mark what is new since the last look, and set going whatever should be."""
         for session_id, run in await self._store.active_runs():
-            if self._runner.is_at_work(run.id):
+            if self._runner.is_active(run.id):
                 continue
             # One session's trouble is not another's; what failed here is met again at the next look.
             with suppress(HoldfastError):
-                await self._look_after(session_id, run)
+                await self._recover_run(session_id, run)
         pending = await self._store.pending_runs()
-        waited_for = {run.id for _, run in pending}
-        self._looked_at = {name: at for name, at in self._looked_at.items() if name in waited_for}
+        pending_ids = {run.id for _, run in pending}
+        self._last_read_at = {name: at for name, at in self._last_read_at.items() if name in pending_ids}
         for session_id, run in pending:
-            await self.heal(session_id, run)
-        await self._read_spools()
+            await self.recover_output(session_id, run)
+        await self._deliver_spools()
 
-    async def heal(self, session_id: SessionId, run: RunRow) -> None:
+    async def recover_output(self, session_id: SessionId, run: RunRow) -> None:
         """Look once for output that is still to arrive; other readers do not wait for it.
 
         Past the age limit there is nothing to look for: the notice becomes final.
         """
         now = self._clock.now_ms()
-        if run.pending is None or now - self._looked_at.get(run.id, 0) < LOOK_AGAIN_MS:
+        if run.pending is None or now - self._last_read_at.get(run.id, 0) < RECOVERY_READ_INTERVAL_MS:
             return
-        self._looked_at[run.id] = now
-        if not self._is_old(run):
+        self._last_read_at[run.id] = now
+        if not self._is_expired(run):
             if self._store.is_alive(run.pending.process_id):
                 return
-            await self._read_spools()
-        await self._store.append(Append(session_id, lambda view: self._look(view, run.id)))
+            await self._deliver_spools()
+        await self._store.append(Append(session_id, lambda view: self._decide_output_recovery(view, run.id)))
 
-    def _look(self, view: View, run_id: RunId) -> Facts:
+    def _decide_output_recovery(self, view: SessionStateView, run_id: RunId) -> Facts:
         run = view.run(run_id)
         if run is None or run.pending is None:
             return ()
         reads = run.pending.reads + 1
-        if self._is_old(run) or reads >= RECOVERY_READS_MAX:
+        if self._is_expired(run) or reads >= RECOVERY_READS_MAX:
             return runs.finish_recovery(run, recovered=False)
         return runs.await_recovery(run, run.pending.process_id, run.pending.since, reads)
 
-    def _is_old(self, run: RunRow) -> bool:
+    def _is_expired(self, run: RunRow) -> bool:
         assert run.pending is not None
         return self._clock.now_ms() - run.pending.since > RECOVERY_AGE_MS_MAX
 
-    async def _look_after(self, session_id: SessionId, run: RunRow) -> None:
+    async def _recover_run(self, session_id: SessionId, run: RunRow) -> None:
         match run.status:
             case "accepted":
-                self._runner.begin(session_id, run.id)
+                self._runner.start_run(session_id, run.id)
             case "queued":
-                await self._runner.drain(session_id)
+                await self._runner.start_next_queued(session_id)
             case "running":
-                lease, was_interrupted = await self._take(session_id, run)
+                lease, was_interrupted = await self._claim(session_id, run)
                 if lease is not None and was_interrupted:
-                    await self._read_spools()
-                    await self._go_on(session_id, run, lease)
+                    await self._deliver_spools()
+                    await self._resume_or_release(session_id, run, lease)
                 elif lease is not None:
                     # Answered by a person: it goes on, whatever the policy for what was cut off.
-                    self._runner.begin(session_id, run.id, lease)
+                    self._runner.start_run(session_id, run.id, lease)
             case "interrupted":
-                await self._go_on(session_id, run, None)
+                await self._resume_or_release(session_id, run, None)
 
-    async def _take(self, session_id: SessionId, run: RunRow) -> tuple[Lease | None, bool]:
+    async def _claim(self, session_id: SessionId, run: RunRow) -> tuple[Lease | None, bool]:
         """Claim a run that nobody works on; whether someone had, and was cut off."""
         try:
             lease = await self._runner.claim(run.id)
         except (LeaseHeld, RunRefused, NoSuchRun):
             return None, False
         try:
-            was_interrupted = await self._runner.mark(session_id, lease)
+            was_interrupted = await self._runner.mark_interrupted(session_id, lease)
         except asyncio.CancelledError:
-            await self._runner.let_go(lease)
+            await self._runner.release_lease(lease)
             raise
         self.recovered += was_interrupted
         return lease, was_interrupted
 
-    async def _go_on(self, session_id: SessionId, run: RunRow, lease: Lease | None) -> None:
+    async def _resume_or_release(self, session_id: SessionId, run: RunRow, lease: Lease | None) -> None:
         session = await self._store.session(session_id)
-        if self._resume.of(session) == "auto" and runs.may_resume(run):
-            self._runner.begin(session_id, run.id, lease)
+        if self._resume.policy_for(session) == "auto" and runs.may_resume(run):
+            self._runner.start_run(session_id, run.id, lease)
         elif lease is not None:
             await self._store.release(lease)
 
-    async def _read_spools(self) -> None:
+    async def _deliver_spools(self) -> None:
         """Deliver what dead processes could not, then let their files go."""
-        for run_id, process_id, path in await asyncio.to_thread(self._spools.left):
+        for run_id, process_id, path in await asyncio.to_thread(self._spools.list_files):
             if self._store.is_alive(process_id):
                 continue
             try:
-                unsaved = await asyncio.to_thread(self._spools.read, path)
+                pending_deltas = await asyncio.to_thread(self._spools.read, path)
                 session_id, _ = await self._store.run(run_id)
-                await deliver(self._store, self._ids, session_id, run_id, unsaved)
+                await deliver_late_output(self._store, self._ids, session_id, run_id, pending_deltas)
             except NoSuchRun:
                 pass  # Its conversation was deleted; so is what is left of it.
             except (HoldfastError, OSError):

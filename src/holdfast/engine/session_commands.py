@@ -6,11 +6,11 @@ from typing import Literal
 import msgspec
 
 from holdfast.domain.decisions import approvals, endings, forks, questions, runs, tools, turns
-from holdfast.domain.decisions.compaction import Drafted
+from holdfast.domain.decisions.compaction import DraftSummary
 from holdfast.domain.errors import (
     NoSuchRun,
     NoSuchSession,
-    NoSuchTool,
+    NoSuchToolCall,
     NoSuchTurn,
     RunRefused,
     SeqMismatch,
@@ -18,19 +18,19 @@ from holdfast.domain.errors import (
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.codec import Event
 from holdfast.domain.events.parts import AnyPart
-from holdfast.domain.ids import CallId, Ids, RunId, Seq, SessionId, TurnId
+from holdfast.domain.ids import CallId, IdGenerator, RunId, Seq, SessionId, TurnId
 from holdfast.domain.limits import READ_EVENTS_MAX
-from holdfast.domain.secrets import Masking, identity, masked
-from holdfast.domain.shell.denylist import Forbidden
-from holdfast.domain.shell.rules import ONCE, Allowing
+from holdfast.domain.secrets import MaskFunction, mask_value, no_mask
+from holdfast.domain.shell.denylist import Denylist
+from holdfast.domain.shell.rules import ALLOW_ONCE, ApprovalGrant
 from holdfast.domain.state.projections import fold
 from holdfast.domain.state.rows import RunRow, ToolRow, TurnRow
-from holdfast.domain.state.session_state import Facts, MemoryBook, View
+from holdfast.domain.state.session_state import Facts, InMemorySessionState, SessionStateView
 from holdfast.engine.resume_policy import ResumePolicy
-from holdfast.store.ports import Append, Receipt, Store
+from holdfast.store.ports import Append, AppendReceipt, Store
 
 
-class Accepted(msgspec.Struct, frozen=True):
+class AcceptedMessage(msgspec.Struct, frozen=True):
     """A message that is kept: its turn, its run, whether that waits in the queue.
 
     `begins` is the run to begin now: this one, or the first of a queue that stood still.
@@ -41,19 +41,19 @@ class Accepted(msgspec.Struct, frozen=True):
     run_id: RunId | None
     seq: Seq
     queued: bool = False
-    begins: RunId | None = None
+    run_to_start: RunId | None = None
 
 
-class Resolved(msgspec.Struct, frozen=True):
+class CallResolution(msgspec.Struct, frozen=True):
     """What an answer brought about: whether the run can go on now, and the rule that came with it, if any."""
 
     session_id: SessionId
-    goes_on: bool
+    resumes: bool
     tool: str
     rule: str
 
 
-class Verbs:
+class SessionCommands:
     """Changes to sessions. `ended` is told of runs that were ended here, so that their work is stopped.
 
     `resume` is what becomes of an interrupted run. Whatever people write goes through `mask` first.
@@ -62,19 +62,19 @@ class Verbs:
     def __init__(
         self,
         store: Store,
-        ids: Ids,
+        ids: IdGenerator,
         resume: ResumePolicy,
-        ended: Callable[[RunId], None],
-        mask: Masking = identity,
+        on_run_ended: Callable[[RunId], None],
+        mask: MaskFunction = no_mask,
     ) -> None:
         self._store = store
         self._resume = resume
         self._ids = ids
-        self._ended = ended
+        self._on_run_ended = on_run_ended
         self._mask = mask
 
     async def create(self, created: f.SessionCreated, session_id: SessionId | None = None) -> SessionId:
-        session_id, created = session_id or self._ids.session(), masked(created, self._mask)
+        session_id, created = session_id or self._ids.session(), mask_value(created, self._mask)
         await self._change(session_id, lambda view: turns.create_session(view, created))
         return session_id
 
@@ -83,46 +83,50 @@ class Verbs:
         session_id: SessionId,
         parts: tuple[AnyPart, ...],
         key: str | None = None,
-        if_busy: turns.IfBusy = "queue",
-    ) -> Accepted:
+        if_busy: turns.BusyPolicy = "queue",
+    ) -> AcceptedMessage:
         """Keep a message and its run. The same key again gives the same answer."""
-        parts, key = masked(parts, self._mask), masked(key, self._mask)
+        parts, key = mask_value(parts, self._mask), mask_value(key, self._mask)
 
-        def decide(view: View) -> Facts:
-            resumes = self._resume.of(view.session()) == "auto"
-            return turns.accept_turn(view, session_id, self._ids, parts, key, view.written, resumes, if_busy)
+        def decide(view: SessionStateView) -> Facts:
+            resumes = self._resume.policy_for(view.session()) == "auto"
+            return turns.accept_turn(
+                view, session_id, self._ids, parts, key, view.message_events, resumes, if_busy
+            )
 
         return _accepted(*await self._change(session_id, decide))
 
-    async def is_kept(self, session_id: SessionId, key: str) -> bool:
+    async def has_message(self, session_id: SessionId, key: str) -> bool:
         """Whether a message with this key is there already."""
-        return await self.kept(session_id, key) is not None
+        return await self.find_accepted(session_id, key) is not None
 
-    async def kept(self, session_id: SessionId, key: str) -> Accepted | None:
+    async def find_accepted(self, session_id: SessionId, key: str) -> AcceptedMessage | None:
         """The message with this key, if it is there already, whatever it says."""
         key, found = self._mask(key), list[TurnRow | None]()
 
-        def look(view: View) -> Facts:
+        def read(view: SessionStateView) -> Facts:
             found[:] = [view.turn_by_key(key)]
             return ()
 
-        await self._change(session_id, look)
+        await self._change(session_id, read)
         turn = found[0]
         if turn is None or turn.status == "moved":
             return None
-        return Accepted(session_id, turn.id, turn.run_id, turn.seq)
+        return AcceptedMessage(session_id, turn.id, turn.run_id, turn.seq)
 
     async def cancel(self, run_id: RunId, by: f.Actor = "user") -> SessionId:
         """Stop a run for good: everything that said it was working is gone in the same moment."""
         session_id, _ = await self._store.run(run_id)
         await self._change(
-            session_id, lambda view: endings.cancel(view, _run(view, run_id), by, view.written)
+            session_id, lambda view: endings.cancel(view, _run(view, run_id), by, view.message_events)
         )
         return session_id
 
     async def undo(self, session_id: SessionId, turn_id: TurnId | None, expect: Seq | None = None) -> None:
         await self._change(
-            session_id, lambda view: turns.undo(view, session_id, turn_id, "undo", view.written), expect
+            session_id,
+            lambda view: turns.undo(view, session_id, turn_id, "undo", view.message_events),
+            expect,
         )
 
     async def restore(self, session_id: SessionId, turn_id: TurnId | None, expect: Seq | None = None) -> None:
@@ -131,7 +135,7 @@ class Verbs:
         Raises NoSuchTurn, RestoreRefused, SessionMoved.
         """
         await self._change(
-            session_id, lambda view: turns.restore(view, session_id, turn_id, view.written), expect
+            session_id, lambda view: turns.restore(view, session_id, turn_id, view.message_events), expect
         )
 
     async def replace(
@@ -140,49 +144,53 @@ class Verbs:
         turn_id: TurnId | None,
         parts: tuple[AnyPart, ...] | None,
         expect: Seq | None = None,
-    ) -> Accepted:
+    ) -> AcceptedMessage:
         """Edit a turn, or with no parts try it again: what it and all after it said is undone."""
-        parts = masked(parts, self._mask)
+        parts = mask_value(parts, self._mask)
 
-        def decide(view: View) -> Facts:
+        def decide(view: SessionStateView) -> Facts:
             if view.session() is None:
                 raise NoSuchSession(session_id=session_id)
             turn = view.last_live_turn() if turn_id is None else _turn(view, session_id, turn_id)
             if turn is None:
                 raise NoSuchTurn(session_id=session_id, turn="there is none left")
-            said = parts if parts is not None else _said(view, turn.turn)
+            new_parts = parts if parts is not None else _message_parts(view, turn.turn)
             reason: Literal["edit", "retry"] = "edit" if parts is not None else "retry"
-            return turns.replace_turns(view, session_id, self._ids, turn.id, said, reason, None, view.written)
+            return turns.replace_turns(
+                view, session_id, self._ids, turn.id, new_parts, reason, None, view.message_events
+            )
 
         return _accepted(*await self._change(session_id, decide, expect))
 
     async def clear(self, session_id: SessionId, expect: Seq | None = None) -> None:
-        await self._change(session_id, lambda view: turns.clear(view, session_id, view.written), expect)
+        await self._change(
+            session_id, lambda view: turns.clear(view, session_id, view.message_events), expect
+        )
 
-    async def compact(self, session_id: SessionId, drafted: Drafted) -> None:
+    async def compact(self, session_id: SessionId, drafted: DraftSummary) -> None:
         """Let a summary stand for what it was made of. Raises SummaryRefused, RunRefused, SessionMoved."""
         through, summary, before = drafted.through_turn, self._mask(drafted.summary), drafted.before
         await self._change(session_id, lambda view: turns.compact(view, session_id, through, summary, before))
 
-    async def first_open(self, session_id: SessionId) -> int | None:
+    async def first_open_turn(self, session_id: SessionId) -> int | None:
         """The first turn whose run is not over. Raises NoSuchSession, SessionMoved."""
         found: list[int] = []
 
-        def look(view: View) -> Facts:
+        def read(view: SessionStateView) -> Facts:
             turns.check_not_moved(view, session_id)
             found[:] = [run.turn for run in view.open_runs()]
             return ()
 
-        await self._change(session_id, look)
+        await self._change(session_id, read)
         return found[0] if found else None
 
     async def rename(self, session_id: SessionId, title: str, by: Literal["user", "model"] = "user") -> None:
         title = self._mask(title)
         await self._change(session_id, lambda view: turns.rename(view, session_id, title, by))
 
-    async def configure(self, session_id: SessionId, wanted: f.SessionConfigured) -> None:
-        wanted = masked(wanted, self._mask)
-        await self._change(session_id, lambda view: turns.configure(view, session_id, wanted))
+    async def configure(self, session_id: SessionId, changes: f.SessionConfigured) -> None:
+        changes = mask_value(changes, self._mask)
+        await self._change(session_id, lambda view: turns.configure(view, session_id, changes))
 
     async def archive(self, session_id: SessionId, archived: bool) -> None:
         await self._change(session_id, lambda view: turns.archive(view, session_id, archived))
@@ -192,16 +200,16 @@ class Verbs:
         session_id: SessionId,
         title: str | None,
         archived: bool | None,
-        wanted: f.SessionConfigured,
+        configuration: f.SessionConfigured,
         expect: Seq | None = None,
     ) -> None:
         """Rename, archive and configure at once; what is None stays."""
-        title, wanted = masked(title, self._mask), masked(wanted, self._mask)
+        title, configuration = mask_value(title, self._mask), mask_value(configuration, self._mask)
 
-        def decide(view: View) -> Facts:
+        def decide(view: SessionStateView) -> Facts:
             renamed = turns.rename(view, session_id, title, "user") if title is not None else []
-            moved = turns.archive(view, session_id, archived) if archived is not None else []
-            return [*renamed, *moved, *turns.configure(view, session_id, wanted)]
+            archiving = turns.archive(view, session_id, archived) if archived is not None else []
+            return [*renamed, *archiving, *turns.configure(view, session_id, configuration)]
 
         await self._change(session_id, decide, expect)
 
@@ -211,18 +219,18 @@ class Verbs:
         Raises SeqMismatch unless it is still at the event that is expected.
         """
         await self._change(
-            session_id, lambda view: turns.delete(view, session_id, view.written, notes), expect
+            session_id, lambda view: turns.delete(view, session_id, view.message_events, notes), expect
         )
 
     async def resume(self, run_id: RunId) -> SessionId:
         """A person lets a run go on that was interrupted or waits at a limit, or a queued one begin."""
         session_id, _ = await self._store.run(run_id)
 
-        def decide(view: View) -> Facts:
+        def decide(view: SessionStateView) -> Facts:
             run = _run(view, run_id)
             if run.status == "queued" and any(other.turn < run.turn for other in view.open_runs()):
                 raise RunRefused(run_id=run_id, status="behind another run", verb="begin")
-            return runs.dequeue(run) if run.status == "queued" else runs.go_on(run)
+            return runs.dequeue(run) if run.status == "queued" else runs.continue_run(run)
 
         await self._change(session_id, decide)
         return session_id
@@ -231,51 +239,55 @@ class Verbs:
         self,
         run_id: RunId,
         call_id: CallId,
-        decision: f.Decision,
+        decision: f.ToolDecision,
         text: str | None = None,
-        allowing: Allowing = ONCE,
-        forbidden: Forbidden | None = None,
-    ) -> Resolved:
+        allowing: ApprovalGrant = ALLOW_ONCE,
+        forbidden: Denylist | None = None,
+    ) -> CallResolution:
         """A person's word on a call.
 
         `text` is the reason of a denial, or what a call that did run gave. Raises ToolRefused when it is not
-        asked about (any more), RuleRefused, NeverRun.
+        asked about (any more), RuleRefused, CommandForbidden.
         """
-        text, allowing = masked(text, self._mask), masked(allowing, self._mask)
-        return await self._settle(
+        text, allowing = mask_value(text, self._mask), mask_value(allowing, self._mask)
+        return await self._settle_call(
             run_id,
             call_id,
-            lambda view, run, tool: approvals.answer(view, run, tool, decision, text, allowing, forbidden),
+            lambda view, run, tool: approvals.apply_decision(
+                view, run, tool, decision, text, allowing, forbidden
+            ),
         )
 
-    async def answer(self, run_id: RunId, call_id: CallId, reply: questions.Reply, key: str = "") -> Resolved:
+    async def answer(
+        self, run_id: RunId, call_id: CallId, reply: questions.Reply, key: str = ""
+    ) -> CallResolution:
         """A person's answer to a question; `key` names what it came with.
 
         Raises ToolRefused when it is not asked (any more), AnswerRefused, TooLarge.
         """
-        reply = masked(reply, self._mask)
-        return await self._settle(
+        reply = mask_value(reply, self._mask)
+        return await self._settle_call(
             run_id, call_id, lambda view, run, tool: questions.answer(view, run, tool, reply, key)
         )
 
-    async def _settle(
+    async def _settle_call(
         self,
         run_id: RunId,
         call_id: CallId,
-        say: Callable[[View, RunRow, ToolRow], list[f.AnyFact]],
-    ) -> Resolved:
+        decide_call: Callable[[SessionStateView, RunRow, ToolRow], list[f.AnyFact]],
+    ) -> CallResolution:
         """What `say` says of a call, and that the run goes on if that was the last it waited for."""
         session_id, _ = await self._store.run(run_id)
-        resolved: list[Resolved] = []
+        resolved: list[CallResolution] = []
 
-        def decide(view: View) -> Facts:
+        def decide(view: SessionStateView) -> Facts:
             run, tool = _run(view, run_id), _tool(view, run_id, call_id)
-            facts = say(view, run, tool)
+            facts = decide_call(view, run, tool)
             rest = [other for other in view.open_tools(run_id) if other.id != call_id]
-            goes_on = not any(map(tools.needs_a_person, rest)) and run.status == "waiting"
+            resumes = not any(map(tools.needs_user, rest)) and run.status == "waiting"
             rule = next((fact.rule for fact in facts if isinstance(fact, f.ApprovalResolved)), "")
-            resolved[:] = [Resolved(session_id, goes_on, tool.name, rule)]
-            return [*facts, *(runs.answer(run) if goes_on else [])]
+            resolved[:] = [CallResolution(session_id, resumes, tool.name, rule)]
+            return [*facts, *(runs.answer(run) if resumes else [])]
 
         await self._change(session_id, decide)
         return resolved[0]
@@ -293,71 +305,78 @@ class Verbs:
         head = events[-1].seq
         if expect is not None and expect != head:
             raise SeqMismatch(session_id=session_id, head=head, expect=expect)
-        child, book = self._ids.session(), fold(session_id, events)
-        through = _turn(book, session_id, turn_id).turn if turn_id is not None else None
-        facts = forks.fork(book, session_id, head, _bodies(book, events), self._ids, through)
+        child, state = self._ids.session(), fold(session_id, events)
+        through = _turn(state, session_id, turn_id).turn if turn_id is not None else None
+        facts = forks.fork(state, session_id, head, _bodies(state, events), self._ids, through)
         await self._store.append(Append(child, facts, expect=0))
         return child
 
     async def _change(
-        self, session_id: SessionId, decide: Callable[[View], Facts], expect: Seq | None = None
-    ) -> tuple[Receipt, Facts]:
+        self, session_id: SessionId, decide: Callable[[SessionStateView], Facts], expect: Seq | None = None
+    ) -> tuple[AppendReceipt, Facts]:
         decided: list[Facts] = []
 
-        def keep(view: View) -> Facts:
+        def record_decision(view: SessionStateView) -> Facts:
             decided[:] = [decide(view)]
             return decided[0]
 
-        (receipt,) = await self._store.append(Append(session_id, keep, expect=expect))
-        for fact in decided[0] if receipt.repeated is None else ():
+        (receipt,) = await self._store.append(Append(session_id, record_decision, expect=expect))
+        for fact in decided[0] if receipt.repeated_turn is None else ():
             if isinstance(fact, f.RunCancelled | f.RunFailed):
-                self._ended(fact.run_id)
+                self._on_run_ended(fact.run_id)
         return receipt, decided[0]
 
 
-def _bodies(book: MemoryBook, events: list[Event]) -> list[f.Body]:
+def _bodies(state: InMemorySessionState, events: list[Event]) -> list[f.Body]:
     by_seq = {event.seq: event for event in events if event.kind in f.BODY_KINDS}
-    rows = [book.messages[place] for place in sorted(book.messages)]
+    rows = [state.messages[place] for place in sorted(state.messages)]
     facts = [by_seq[row.body_seq].fact for row in rows if row.body_seq in by_seq]
     return [fact for fact in facts if isinstance(fact, f.Body)]
 
 
-def _accepted(receipt: Receipt, facts: Facts) -> Accepted:
-    if receipt.repeated is not None:
-        turn = receipt.repeated
-        return Accepted(receipt.session_id, turn.id, turn.run_id, turn.seq)
-    (at, sent), *_ = [(i, fact) for i, fact in enumerate(facts) if isinstance(fact, f.TurnAccepted)]
+def _accepted(receipt: AppendReceipt, facts: Facts) -> AcceptedMessage:
+    if receipt.repeated_turn is not None:
+        turn = receipt.repeated_turn
+        return AcceptedMessage(receipt.session_id, turn.id, turn.run_id, turn.seq)
+    (index, accepted), *_ = [(i, fact) for i, fact in enumerate(facts) if isinstance(fact, f.TurnAccepted)]
     queued = any(isinstance(fact, f.TurnQueued) for fact in facts)
-    begins = [fact.run_id for fact in facts if isinstance(fact, f.TurnDequeued)]
-    if not queued and sent.run_id is not None:
-        begins.append(sent.run_id)
-    seq = receipt.first_seq + at
-    return Accepted(receipt.session_id, sent.turn_id, sent.run_id, seq, queued, begins[0] if begins else None)
+    runs_to_start = [fact.run_id for fact in facts if isinstance(fact, f.TurnDequeued)]
+    if not queued and accepted.run_id is not None:
+        runs_to_start.append(accepted.run_id)
+    seq = receipt.first_seq + index
+    return AcceptedMessage(
+        receipt.session_id,
+        accepted.turn_id,
+        accepted.run_id,
+        seq,
+        queued,
+        runs_to_start[0] if runs_to_start else None,
+    )
 
 
-def _said(view: View, turn: int) -> tuple[AnyPart, ...]:
+def _message_parts(view: SessionStateView, turn: int) -> tuple[AnyPart, ...]:
     row = view.message(turn, 0)
-    events = view.written(row) if row is not None else ()
+    events = view.message_events(row) if row is not None else ()
     fact = events[0].fact if events else None
     return fact.parts if isinstance(fact, f.TurnAccepted) else ()
 
 
-def _turn(view: View, session_id: SessionId, turn_id: TurnId) -> TurnRow:
+def _turn(view: SessionStateView, session_id: SessionId, turn_id: TurnId) -> TurnRow:
     turn = next((turn for turn in view.live_turns(0) if turn.id == turn_id), None)
     if turn is None:
         raise NoSuchTurn(session_id=session_id, turn=turn_id)
     return turn
 
 
-def _run(view: View, run_id: RunId) -> RunRow:
+def _run(view: SessionStateView, run_id: RunId) -> RunRow:
     run = view.run(run_id)
     if run is None:
         raise NoSuchRun(run_id=run_id)
     return run
 
 
-def _tool(view: View, run_id: RunId, call_id: CallId) -> ToolRow:
+def _tool(view: SessionStateView, run_id: RunId, call_id: CallId) -> ToolRow:
     tool = view.tool(call_id)
     if tool is None or tool.run_id != run_id:
-        raise NoSuchTool(call_id=call_id)
+        raise NoSuchToolCall(call_id=call_id)
     return tool

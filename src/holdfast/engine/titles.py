@@ -5,17 +5,17 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.events.parts import AnyPart, text_of
-from holdfast.domain.files import files_among
+from holdfast.domain.events.parts import AnyPart, message_text
+from holdfast.domain.files import file_parts
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import TITLE_CHARS_MAX
 from holdfast.domain.state.rows import SessionRow
-from holdfast.domain.transcript.labels import first_words, shortened
+from holdfast.domain.transcript.labels import first_words, truncate_line
 from holdfast.domain.transcript.transcript import TranscriptFold
-from holdfast.engine.session_commands import Verbs
+from holdfast.engine.session_commands import SessionCommands
 from holdfast.store.ports import Store
 
-Ask = Callable[[SessionRow, str], Awaitable[str]]
+GenerateTitle = Callable[[SessionRow, str], Awaitable[str]]
 """Gives a few words for the beginning of a conversation; raises a HoldfastError when it cannot."""
 
 _READ_TURNS, _READ_MESSAGES = 4, 50
@@ -24,15 +24,15 @@ _READ_TURNS, _READ_MESSAGES = 4, 50
 class Titles:
     """Names conversations. Without someone to `ask`, by the first words of what a person wrote."""
 
-    def __init__(self, store: Store, verbs: Verbs, ask: Ask | None) -> None:
+    def __init__(self, store: Store, commands: SessionCommands, generate_title: GenerateTitle | None) -> None:
         self._store = store
-        self._verbs = verbs
-        self._ask = ask
+        self._commands = commands
+        self._generate_title = generate_title
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def consider(self, session_id: SessionId) -> None:
+    def schedule(self, session_id: SessionId) -> None:
         """Give the session a title later, if it has none by then."""
-        task = asyncio.create_task(self._name(session_id))
+        task = asyncio.create_task(self._set_title(session_id))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -41,7 +41,7 @@ class Titles:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _name(self, session_id: SessionId) -> None:
+    async def _set_title(self, session_id: SessionId) -> None:
         # A title is a convenience: whatever keeps it from being made, the next completed run tries again.
         with suppress(HoldfastError):
             session = await self._store.session(session_id)
@@ -49,25 +49,25 @@ class Titles:
                 return
             page = await self._store.messages(session_id, None, _READ_MESSAGES)
             fold = TranscriptFold()
-            fold.add_page(page.messages)
+            fold.add_messages(page.messages)
             entries = [entry for turn in fold.transcript().turns for entry in turn.entries]
             # What a person said first, and the first answer to it.
-            asked = [text_of(e.parts) or _names(e.parts) for e in entries if e.role == "user"]
-            told = [text for e in entries if e.role == "assistant" and (text := text_of(e.parts))]
-            said = [*asked[:1], *told[:1]]
-            title = await self._title(session, said)
+            questions = [message_text(e.parts) or _file_names(e.parts) for e in entries if e.role == "user"]
+            answers = [text for e in entries if e.role == "assistant" and (text := message_text(e.parts))]
+            texts = [*questions[:1], *answers[:1]]
+            title = await self._make_title(session, texts)
             if title:
-                await self._verbs.rename(session_id, title, by="model")
+                await self._commands.rename(session_id, title, by="model")
 
-    async def _title(self, session: SessionRow, said: list[str]) -> str:
-        first = first_words(said[0]) if said else ""
-        if self._ask is None or not first:
+    async def _make_title(self, session: SessionRow, texts: list[str]) -> str:
+        first = first_words(texts[0]) if texts else ""
+        if self._generate_title is None or not first:
             return first
         with suppress(HoldfastError):
-            asked = (await self._ask(session, "\n\n".join(said))).strip().strip("\"'").strip()
-            return shortened(asked, TITLE_CHARS_MAX) or first
+            title = (await self._generate_title(session, "\n\n".join(texts))).strip().strip("\"'").strip()
+            return truncate_line(title, TITLE_CHARS_MAX) or first
         return first
 
 
-def _names(parts: tuple[AnyPart, ...]) -> str:
-    return ", ".join(file.name for file in files_among(parts))
+def _file_names(parts: tuple[AnyPart, ...]) -> str:
+    return ", ".join(file.name for file in file_parts(parts))

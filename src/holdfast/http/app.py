@@ -12,41 +12,41 @@ from litestar.exceptions import HTTPException, ValidationException
 from litestar.plugins import PluginProtocol
 from litestar.plugins.core import MsgspecDIPlugin
 
-from holdfast.auth.credentials import Keyring
+from holdfast.auth.credentials import CredentialStore
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import HoldfastError, TooLarge
 from holdfast.domain.limits import BODY_BYTES_MAX
-from holdfast.domain.secrets import Masking, identity
+from holdfast.domain.secrets import MaskFunction, no_mask
 from holdfast.engine.engine import Engine
-from holdfast.http.authenticator import Guard
+from holdfast.http.authenticator import Authenticator
 from holdfast.http.errors import (
-    MEDIA_TYPE,
+    PROBLEM_MEDIA_TYPE,
     BadRequest,
+    InternalError,
     MethodNotAllowed,
     NoSuchPage,
-    Unexpected,
-    document,
+    problem_document,
 )
-from holdfast.http.gate import Gate
-from holdfast.http.hosts import Hosts
+from holdfast.http.gate import RequestGate
+from holdfast.http.hosts import HostPolicy
 from holdfast.http.metrics import Metrics
 from holdfast.http.openapi import description
 from holdfast.http.routes.about import HealthRoutes
-from holdfast.http.routes.admin import Table, office_routes
-from holdfast.http.routes.file_changes import ChangeRoutes
+from holdfast.http.routes.admin import RouteGroup, admin_routes
+from holdfast.http.routes.file_changes import FileChangeRoutes
 from holdfast.http.routes.files import FileRoutes
 from holdfast.http.routes.page import PageRoutes
 from holdfast.http.routes.password import PasswordRoutes
 from holdfast.http.routes.rules import RuleRoutes
 from holdfast.http.routes.runs import RunRoutes
-from holdfast.http.routes.sessions import AttentionRoutes, DraftRoutes, SessionRoutes
+from holdfast.http.routes.sessions import DraftRoutes, QuestionRoutes, SessionRoutes
 from holdfast.http.routes.sign_in import SignInRoutes
 from holdfast.http.routes.turns import TurnRoutes
 from holdfast.http.sse.streams import Streams
 from holdfast.http.strict_body import StrictBody
-from holdfast.memory.info import NoMemory
-from holdfast.services import Office
-from holdfast.status import Look
+from holdfast.memory.info import NullMemoryService
+from holdfast.services import Services
+from holdfast.status import GetServerStatus
 
 PATHS = (
     "/", "/page/{name}", "/health/live", "/health/ready", "/metrics", "/openapi.json",
@@ -79,41 +79,41 @@ PATHS = (
 """Every path there is; a test compares this with the routes and with the documentation."""
 
 
-def application(
+def create_app(
     engine: Engine,
-    look: Look,
+    read_status: GetServerStatus,
     streams: Streams,
-    keyring: Keyring,
-    guard: Guard,
-    hosts: Hosts,
-    mask: Masking = identity,
-    office: Office | None = None,
-) -> Gate:
+    keyring: CredentialStore,
+    authenticator: Authenticator,
+    hosts: HostPolicy,
+    mask: MaskFunction = no_mask,
+    services: Services | None = None,
+) -> RequestGate:
     """Everything that is answered, behind the gate that every request passes; problems go through `mask`.
 
     Without an office there is nothing to be changed of the server itself.
     """
-    telling = _Telling(mask)
+    error_handlers = _ErrorHandlers(mask)
     metrics = Metrics(
-        engine, streams, office.memory if office is not None else NoMemory(), SystemClock(),
-        office.channels.told if office is not None else tuple,
-        office.mcp.told if office is not None else tuple,
+        engine, streams, services.memory if services is not None else NullMemoryService(), SystemClock(),
+        services.channels.list_channels if services is not None else tuple,
+        services.mcp.info if services is not None else tuple,
     )  # fmt: skip
-    routes = partial(_routes, engine, look, metrics, keyring, guard, hosts, office)
-    described: list[bytes] = []
+    routes = partial(_routes, engine, read_status, metrics, keyring, authenticator, hosts, services)
+    document_cache: list[bytes] = []
 
     @get(description.OPENAPI_PATH)
     async def describe() -> Response[bytes]:
         # Made when it is first asked for: most servers never are.
-        described[:] = described or [await asyncio.to_thread(description.describe, routes())]
-        return Response(described[0], media_type="application/json")
+        document_cache[:] = document_cache or [await asyncio.to_thread(description.build_document, routes())]
+        return Response(document_cache[0], media_type="application/json")
 
     api = Api(
-        [*routes(), *PageRoutes().table(), describe],
+        [*routes(), *PageRoutes().routes(), describe],
         exception_handlers={
-            HoldfastError: telling.problem,
-            HTTPException: telling.refusal,
-            Exception: telling.fault,
+            HoldfastError: error_handlers.on_holdfast_error,
+            HTTPException: error_handlers.on_http_exception,
+            Exception: error_handlers.on_unexpected_error,
         },
         dto=StrictBody,
         return_dto=None,
@@ -122,34 +122,34 @@ def application(
         logging_config=None,
         debug=False,
     )
-    return Gate(api, streams, metrics, hosts, guard, mask)  # type: ignore[arg-type]
+    return RequestGate(api, streams, metrics, hosts, authenticator, mask)  # type: ignore[arg-type]
 
 
 def _routes(
     engine: Engine,
-    look: Look,
+    read_status: GetServerStatus,
     metrics: Metrics,
-    keyring: Keyring,
-    guard: Guard,
-    hosts: Hosts,
-    office: Office | None,
+    keyring: CredentialStore,
+    authenticator: Authenticator,
+    hosts: HostPolicy,
+    services: Services | None,
 ) -> list[Any]:
     """Every route but the page's, made anew each time."""
-    tables: tuple[Table, ...] = (
-        SessionRoutes(engine, look, office.agents if office is not None else None),
+    groups: tuple[RouteGroup, ...] = (
+        SessionRoutes(engine, read_status, services.agents if services is not None else None),
         TurnRoutes(engine),
         RunRoutes(engine),
-        ChangeRoutes(engine.changes),
+        FileChangeRoutes(engine.file_changes),
         RuleRoutes(engine.permissions),
-        AttentionRoutes(engine.store),
+        QuestionRoutes(engine.store),
         DraftRoutes(engine.drafts),
         FileRoutes(engine.store, engine.mask),
-        HealthRoutes(look, metrics, office.models if office is not None else None),
-        SignInRoutes(keyring, guard, hosts),
-        PasswordRoutes(keyring, guard),
-        *(office_routes(office, look) if office is not None else ()),
+        HealthRoutes(read_status, metrics, services.models if services is not None else None),
+        SignInRoutes(keyring, authenticator, hosts),
+        PasswordRoutes(keyring, authenticator),
+        *(admin_routes(services, read_status) if services is not None else ()),
     )
-    return [route for table in tables for route in table.table()]
+    return [route for group in groups for route in group.routes()]
 
 
 class Api(Litestar):
@@ -163,41 +163,46 @@ class Api(Litestar):
         return [*plugins, MsgspecDIPlugin()]
 
 
-class _Telling:
+class _ErrorHandlers:
     """What becomes of an error that a route raises."""
 
-    def __init__(self, mask: Masking) -> None:
+    def __init__(self, mask: MaskFunction) -> None:
         self._mask = mask
 
-    def problem(self, request: Request[Any, Any, Any], error: HoldfastError) -> Response[bytes]:
-        body = msgspec.json.encode(document(error, self._mask))
-        return Response(body, status_code=error.status, media_type=MEDIA_TYPE, headers=dict(error.head))
+    def on_holdfast_error(self, request: Request[Any, Any, Any], error: HoldfastError) -> Response[bytes]:
+        body = msgspec.json.encode(problem_document(error, self._mask))
+        return Response(
+            body,
+            status_code=error.status,
+            media_type=PROBLEM_MEDIA_TYPE,
+            headers=dict(error.response_headers),
+        )
 
-    def refusal(self, request: Request[Any, Any, Any], refusal: HTTPException) -> Response[bytes]:
+    def on_http_exception(self, request: Request[Any, Any, Any], exception: HTTPException) -> Response[bytes]:
         """Litestar's own words become ours: one shape and one set of codes, whoever refuses."""
         path = request.scope["path"]
-        match refusal.status_code:
+        match exception.status_code:
             case 404:
                 error: HoldfastError = NoSuchPage(path=path)
             case 405:
-                methods = set((refusal.headers or {}).get("allow", "GET").split(", "))
+                methods = set((exception.headers or {}).get("allow", "GET").split(", "))
                 allowed = ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
                 error = MethodNotAllowed(path=path, method=request.method, allowed=allowed)
             case 413:
                 error = TooLarge(what="The body", size=f"more than {BODY_BYTES_MAX}", limit=BODY_BYTES_MAX)
             case _:
-                error = BadRequest(why=_why(refusal))
-        return self.problem(request, error)
+                error = BadRequest(why=_reason(exception))
+        return self.on_holdfast_error(request, error)
 
-    def fault(self, request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    def on_unexpected_error(self, request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
         """A fault of ours: the log has all of it, the client a code."""
         print(f"holdfast: {request.method} {request.scope['path']} failed", file=sys.stderr)
         traceback.print_exception(error)
-        return self.problem(request, Unexpected())
+        return self.on_holdfast_error(request, InternalError())
 
 
-def _why(refusal: HTTPException) -> str:
-    if isinstance(refusal, ValidationException) and isinstance(refusal.extra, list):
-        found = [f"{each.get('key', '')}: {each.get('message', '')}" for each in refusal.extra]
-        return "; ".join(found) or refusal.detail
-    return refusal.detail
+def _reason(exception: HTTPException) -> str:
+    if isinstance(exception, ValidationException) and isinstance(exception.extra, list):
+        messages = [f"{each.get('key', '')}: {each.get('message', '')}" for each in exception.extra]
+        return "; ".join(messages) or exception.detail
+    return exception.detail

@@ -10,14 +10,14 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-_POLICY = (
+_CONTENT_SECURITY_POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; worker-src 'self'; "
     b"img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 # Nothing here is to be framed, sniffed, cached, used by other sites or told to them.
-ALWAYS = (
+SECURITY_HEADERS = (
     (b"cache-control", b"no-store"),
-    (b"content-security-policy", _POLICY),
+    (b"content-security-policy", _CONTENT_SECURITY_POLICY),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"referrer-policy", b"no-referrer"),
@@ -26,7 +26,7 @@ ALWAYS = (
 )
 
 
-class Answer(msgspec.Struct, frozen=True):
+class AsgiResponse(msgspec.Struct, frozen=True):
     """A whole response."""
 
     body: bytes
@@ -35,14 +35,14 @@ class Answer(msgspec.Struct, frozen=True):
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-async def send_answer(send: Send, answer: Answer) -> None:
-    own = (
-        (b"content-type", answer.content_type.encode()),
-        (b"content-length", str(len(answer.body)).encode()),
+async def send_response(send: Send, response: AsgiResponse) -> None:
+    content_headers = (
+        (b"content-type", response.content_type.encode()),
+        (b"content-length", str(len(response.body)).encode()),
     )
-    headers = [*own, *answer.headers, *ALWAYS]
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body})
+    headers = [*content_headers, *response.headers, *SECURITY_HEADERS]
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    await send({"type": "http.response.body", "body": response.body})
 
 
 def header(scope: Scope, name: bytes) -> str:

@@ -6,11 +6,11 @@ from types import MappingProxyType
 import msgspec
 
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.secrets import Masking, identity
-from holdfast.http.asgi import Answer
+from holdfast.domain.secrets import MaskFunction, no_mask
+from holdfast.http.asgi import AsgiResponse
 
-MEDIA_TYPE = "application/problem+json"
-BEARER = MappingProxyType({"www-authenticate": "Bearer"})
+PROBLEM_MEDIA_TYPE = "application/problem+json"
+BEARER_CHALLENGE = MappingProxyType({"www-authenticate": "Bearer"})
 """How to say who one is, to those who did not."""
 
 
@@ -63,9 +63,9 @@ class NotSignedIn(HoldfastError):
 
     code, status = "not_signed_in", 401
     remedy = "Open the link that `holdfast link` prints, or send `Authorization: Bearer` with a token."
-    told = ("password",)
+    public_fields = ("password",)
     """Whether one is set, so that a page offers only what lets people in."""
-    headers = BEARER
+    headers = BEARER_CHALLENGE
 
 
 class SignInFailed(HoldfastError):
@@ -73,7 +73,7 @@ class SignInFailed(HoldfastError):
 
     code, status = "sign_in_failed", 401
     remedy = "`holdfast link` prints a fresh link."
-    headers = BEARER
+    headers = BEARER_CHALLENGE
 
 
 class NotAllowed(HoldfastError):
@@ -83,7 +83,7 @@ class NotAllowed(HoldfastError):
     remedy = "Make a token that has it: `holdfast tokens add NAME --right {right}`."
 
 
-class TooManyTries(HoldfastError):
+class TooManyAttempts(HoldfastError):
     """Too many tries to come in have failed."""
 
     code, status = "too_many_tries", 429
@@ -91,7 +91,7 @@ class TooManyTries(HoldfastError):
     headers = MappingProxyType({"retry-after": "{seconds}"})
 
 
-class TooSlow(HoldfastError):
+class RequestTooSlow(HoldfastError):
     """The request took too long to arrive."""
 
     code, status = "too_slow", 408
@@ -116,7 +116,7 @@ class BadRequest(HoldfastError):
     code, status = "bad_request", 400
 
 
-class Stopping(HoldfastError):
+class ServerShuttingDown(HoldfastError):
     """The server is stopping."""
 
     code, status = "stopping", 503
@@ -124,13 +124,13 @@ class Stopping(HoldfastError):
     headers = MappingProxyType({"connection": "close", "retry-after": "2"})
 
 
-class Unexpected(HoldfastError):
+class InternalError(HoldfastError):
     """Something went wrong in the server; its log says what."""
 
     code, status = "internal_error", 500
 
 
-class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+class ProblemDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     """What went wrong (RFC 9457). `code` is stable; `remedy` is the next thing to do, where there is one.
 
     What follows them is told of some errors alone. `password` is told to those who are not signed in: whether
@@ -145,16 +145,26 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     password: bool | None = None
 
 
-def document(error: HoldfastError, mask: Masking = identity) -> Problem:
+def problem_document(error: HoldfastError, mask: MaskFunction = no_mask) -> ProblemDocument:
     """What a client is told of `error`."""
-    members = {name: mask(each) if isinstance(each, str) else each for name, each in error.members.items()}
+    members = {
+        name: mask(each) if isinstance(each, str) else each for name, each in error.public_members.items()
+    }
     title, detail, remedy = HTTPStatus(error.status).phrase, mask(str(error)), mask(error.advice)
     # Converted, so that nobody is told what the description of the interface does not have.
-    told = {"title": title, "status": error.status, "detail": detail, "code": error.code, "remedy": remedy}
-    return msgspec.convert(told | members, Problem)
+    standard_members = {
+        "title": title,
+        "status": error.status,
+        "detail": detail,
+        "code": error.code,
+        "remedy": remedy,
+    }
+    return msgspec.convert(standard_members | members, ProblemDocument)
 
 
-def problem(error: HoldfastError, mask: Masking = identity) -> Answer:
+def problem_response(error: HoldfastError, mask: MaskFunction = no_mask) -> AsgiResponse:
     """The answer that tells a client of `error`."""
-    lines = tuple((name.encode(), text.encode()) for name, text in error.head.items())
-    return Answer(msgspec.json.encode(document(error, mask)), MEDIA_TYPE, error.status, lines)
+    headers = tuple((name.encode(), text.encode()) for name, text in error.response_headers.items())
+    return AsgiResponse(
+        msgspec.json.encode(problem_document(error, mask)), PROBLEM_MEDIA_TYPE, error.status, headers
+    )

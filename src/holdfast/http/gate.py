@@ -9,26 +9,42 @@ from collections.abc import Callable, Mapping
 from holdfast.domain.errors import HoldfastError, TooLarge
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import PUBLIC_BODY_BYTES_MAX
-from holdfast.domain.secrets import Masking, identity
-from holdfast.http.asgi import ALWAYS, Answer, Application, Receive, Scope, Send, header, send_answer
-from holdfast.http.authenticator import Guard, Visitor
-from holdfast.http.errors import CrossSite, MethodNotAllowed, NotAllowed, NotJson, Stopping, problem
-from holdfast.http.hosts import Hosts, is_same_origin
+from holdfast.domain.secrets import MaskFunction, no_mask
+from holdfast.http.asgi import (
+    SECURITY_HEADERS,
+    Application,
+    AsgiResponse,
+    Receive,
+    Scope,
+    Send,
+    header,
+    send_response,
+)
+from holdfast.http.authenticator import Authenticator, Principal
+from holdfast.http.errors import (
+    CrossSite,
+    MethodNotAllowed,
+    NotAllowed,
+    NotJson,
+    ServerShuttingDown,
+    problem_response,
+)
+from holdfast.http.hosts import HostPolicy, is_same_origin
 from holdfast.http.metrics import Metrics
-from holdfast.http.route_rights import right_needed
-from holdfast.http.routes.channels import CALLED_PATHS
+from holdfast.http.route_rights import required_right
+from holdfast.http.routes.channels import INBOUND_PATHS
 from holdfast.http.routes.files import FILES_PATH
 from holdfast.http.sse.streams import ABORT, EVENTS_PATH, STREAM_PATH, Streams
 
-PROVEN = "holdfast.proven"
+AUTHENTICATED = "holdfast.proven"
 """The extension of a scope whose `call` says that somebody has come in on this connection."""
-_READS = frozenset({"GET", "HEAD"})
-_SENDS = frozenset({"POST", "PATCH"})
-_TO_THE_LAST = frozenset({"/health/live", "/metrics"})
+_READ_METHODS = frozenset({"GET", "HEAD"})
+_BODY_METHODS = frozenset({"POST", "PATCH"})
+_ALLOWED_WHILE_STOPPING = frozenset({"/health/live", "/metrics"})
 """Answered even while the server stops."""
 
 
-class Gate:
+class RequestGate:
     """The ASGI application. `stop_accepting` closes it for everyone but those who are inside."""
 
     def __init__(
@@ -36,15 +52,15 @@ class Gate:
         api: Application,
         streams: Streams,
         metrics: Metrics,
-        hosts: Hosts,
-        guard: Guard,
-        mask: Masking = identity,
+        hosts: HostPolicy,
+        authenticator: Authenticator,
+        mask: MaskFunction = no_mask,
     ) -> None:
         self._api = api
         self._streams = streams
         self._metrics = metrics
         self._hosts = hosts
-        self._guard = guard
+        self._authenticator = authenticator
         self._mask = mask
         self._is_stopping = False
 
@@ -53,91 +69,94 @@ class Gate:
 
     async def __call__(self, outer: Scope, receive: Receive, send: Send) -> None:
         try:
-            scope = self._hosts.inside(outer)
+            scope = self._hosts.strip_base_path(outer)
             if scope is None:
-                await self._answer(send, _moved(f"{self._hosts.base}/"))
+                await self._respond(send, _redirect(f"{self._hosts.base}/"))
                 return
             self._hosts.check(scope)
-            if self._is_stopping and scope["path"] not in _TO_THE_LAST:
-                raise Stopping()
-            visitor = await self._let_in(scope)
-            _check_type(scope)
-            if visitor is None and scope["path"] not in CALLED_PATHS:
-                receive = _bounded(scope, receive)
+            if self._is_stopping and scope["path"] not in _ALLOWED_WHILE_STOPPING:
+                raise ServerShuttingDown()
+            principal = await self._authorize(scope)
+            _check_content_type(scope)
+            if principal is None and scope["path"] not in INBOUND_PATHS:
+                receive = _limit_body(scope, receive)
             if scope["path"] == STREAM_PATH or EVENTS_PATH.fullmatch(scope["path"]):
-                await self._stream(scope, receive, send, visitor)
+                await self._stream(scope, receive, send, principal)
                 return
         except HoldfastError as error:
-            await self._answer(send, problem(error, self._mask))
+            await self._respond(send, problem_response(error, self._mask))
             return
         # The server itself leaves out the body of an answer to HEAD.
-        asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
-        await self._api(asked, receive, self._watched(send))
+        api_scope = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+        await self._api(api_scope, receive, self._wrap_send(send))
 
-    async def _let_in(self, scope: Scope) -> Visitor | None:
-        """Who sends this; None where nobody asks. Raises NotSignedIn, TooManyTries, NotAllowed, CrossSite."""
-        right = right_needed(scope["method"], scope["path"])
+    async def _authorize(self, scope: Scope) -> Principal | None:
+        """Who sends this; None where nobody asks. Raises NotSignedIn, TooManyAttempts, NotAllowed, CrossSite."""
+        right = required_right(scope["method"], scope["path"])
         if right is None:
             return None
-        visitor = await self._guard.visitor(scope)
-        if right not in visitor.rights:
-            raise NotAllowed(right=right, name=visitor.name)
+        principal = await self._authenticator.authenticate(scope)
+        if right not in principal.rights:
+            raise NotAllowed(right=right, name=principal.name)
         # A cookie comes along by itself, whoever makes a browser send something.
-        if visitor.is_browser and scope["method"] not in _READS and not is_same_origin(scope):
+        if principal.is_browser and scope["method"] not in _READ_METHODS and not is_same_origin(scope):
             raise CrossSite(site="unknown")
-        _extension(scope, PROVEN)()
-        scope["user"] = visitor
-        return visitor
+        _extension(scope, AUTHENTICATED)()
+        scope["user"] = principal
+        return principal
 
-    async def _stream(self, scope: Scope, receive: Receive, send: Send, visitor: Visitor | None) -> None:
+    async def _stream(self, scope: Scope, receive: Receive, send: Send, principal: Principal | None) -> None:
         path = scope["path"]
-        assert visitor is not None, "no stream is public"
+        assert principal is not None, "no stream is public"
         if scope["method"] != "GET":
             raise MethodNotAllowed(path=path, method=scope["method"], allowed="GET")
         one = EVENTS_PATH.fullmatch(path)
-        with self._guard.inside(visitor, _extension(scope, ABORT)):
+        with self._authenticator.track(principal, _extension(scope, ABORT)):
             if one is not None:
-                await self._streams.follow_one(SessionId(one[1]), scope, receive, send)
+                await self._streams.stream_session(SessionId(one[1]), scope, receive, send)
             else:
-                await self._streams.follow_several(scope, receive, send)
-        self._metrics.count(200)
+                await self._streams.stream_sessions(scope, receive, send)
+        self._metrics.count_response(200)
 
-    async def _answer(self, send: Send, answer: Answer) -> None:
-        self._metrics.count(answer.status)
-        await send_answer(send, answer)
+    async def _respond(self, send: Send, response: AsgiResponse) -> None:
+        self._metrics.count_response(response.status)
+        await send_response(send, response)
 
-    def _watched(self, send: Send) -> Send:
-        async def watched(message: dict[str, object]) -> None:
+    def _wrap_send(self, send: Send) -> Send:
+        async def send_with_headers(message: dict[str, object]) -> None:
             if message["type"] == "http.response.start":
                 status, headers = message["status"], message["headers"]
                 assert isinstance(status, int) and isinstance(headers, list)
-                self._metrics.count(status)
-                told = {name for name, _ in headers}
-                message["headers"] = [*headers, *(line for line in ALWAYS if line[0] not in told)]
+                self._metrics.count_response(status)
+                present = {name for name, _ in headers}
+                message["headers"] = [
+                    *headers,
+                    *(line for line in SECURITY_HEADERS if line[0] not in present),
+                ]
             await send(message)
 
-        return watched
+        return send_with_headers
 
 
-def _check_type(scope: Scope) -> None:
+def _check_content_type(scope: Scope) -> None:
     """Raises NotJson."""
-    sent = header(scope, b"content-type").partition(";")[0].strip().lower()
+    content_type = header(scope, b"content-type").partition(";")[0].strip().lower()
     # A file says itself what it is, and its content is looked at.
-    if sent != "application/json" and scope["path"] != FILES_PATH and _has_body(scope):
-        raise NotJson(content_type=sent[:100] or "nothing")
+    if content_type != "application/json" and scope["path"] != FILES_PATH and _has_body(scope):
+        raise NotJson(content_type=content_type[:100] or "nothing")
 
 
 def _has_body(scope: Scope) -> bool:
     """Whether something is sent: by these methods always, so that no form of another site gets through."""
-    if scope["method"] in _SENDS:
+    if scope["method"] in _BODY_METHODS:
         return True
     length = header(scope, b"content-length")
-    return scope["method"] not in _READS and (
+    return scope["method"] not in _READ_METHODS and (
         length not in ("", "0") or bool(header(scope, b"transfer-encoding"))
     )
 
 
-def _bounded(scope: Scope, receive: Receive) -> Receive:
+def _limit_body(scope: Scope, receive: Receive) -> Receive:
     """Limit a body that comes without a sign-in, before any of it is held. Raises TooLarge."""
     limit, received = PUBLIC_BODY_BYTES_MAX, 0
 
@@ -148,22 +167,22 @@ def _bounded(scope: Scope, receive: Receive) -> Receive:
     length = header(scope, b"content-length")
     check(int(length) if length.isdecimal() else 0)
 
-    async def bounded() -> dict[str, object]:
+    async def limited_receive() -> dict[str, object]:
         nonlocal received
         message = await receive()
-        part = message.get("body", b"")
-        assert isinstance(part, bytes)
-        received += len(part)
+        chunk = message.get("body", b"")
+        assert isinstance(chunk, bytes)
+        received += len(chunk)
         check(received)
         return message
 
-    return bounded
+    return limited_receive
 
 
 def _extension(scope: Scope, name: str) -> Callable[[], None]:
-    offered: Mapping[str, Callable[[], None]] = (scope.get("extensions") or {}).get(name, {})
-    return offered.get("call", lambda: None)
+    extension: Mapping[str, Callable[[], None]] = (scope.get("extensions") or {}).get(name, {})
+    return extension.get("call", lambda: None)
 
 
-def _moved(where: str) -> Answer:
-    return Answer(b"", "text/plain", 308, ((b"location", where.encode()),))
+def _redirect(location: str) -> AsgiResponse:
+    return AsgiResponse(b"", "text/plain", 308, ((b"location", location.encode()),))

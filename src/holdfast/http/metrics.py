@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 
-from holdfast.channels.info import ChannelTold
+from holdfast.channels.info import ChannelInfo
 from holdfast.domain.clock import Clock
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.mcp import McpTold
+from holdfast.domain.mcp import McpServerInfo
 from holdfast.engine.engine import Engine
 from holdfast.http.sse.streams import Streams
-from holdfast.memory.info import MemoryDesk
-from holdfast.store.commit_metrics import BOUNDS_S, CommitMeter
+from holdfast.memory.info import MemoryService
+from holdfast.store.commit_metrics import BOUNDS_S, CommitMetrics
 
 CONTENT_TYPE = "text/plain; version=0.0.4"
 METRICS: Mapping[str, tuple[str, str]] = MappingProxyType({
@@ -41,7 +41,7 @@ METRICS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "holdfast_channel_waiting": ("gauge", "Chats of an app that have something to be sent, when last seen."),
 })  # fmt: skip
 """Every metric with its type and what it means."""
-OUTCOMES: Mapping[str, tuple[str, ...]] = MappingProxyType({
+MEMORY_OUTCOMES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "commits": ("paid", "failed", "in_doubt", "no_owner", "forget_done", "forget_failed", "forget_cannot"),
     "recalls": ("found", "none", "slow", "failed", "resting"),
 })  # fmt: skip
@@ -55,10 +55,10 @@ class Metrics:
         self,
         engine: Engine,
         streams: Streams,
-        memory: MemoryDesk,
+        memory: MemoryService,
         clock: Clock,
-        channels: Callable[[], Sequence[ChannelTold]] = tuple,
-        mcp: Callable[[], Sequence[McpTold]] = tuple,
+        channels: Callable[[], Sequence[ChannelInfo]] = tuple,
+        mcp: Callable[[], Sequence[McpServerInfo]] = tuple,
     ) -> None:
         self._mcp = mcp
         self._engine = engine
@@ -66,63 +66,66 @@ class Metrics:
         self._memory = memory
         self._clock = clock
         self._channels = channels
-        self._answers: Counter[int] = Counter()
+        self._responses: Counter[int] = Counter()
 
-    def count(self, status: int) -> None:
+    def count_response(self, status: int) -> None:
         """An answer was sent."""
-        self._answers[status // 100] += 1
+        self._responses[status // 100] += 1
 
     async def text(self) -> str:
-        owed: dict[str, float] = {}
+        pending: dict[str, float] = {}
         # What else is counted is told also while the store fails or closes.
         with suppress(HoldfastError):
-            count, since = await self._engine.store.debt_totals()
+            count, since = await self._engine.store.pending_commit_totals()
             age_s = max(self._clock.now_ms() - since, 0) / 1000 if count else 0
-            owed = {"holdfast_memory_owed": count, "holdfast_memory_owed_age_seconds": age_s}
-        return "".join(f"{line}\n" for line in self._lines(owed))
+            pending = {"holdfast_memory_owed": count, "holdfast_memory_owed_age_seconds": age_s}
+        return "".join(f"{line}\n" for line in self._lines(pending))
 
-    def _lines(self, owed: dict[str, float]) -> Iterator[str]:
+    def _lines(self, pending: dict[str, float]) -> Iterator[str]:
         streams, engine = self._streams, self._engine
-        simple = owed | {
-            "holdfast_runs_at_work": engine.runner.at_work,
-            "holdfast_runs_in_line": engine.runner.in_line,
+        unlabelled = pending | {
+            "holdfast_runs_at_work": engine.runner.running,
+            "holdfast_runs_in_line": engine.runner.waiting,
             "holdfast_recoveries_total": engine.recovery.recovered,
-            "holdfast_deltas_total": engine.store.commits.deltas,
+            "holdfast_deltas_total": engine.store.commit_metrics.deltas,
             "holdfast_agent_cache_hits_total": engine.contexts.hits,
             "holdfast_agent_cache_entries": engine.contexts.entries,
             "holdfast_agent_cache_bytes": engine.contexts.size_bytes,
             "holdfast_subscribers": streams.subscribers,
-            "holdfast_events_sent_total": streams.events,
+            "holdfast_events_sent_total": streams.events_sent,
             "holdfast_streams_cut_off_total": streams.cut_off,
         }
         for name, (kind, meaning) in METRICS.items():
             yield f"# HELP {name} {meaning}"
             yield f"# TYPE {name} {kind}"
-            if name in simple:
-                yield f"{name} {simple[name]}"
+            if name in unlabelled:
+                yield f"{name} {unlabelled[name]}"
             elif name.startswith("holdfast_channel_"):
-                yield from _of_channels(name, self._channels())
+                yield from _channel_lines(name, self._channels())
             elif name.startswith("holdfast_mcp_"):
-                yield from _of_mcp(name, self._mcp())
+                yield from _mcp_lines(name, self._mcp())
             elif kind == "histogram":
-                yield from _histogram(name, engine.store.commits)
+                yield from _histogram_lines(name, engine.store.commit_metrics)
             elif kind == "counter":
-                for label, count in sorted(self._counted(name).items()):
+                for label, count in sorted(self._labelled_counts(name).items()):
                     yield f"{name}{{{label}}} {count}"
 
-    def _counted(self, name: str) -> Mapping[str, int]:
+    def _labelled_counts(self, name: str) -> Mapping[str, int]:
         """What is counted by a label."""
         if name == "holdfast_http_requests_total":
-            return {f'status="{status}xx"': count for status, count in self._answers.items()}
+            return {f'status="{status}xx"': count for status, count in self._responses.items()}
         if name == "holdfast_agent_cache_rebuilds_total":
             return {f'why="{why}"': count for why, count in self._engine.contexts.rebuilds.items()}
-        told = name.removeprefix("holdfast_memory_").removesuffix("_total")
-        counts = dict.fromkeys(OUTCOMES[told], 0) | dict(self._memory.counts().get(told, {}))
+        kind = name.removeprefix("holdfast_memory_").removesuffix("_total")
+        counts = dict.fromkeys(MEMORY_OUTCOMES[kind], 0)
+        for outcome, count in self._memory.counts().get(kind, {}).items():
+            # The label's value is older than the name "committed", and dashboards know it.
+            counts["paid" if outcome == "committed" else outcome] = count
         return {f'outcome="{outcome}"': count for outcome, count in counts.items()}
 
 
-def _of_channels(name: str, told: Sequence[ChannelTold]) -> Iterator[str]:
-    for each in told:
+def _channel_lines(name: str, channels: Sequence[ChannelInfo]) -> Iterator[str]:
+    for each in channels:
         label = f'channel="{each.name}"'
         if name == "holdfast_channel_delivered_total":
             for outcome, count in sorted(each.delivered.items()):
@@ -131,8 +134,8 @@ def _of_channels(name: str, told: Sequence[ChannelTold]) -> Iterator[str]:
             yield f"{name}{{{label}}} {each.waiting if name == 'holdfast_channel_waiting' else each.received}"
 
 
-def _of_mcp(name: str, told: Sequence[McpTold]) -> Iterator[str]:
-    for each in told:
+def _mcp_lines(name: str, servers: Sequence[McpServerInfo]) -> Iterator[str]:
+    for each in servers:
         label = f'server="{each.name}"'
         if name == "holdfast_mcp_calls_total":
             for outcome, count in sorted(each.calls.items()):
@@ -142,10 +145,10 @@ def _of_mcp(name: str, told: Sequence[McpTold]) -> Iterator[str]:
             yield f"{name}{{{label}}} {int(each.state == 'ready') if is_gauge else each.connections}"
 
 
-def _histogram(name: str, meter: CommitMeter) -> Iterator[str]:
-    reached = 0
+def _histogram_lines(name: str, meter: CommitMetrics) -> Iterator[str]:
+    cumulative = 0
     for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), meter.counts, strict=True):
-        reached += count
-        yield f'{name}_bucket{{le="{bound}"}} {reached}'
+        cumulative += count
+        yield f'{name}_bucket{{le="{bound}"}} {cumulative}'
     yield f"{name}_sum {meter.total_s:.6f}"
-    yield f"{name}_count {reached}"
+    yield f"{name}_count {cumulative}"

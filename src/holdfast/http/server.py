@@ -11,25 +11,25 @@ from functools import partial
 
 import uvicorn
 
-from holdfast.auth.credentials import Keyring
+from holdfast.auth.credentials import CredentialStore
 from holdfast.domain.clock import SystemClock
-from holdfast.domain.credentials import Entrance
+from holdfast.domain.credentials import AuthConfig
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.limits import HEARTBEAT_S
-from holdfast.domain.secrets import Masking, identity
+from holdfast.domain.secrets import MaskFunction, no_mask
 from holdfast.engine.engine import Engine
-from holdfast.http.app import application
-from holdfast.http.authenticator import Guard
-from holdfast.http.connections import Connection, Connections, Patience
-from holdfast.http.gate import Gate
-from holdfast.http.hosts import Hosts
+from holdfast.http.app import create_app
+from holdfast.http.authenticator import Authenticator
+from holdfast.http.connections import ConnectionRegistry, ConnectionTimeouts, HttpConnection
+from holdfast.http.gate import RequestGate
+from holdfast.http.hosts import HostPolicy
 from holdfast.http.sse.streams import Streams
-from holdfast.services import Office
-from holdfast.status import Look
+from holdfast.services import Services
+from holdfast.status import GetServerStatus
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _BACKLOG = 1_024
-_DATE_EVERY_S = 1.0
+_DATE_HEADER_EVERY_S = 1.0
 PORTS_TRIED_MAX = 100
 """How far past the default port a free one is looked for."""
 
@@ -48,27 +48,31 @@ class CannotListen(HoldfastError):
     remedy = "Leave out --host and --port, or give ones that this machine has."
 
 
-class HttpDoor:
+class UvicornHttpServer:
     """Bound at once, so that the address is known; answers from `run` on."""
 
     def __init__(
         self,
         listener: socket.socket,
         heartbeat_s: float = HEARTBEAT_S,
-        patience: Patience | None = None,
-        mask: Masking = identity,
+        timeouts: ConnectionTimeouts | None = None,
+        mask: MaskFunction = no_mask,
     ) -> None:
         self._listener = listener
         self._mask = mask
         self._heartbeat_s = heartbeat_s
-        self._patience = patience or Patience()
+        self._timeouts = timeouts or ConnectionTimeouts()
         self._host, self._port = listener.getsockname()[:2]
         bound = ipaddress.ip_address(self._host.partition("%")[0])
         self.is_local = bound.is_loopback
         """Only this machine can reach it."""
         # Whoever listens everywhere is found here too.
-        near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._host, self._host)
-        self.address = f"http://[{near}]:{self._port}/" if ":" in near else f"http://{near}:{self._port}/"
+        reachable_host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._host, self._host)
+        self.address = (
+            f"http://[{reachable_host}]:{self._port}/"
+            if ":" in reachable_host
+            else f"http://{reachable_host}:{self._port}/"
+        )
 
     @classmethod
     def open(
@@ -77,9 +81,9 @@ class HttpDoor:
         port: int,
         or_next: bool,
         heartbeat_s: float = HEARTBEAT_S,
-        patience: Patience | None = None,
-        mask: Masking = identity,
-    ) -> "HttpDoor":
+        timeouts: ConnectionTimeouts | None = None,
+        mask: MaskFunction = no_mask,
+    ) -> "UvicornHttpServer":
         """Listen on `port`, or with `or_next` on the first free one from there; problems go through `mask`.
 
         Raises PortTaken or CannotListen.
@@ -88,18 +92,18 @@ class HttpDoor:
         for candidate in range(port, min(port + tried, 65536)):
             listener = _listen(host, candidate)
             if listener is not None:
-                return cls(listener, heartbeat_s, patience, mask)
+                return cls(listener, heartbeat_s, timeouts, mask)
         raise PortTaken(host=host, port=port)
 
     async def run(
         self,
         engine: Engine,
-        look: Look,
-        keyring: Keyring,
-        entrance: Entrance,
+        read_status: GetServerStatus,
+        keyring: CredentialStore,
+        auth_config: AuthConfig,
         on_ready: Callable[[], None],
         on_stop: Callable[[], Awaitable[None]],
-        office: Office | None = None,
+        services: Services | None = None,
     ) -> None:
         """Answer until SIGINT or SIGTERM; `on_ready` is called once requests are answered.
 
@@ -107,32 +111,35 @@ class HttpDoor:
         second signal does not wait for `on_stop`.
         """
         now = asyncio.get_running_loop().time
-        streams, connections = Streams(engine.store, self._heartbeat_s), Connections(now, self._patience)
-        hosts = Hosts(self._host, self._port, entrance)
-        guard = Guard(keyring, entrance, hosts, now, SystemClock().now_ms)
-        app = application(engine, look, streams, keyring, guard, hosts, self._mask, office)
-        server, told = _Server(self._config(app, connections), on_ready), _Told()
+        streams, connections = (
+            Streams(engine.store, self._heartbeat_s),
+            ConnectionRegistry(now, self._timeouts),
+        )
+        hosts = HostPolicy(self._host, self._port, auth_config)
+        authenticator = Authenticator(keyring, auth_config, hosts, now, SystemClock().now_ms)
+        app = create_app(engine, read_status, streams, keyring, authenticator, hosts, self._mask, services)
+        server, signals = _EmbeddedUvicorn(self._config(app, connections), on_ready), _StopSignals()
         tasks = [
             asyncio.create_task(work)
             for work in (
-                streams.beat_for_ever(),
-                guard.watch_for_ever(),
-                connections.look_for_ever(),
-                self._stop_when_told(told, app, streams, server, on_stop),
+                streams.send_heartbeats(),
+                authenticator.watch_revocations(),
+                connections.run_timeout_checks(),
+                self._stop_on_signal(signals, app, streams, server, on_stop),
             )
         ]
         try:
-            with told.by_signals():
+            with signals.installed():
                 await server.serve([self._listener])
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _config(self, app: Gate, connections: Connections) -> uvicorn.Config:
+    def _config(self, app: RequestGate, connections: ConnectionRegistry) -> uvicorn.Config:
         return uvicorn.Config(
             app,
-            http=partial(Connection, connections),  # type: ignore[arg-type]
+            http=partial(HttpConnection, connections),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
             log_config=None,
@@ -140,46 +147,49 @@ class HttpDoor:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_keep_alive=self._patience.idle_s,
+            timeout_keep_alive=self._timeouts.idle_s,
             timeout_graceful_shutdown=1,
         )
 
-    async def _stop_when_told(
+    async def _stop_on_signal(
         self,
-        told: "_Told",
-        app: Gate,
+        signals: "_StopSignals",
+        app: RequestGate,
         streams: Streams,
-        server: "_Server",
+        server: "_EmbeddedUvicorn",
         on_stop: Callable[[], Awaitable[None]],
     ) -> None:
-        await told.once.wait()
+        await signals.first.wait()
         app.stop_accepting()
-        leaving, hurrying = asyncio.ensure_future(on_stop()), asyncio.ensure_future(told.twice.wait())
+        stopping, second_signal = (
+            asyncio.ensure_future(on_stop()),
+            asyncio.ensure_future(signals.second.wait()),
+        )
         try:
-            await asyncio.wait((leaving, hurrying), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((stopping, second_signal), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for waiting in (leaving, hurrying):
+            for waiting in (stopping, second_signal):
                 waiting.cancel()
             streams.close()
-            server.leave()
-        await asyncio.gather(leaving, hurrying, return_exceptions=True)
+            server.request_exit()
+        await asyncio.gather(stopping, second_signal, return_exceptions=True)
 
     def close(self) -> None:
         self._listener.close()
 
 
-class _Told:
+class _StopSignals:
     """Whether a signal has come, and a second one."""
 
     def __init__(self) -> None:
-        self.once, self.twice = asyncio.Event(), asyncio.Event()
+        self.first, self.second = asyncio.Event(), asyncio.Event()
 
     @contextmanager
-    def by_signals(self) -> Generator[None]:
+    def installed(self) -> Generator[None]:
         # Not by the loop's own means: those end with the loop, and a signal after that would end the process.
         loop = asyncio.get_running_loop()
         for signum in _SIGNALS:
-            signal.signal(signum, lambda signum, frame: _soon(loop, self._tell))
+            signal.signal(signum, lambda signum, frame: _call_soon(loop, self._record))
         try:
             yield
         finally:
@@ -187,15 +197,15 @@ class _Told:
                 # What is left to do is short, and is not to be cut short.
                 signal.signal(signum, lambda signum, frame: None)
 
-    def _tell(self) -> None:
-        (self.twice if self.once.is_set() else self.once).set()
+    def _record(self) -> None:
+        (self.second if self.first.is_set() else self.first).set()
 
 
-def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+def _call_soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
     loop.call_soon_threadsafe(call)
 
 
-class _Server(uvicorn.Server):
+class _EmbeddedUvicorn(uvicorn.Server):
     """uvicorn without its signal handling, which would raise the signal again before the store is closed.
 
     The date that each answer carries is told anew once a second.
@@ -204,18 +214,18 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_ready = on_ready
-        self._leaving = asyncio.Event()
+        self._exit_requested = asyncio.Event()
 
-    def leave(self) -> None:
+    def request_exit(self) -> None:
         self.should_exit = True
-        self._leaving.set()
+        self._exit_requested.set()
 
     async def main_loop(self) -> None:
         """Told to leave, where uvicorn's own wakes ten times a second to see whether it should."""
         while not await self.on_tick(0):
             with suppress(TimeoutError):
-                async with asyncio.timeout(_DATE_EVERY_S):
-                    await self._leaving.wait()
+                async with asyncio.timeout(_DATE_HEADER_EVERY_S):
+                    await self._exit_requested.wait()
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:

@@ -14,10 +14,10 @@ class StrictBody(AbstractDTO[Any]):
 
     def decode_bytes(self, value: bytes) -> Any:
         """The body as its struct. Raises BadRequest."""
-        wanted = self.asgi_connection.route_handler.parsed_data_field
-        assert wanted is not None, "a body is read only where one is declared"
+        body_field = self.asgi_connection.route_handler.parsed_data_field
+        assert body_field is not None, "a body is read only where one is declared"
         try:
-            return msgspec.json.decode(value, type=wanted.annotation)
+            return msgspec.json.decode(value, type=body_field.annotation)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise BadRequest(why=str(error)) from None
 

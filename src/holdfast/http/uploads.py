@@ -24,7 +24,7 @@ from holdfast.domain.limits import (
 from holdfast.http.asgi import Receive
 
 
-class CutOff(HoldfastError):
+class UploadCutOff(HoldfastError):
     """The file is far longer than {limit} bytes, and was not read to its end."""
 
     code, status = "cut_off", 413
@@ -52,21 +52,21 @@ class TooManyUploads(HoldfastError):
     headers = MappingProxyType({"retry-after": "2"})
 
 
-Take = Callable[[int], Awaitable[None]]
+Reserve = Callable[[int], Awaitable[None]]
 """Waits for room for so many more bytes. Raises TooManyUploads."""
 
 
-class Pace(NamedTuple):
+class MinUploadRate(NamedTuple):
     """What must come, and in which time."""
 
     window_s: float = UPLOAD_WINDOW_S
     bytes_min: int = UPLOAD_WINDOW_BYTES_MIN
 
 
-PACE = Pace()
+MIN_UPLOAD_RATE = MinUploadRate()
 
 
-class Room:
+class UploadBudget:
     """What may be held of all bodies together. Who came first never waits, so that none does for ever."""
 
     def __init__(
@@ -78,110 +78,118 @@ class Room:
         self._bytes_max = bytes_max
         self._free_bytes = free_bytes
         self._wait_s = wait_s
-        self._held: dict[object, int] = {}
-        self._left = asyncio.Event()
+        self._reserved: dict[object, int] = {}
+        self._released = asyncio.Event()
 
     @property
-    def held_bytes(self) -> int:
-        return sum(self._held.values())
+    def reserved_bytes(self) -> int:
+        return sum(self._reserved.values())
 
     @contextmanager
-    def entered(self) -> Generator[Take]:
+    def reservation(self) -> Generator[Reserve]:
         """While one body is held: what it takes is free again afterwards."""
-        who = object()
-        self._held[who] = 0
+        owner = object()
+        self._reserved[owner] = 0
         try:
-            yield partial(self._take, who)
+            yield partial(self._reserve, owner)
         finally:
-            del self._held[who]
-            left, self._left = self._left, asyncio.Event()
-            left.set()
+            del self._reserved[owner]
+            released, self._released = self._released, asyncio.Event()
+            released.set()
 
-    async def _take(self, who: object, more: int) -> None:
+    async def _reserve(self, owner: object, more: int) -> None:
         try:
             async with asyncio.timeout(self._wait_s):
-                while not self._fits(who, more):
-                    await self._left.wait()
+                while not self._fits(owner, more):
+                    await self._released.wait()
         except TimeoutError:
             raise TooManyUploads() from None
-        self._held[who] += more
+        self._reserved[owner] += more
 
-    def _fits(self, who: object, more: int) -> bool:
+    def _fits(self, owner: object, more: int) -> bool:
         return (
-            self._held[who] + more <= self._free_bytes
-            or self.held_bytes + more <= self._bytes_max
-            or who is next(iter(self._held))
+            self._reserved[owner] + more <= self._free_bytes
+            or self.reserved_bytes + more <= self._bytes_max
+            or owner is next(iter(self._reserved))
         )
 
 
-class Incoming:
+class IncomingUpload:
     """One body. `claimed` is its Content-Type; `announced` its Content-Length, if it says one.
 
     Neither is believed. What is held never exceeds the limit for what the content turns out to be.
     """
 
-    def __init__(self, receive: Receive, claimed: str, announced: int | None, pace: Pace = PACE) -> None:
+    def __init__(
+        self,
+        receive: Receive,
+        content_type: str,
+        content_length: int | None,
+        min_rate: MinUploadRate = MIN_UPLOAD_RATE,
+    ) -> None:
         self._receive = receive
-        self._pace = pace
-        self._window_ends = asyncio.get_running_loop().time() + pace.window_s
+        self._min_rate = min_rate
+        self._window_ends = asyncio.get_running_loop().time() + min_rate.window_s
         self._window_bytes = 0
-        self._claimed = claimed
-        self._announced = announced
+        self._content_type = content_type
+        self._content_length = content_length
         self._ended = False
 
-    async def read(self, take: Take) -> bytes:
+    async def read(self, reserve: Reserve) -> bytes:
         """All of it. Raises UploadBroken and UploadTooSlow, or UnsupportedFile, TooLarge and TooManyUploads:
         then discard the rest."""
-        announced = self._announced or 0
-        if announced > FILE_BYTES_MAX:
-            raise _too_large(announced, FILE_BYTES_MAX)
-        held, limit = bytearray(), 0
+        content_length = self._content_length or 0
+        if content_length > FILE_BYTES_MAX:
+            raise _too_large(content_length, FILE_BYTES_MAX)
+        buffer, limit = bytearray(), 0
         try:
             while not self._ended:
-                piece = await self._piece()
-                await take(len(piece))
-                held += piece
-                if not limit and (len(held) >= HEAD_BYTES or self._ended):
-                    limit = bytes_max(check_start(bytes(held[:HEAD_BYTES]), self._claimed))
-                if limit and max(len(held), announced) > limit:
-                    raise _too_large(announced, limit)
-            return bytes(held)
+                chunk = await self._next_chunk()
+                await reserve(len(chunk))
+                buffer += chunk
+                if not limit and (len(buffer) >= HEAD_BYTES or self._ended):
+                    limit = bytes_max(check_start(bytes(buffer[:HEAD_BYTES]), self._content_type))
+                if limit and max(len(buffer), content_length) > limit:
+                    raise _too_large(content_length, limit)
+            return bytes(buffer)
         finally:
             # A refusal keeps its frames, and this with them, while the rest is still being read.
-            held.clear()
+            buffer.clear()
 
     async def discard(self) -> None:
         """Read on and keep nothing, so that the sender gets to read the refusal.
 
-        Raises CutOff, UploadBroken, UploadTooSlow.
+        Raises UploadCutOff, UploadBroken, UploadTooSlow.
         """
-        left = UPLOAD_OVERRUN_BYTES_MAX
-        if self._announced is not None and self._announced > left:
-            raise CutOff(limit=FILE_BYTES_MAX)
+        remaining = UPLOAD_OVERRUN_BYTES_MAX
+        if self._content_length is not None and self._content_length > remaining:
+            raise UploadCutOff(limit=FILE_BYTES_MAX)
         while not self._ended:
-            left -= len(await self._piece())
-            if left < 0:
-                raise CutOff(limit=FILE_BYTES_MAX)
+            remaining -= len(await self._next_chunk())
+            if remaining < 0:
+                raise UploadCutOff(limit=FILE_BYTES_MAX)
 
-    async def _piece(self) -> bytes:
-        message = await self._message()
+    async def _next_chunk(self) -> bytes:
+        message = await self._next_message()
         if message["type"] == "http.disconnect":
             raise UploadBroken()
         self._ended = not message.get("more_body", False)
-        piece: bytes = message.get("body", b"")
-        self._window_bytes += len(piece)
-        return piece
+        chunk: bytes = message.get("body", b"")
+        self._window_bytes += len(chunk)
+        return chunk
 
-    async def _message(self) -> dict[str, Any]:
+    async def _next_message(self) -> dict[str, Any]:
         """What comes next. Raises UploadTooSlow."""
         while True:
             try:
                 async with asyncio.timeout_at(self._window_ends):
                     return await self._receive()
             except TimeoutError:
-                if self._window_bytes < self._pace.bytes_min:
-                    raise UploadTooSlow(bytes=self._pace.bytes_min, seconds=self._pace.window_s) from None
-            self._window_ends = asyncio.get_running_loop().time() + self._pace.window_s
+                if self._window_bytes < self._min_rate.bytes_min:
+                    raise UploadTooSlow(
+                        bytes=self._min_rate.bytes_min, seconds=self._min_rate.window_s
+                    ) from None
+            self._window_ends = asyncio.get_running_loop().time() + self._min_rate.window_s
             self._window_bytes = 0
 
 

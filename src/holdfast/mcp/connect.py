@@ -3,15 +3,17 @@
 from contextlib import AbstractAsyncContextManager
 
 from holdfast.domain.mcp import McpServer
-from holdfast.mcp.http import Http
-from holdfast.mcp.ports import Link
-from holdfast.mcp.session import linked
-from holdfast.mcp.spawn_context import Yard
-from holdfast.mcp.stdio import Stdio
-from holdfast.mcp.transport import Transport
+from holdfast.mcp.http import McpHttpTransport
+from holdfast.mcp.ports import McpSession
+from holdfast.mcp.session import open_session
+from holdfast.mcp.spawn_context import McpSpawnContext
+from holdfast.mcp.stdio import McpStdioTransport
+from holdfast.mcp.transport import McpTransport
 
 
-def reach(server: McpServer, yard: Yard, version: str) -> AbstractAsyncContextManager[Link]:
-    """Connect to a server whose variables are put in. Raises as `OpenLink` says."""
-    transport: Transport = Http(server) if server.is_remote else Stdio(server, yard)
-    return linked(server, transport, version)
+def reach(server: McpServer, yard: McpSpawnContext, version: str) -> AbstractAsyncContextManager[McpSession]:
+    """Connect to a server whose variables are put in. Raises as `OpenSession` says."""
+    transport: McpTransport = (
+        McpHttpTransport(server) if server.is_remote else McpStdioTransport(server, yard)
+    )
+    return open_session(server, transport, version)

@@ -16,7 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from holdfast.domain.limits import MCP_MESSAGE_BYTES_MAX, MCP_STOP_S_MAX
 from holdfast.domain.mcp import McpServer
-from holdfast.mcp.transport import NOT_SENT, NOT_TAKEN, UNREADABLE, Pace
+from holdfast.mcp.transport import NOT_SENT, REJECTED, UNREADABLE, McpRateLimiter
 
 _CONNECT_S_MAX = 10.0
 _BAD_GATEWAY = 502
@@ -24,105 +24,115 @@ _LINES_OF_MESSAGE = 3
 """What kind of event it is, what it says, and an empty line."""
 _OPENING_MESSAGES = 50
 """As many messages an opened stream of notices counts for: one that ends at once is opened again at once."""
-_UNSURE = frozenset({408})
+_UNCERTAIN_STATUSES = frozenset({408})
 """Refusals after which a request may have been carried out all the same, beside every fault of a server."""
 
 
-class Http:
+class McpHttpTransport:
     """One connection to a server at its address."""
 
-    says_closed = True
+    reports_lost_requests = True
 
     def __init__(self, server: McpServer) -> None:
-        self.why = ""
+        self.close_reason = ""
         self._server = server
-        self._broken = asyncio.Event()
+        self._closed = asyncio.Event()
 
-    async def broken(self) -> str:
-        await self._broken.wait()
-        return self.why
+    async def wait_closed(self) -> str:
+        await self._closed.wait()
+        return self.close_reason
 
     @asynccontextmanager
-    async def opened(self) -> AsyncIterator[TransportStreams]:
-        wire = _Wire(httpx2.AsyncHTTPTransport(), self._break)
+    async def connect(self) -> AsyncIterator[TransportStreams]:
+        transport = _ErrorMappingTransport(httpx2.AsyncHTTPTransport(), self._close)
         # Calls have a time of their own; a stream of notices may be silent for ever.
         timeout = httpx2.Timeout(None, connect=_CONNECT_S_MAX)
         headers, url = {"accept-encoding": "identity"} | self._server.headers, self._server.url
         async with (
-            httpx2.AsyncClient(headers=headers, transport=wire, timeout=timeout, trust_env=False) as client,
+            httpx2.AsyncClient(
+                headers=headers, transport=transport, timeout=timeout, trust_env=False
+            ) as client,
             streamable_http_client(
                 url, http_client=client, max_sse_event_size=MCP_MESSAGE_BYTES_MAX
             ) as streams,
         ):
             yield streams
 
-    def _break(self, why: str) -> None:
-        self.why = self.why or why
-        self._broken.set()
+    def _close(self, reason: str) -> None:
+        self.close_reason = self.close_reason or reason
+        self._closed.set()
 
 
-class _Wire(httpx2.AsyncBaseTransport):
+class _ErrorMappingTransport(httpx2.AsyncBaseTransport):
     """Sends requests; `lose` is told when there is no use in sending more."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport, lose: Callable[[str], None]) -> None:
+    def __init__(self, inner: httpx2.AsyncBaseTransport, on_lost: Callable[[str], None]) -> None:
         self._inner = inner
-        self._lose = lose
+        self._on_lost = on_lost
         self._has_answered = False
-        self._notices = Pace(asyncio.get_running_loop().time())
+        self._notices_limiter = McpRateLimiter(asyncio.get_running_loop().time())
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         now = asyncio.get_running_loop().time
         if request.method == "GET":
-            await self._notices.keep(now(), _OPENING_MESSAGES)
+            await self._notices_limiter.throttle(now(), _OPENING_MESSAGES)
         try:
             # Saying goodbye must not keep anyone; all else has a time of its own.
             async with asyncio.timeout(None if request.method in ("POST", "GET") else MCP_STOP_S_MAX):
                 response = await self._inner.handle_async_request(request)
         except TimeoutError:
-            return self._refuse(UNREADABLE, "it did not answer", ends=True)
+            return self._error_response(UNREADABLE, "it did not answer", ends=True)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.UnsupportedProtocol) as error:
-            return self._refuse(NOT_SENT, f"it cannot be reached: {error}", ends=True)
+            return self._error_response(NOT_SENT, f"it cannot be reached: {error}", ends=True)
         except httpx2.TransportError as error:
-            return self._refuse(UNREADABLE, f"the connection broke: {error}", ends=True)
+            return self._error_response(UNREADABLE, f"the connection broke: {error}", ends=True)
         if request.method != "POST":
-            response.stream = _Paced(response, self._notices)
+            response.stream = _RateLimitedStream(response, self._notices_limiter)
             return response
         kind = response.headers.get("content-type", "").lower()
         if response.is_error or kind.startswith("application/json"):
-            return await self._whole(response, kind)
+            return await self._read_whole(response, kind)
         self._has_answered = True
-        response.stream = _Paced(response, Pace(now()))
+        response.stream = _RateLimitedStream(response, McpRateLimiter(now()))
         return response
 
-    async def _whole(self, response: httpx2.Response, kind: str) -> httpx2.Response:
+    async def _read_whole(self, response: httpx2.Response, kind: str) -> httpx2.Response:
         """An answer that is not a stream, read to its end."""
         body = bytearray()
         try:
             async for chunk in response.aiter_raw():
                 body += chunk
                 if len(body) > MCP_MESSAGE_BYTES_MAX:
-                    return self._refuse(UNREADABLE, f"it said more than {MCP_MESSAGE_BYTES_MAX:,} bytes")
+                    return self._error_response(
+                        UNREADABLE, f"it said more than {MCP_MESSAGE_BYTES_MAX:,} bytes"
+                    )
         except (httpx2.TransportError, httpx2.StreamError) as error:
-            return self._refuse(UNREADABLE, f"the connection broke: {error}", ends=True)
+            return self._error_response(UNREADABLE, f"the connection broke: {error}", ends=True)
         finally:
             await response.aclose()
-        if response.is_error and not (kind.startswith("application/json") and _is_problem(bytes(body))):
-            return self._judge(response)
+        if response.is_error and not (
+            kind.startswith("application/json") and _is_json_rpc_error(bytes(body))
+        ):
+            return self._map_status(response)
         self._has_answered = True
-        kept = [(name, value) for name, value in response.headers.raw if name.lower() != b"transfer-encoding"]
-        return httpx2.Response(response.status_code, headers=kept, content=bytes(body))
+        headers = [
+            (name, value) for name, value in response.headers.raw if name.lower() != b"transfer-encoding"
+        ]
+        return httpx2.Response(response.status_code, headers=headers, content=bytes(body))
 
-    def _judge(self, response: httpx2.Response) -> httpx2.Response:
+    def _map_status(self, response: httpx2.Response) -> httpx2.Response:
         status = response.status_code
-        said = f"it answered with HTTP {status} {response.reason_phrase}".rstrip()
-        if response.is_server_error or status in _UNSURE:
-            return self._refuse(UNREADABLE, said)
+        message = f"it answered with HTTP {status} {response.reason_phrase}".rstrip()
+        if response.is_server_error or status in _UNCERTAIN_STATUSES:
+            return self._error_response(UNREADABLE, message)
         # A server that was started anew knows the old connection no longer.
-        return self._refuse(NOT_TAKEN, said, ends=self._has_answered and status == httpx2.codes.NOT_FOUND)
+        return self._error_response(
+            REJECTED, message, ends=self._has_answered and status == httpx2.codes.NOT_FOUND
+        )
 
-    def _refuse(self, code: int, message: str, ends: bool = False) -> httpx2.Response:
+    def _error_response(self, code: int, message: str, ends: bool = False) -> httpx2.Response:
         if ends:
-            self._lose(message)
+            self._on_lost(message)
         problem = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
         headers = {"content-type": "application/json"}
         return httpx2.Response(_BAD_GATEWAY, headers=headers, content=msgspec.json.encode(problem))
@@ -131,26 +141,26 @@ class _Wire(httpx2.AsyncBaseTransport):
         await self._inner.aclose()
 
 
-class _Paced(httpx2.AsyncByteStream):
+class _RateLimitedStream(httpx2.AsyncByteStream):
     """What an answer says, no faster than `pace` allows."""
 
-    def __init__(self, response: httpx2.Response, pace: Pace) -> None:
+    def __init__(self, response: httpx2.Response, rate_limiter: McpRateLimiter) -> None:
         assert isinstance(response.stream, httpx2.AsyncByteStream), "it comes from the network"
         self._inner = response.stream
-        self._pace = pace
+        self._rate_limiter = rate_limiter
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
         now = asyncio.get_running_loop().time
         async for chunk in self._inner:
             lines = chunk.count(b"\n") or chunk.count(b"\r")
-            await self._pace.keep(now(), lines / _LINES_OF_MESSAGE)
+            await self._rate_limiter.throttle(now(), lines / _LINES_OF_MESSAGE)
             yield chunk
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
 
-def _is_problem(body: bytes) -> bool:
+def _is_json_rpc_error(body: bytes) -> bool:
     try:
         found = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast.domain.events.facts import Effect
-from holdfast.tools.ports import Keep, ToolResult
+from holdfast.tools.ports import KeepBlob, ToolResult
 
 
-class Offered(msgspec.Struct, frozen=True):
+class OfferedTool(msgspec.Struct, frozen=True):
     """A tool as its server lists it: bounded, and with a schema that models take."""
 
     name: str
@@ -20,60 +20,65 @@ class Offered(msgspec.Struct, frozen=True):
     effect: Effect
 
 
-class Listing(msgspec.Struct, frozen=True):
+class ToolListing(msgspec.Struct, frozen=True):
     """The tools of a server that can be used, and in sentences why others are left out."""
 
-    tools: tuple[Offered, ...] = ()
+    tools: tuple[OfferedTool, ...] = ()
     left_out: tuple[str, ...] = ()
 
 
-class NotSent(Exception):
+class CallNotSent(Exception):
     """A call did not reach its server; says why. Nothing has happened."""
 
 
-class NoAnswer(Exception):
+class CallTimeout(Exception):
     """A call was sent and nothing came back in its time. It may have been carried out."""
 
 
-class Lost(Exception):
+class CallLost(Exception):
     """A call was sent, and its answer cannot come any more. It may have been carried out."""
 
 
-class Link(Protocol):
+class McpSession(Protocol):
     """One connection to a server, while it lasts."""
 
     @property
-    def changed(self) -> asyncio.Event:
+    def tools_changed(self) -> asyncio.Event:
         """Set when its tools are to be listed anew."""
 
     @property
-    def why(self) -> str:
+    def close_reason(self) -> str:
         """Why it can be used no longer; empty while it can."""
 
-    async def tools(self) -> Listing:
-        """Ask for them. Raises a LinkBroken."""
+    async def list_tools(self) -> ToolListing:
+        """Ask for them. Raises a McpConnectionError."""
 
     async def call(
-        self, name: str, arguments: Mapping[str, Any], within_s: float, say: Callable[[str], None], keep: Keep
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        timeout_s: float,
+        on_progress: Callable[[str], None],
+        keep: KeepBlob,
     ) -> ToolResult:
         """Call one; `say` takes lines of progress. An error that the server answers with is a result.
 
-        Raises NotSent, NoAnswer, Lost. Cancelling it tells the server, and returns soon.
+        Raises CallNotSent, CallTimeout, Lost. Cancelling it tells the server, and returns soon.
         """
 
-    async def broken(self) -> str:
+    async def wait_closed(self) -> str:
         """Wait until it can be used no longer; returns why."""
 
 
-class LinkBroken(Exception):
+class McpConnectionError(Exception):
     """A server cannot be reached or understood; says why."""
 
 
-OpenLink = Callable[[], AbstractAsyncContextManager[Link]]
-"""Reaches a server. Raises LinkBroken, and whatever else goes wrong on the way; leaves nothing behind."""
+OpenSession = Callable[[], AbstractAsyncContextManager[McpSession]]
+"""Reaches a server. Raises McpConnectionError, and whatever else goes wrong on the way; leaves nothing behind."""
 
 
-def said_of(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """What an error says; of several that came together, the first."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

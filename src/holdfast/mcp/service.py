@@ -9,22 +9,22 @@ from typing import NamedTuple, Protocol
 from holdfast.domain.clock import Clock
 from holdfast.domain.errors import NoSuchMcpServer
 from holdfast.domain.limits import MCP_STOP_S_MAX
-from holdfast.domain.mcp import SEPARATOR, McpServer, McpTold
-from holdfast.domain.secrets import Masking
-from holdfast.mcp.connection import Connection
-from holdfast.mcp.ports import Link, LinkBroken
-from holdfast.mcp.spawn_context import Yard
-from holdfast.mcp.tool_cache import KeptTools
+from holdfast.domain.mcp import SEPARATOR, McpServer, McpServerInfo
+from holdfast.domain.secrets import MaskFunction
+from holdfast.mcp.connection import McpConnection
+from holdfast.mcp.ports import McpConnectionError, McpSession
+from holdfast.mcp.spawn_context import McpSpawnContext
+from holdfast.mcp.tool_cache import ToolCache
 from holdfast.tools.ports import Tool
 
-_REACHING = "holdfast.mcp.connect"
+_CONNECT_MODULE = "holdfast.mcp.connect"
 
 
-class Wanted(NamedTuple):
+class McpServerConfig(NamedTuple):
     """A server as its table says, and as it is reached: with the variables put in that the table names."""
 
-    written: McpServer
-    reached: McpServer
+    configured: McpServer
+    resolved: McpServer
 
 
 class McpServers(Mapping[str, Tool]):
@@ -32,51 +32,61 @@ class McpServers(Mapping[str, Tool]):
 
     def __init__(
         self,
-        wanted: Sequence[Wanted],
-        yard: Yard,
+        servers: Sequence[McpServerConfig],
+        spawn_context: McpSpawnContext,
         wrap: Callable[[Tool], Tool],
         clock: Clock,
-        chance: Callable[[], float],
-        mask: Masking,
+        rng: Callable[[], float],
+        mask: MaskFunction,
         version: str,
     ) -> None:
-        self._yard = yard
+        self._spawn_context = spawn_context
         self._version = version
-        kept = KeptTools(yard.folder / "mcp")
+        tool_cache = ToolCache(spawn_context.folder / "mcp")
         self._connections = {
-            each.written.name: self._connection(each, kept, wrap, clock, chance, mask) for each in wanted
+            each.configured.name: self._build_connection(each, tool_cache, wrap, clock, rng, mask)
+            for each in servers
         }
         self._tasks: tuple[asyncio.Task[None], ...] = ()
 
-    def _connection(
+    def _build_connection(
         self,
-        wanted: Wanted,
-        kept: KeptTools,
+        config: McpServerConfig,
+        tool_cache: ToolCache,
         wrap: Callable[[Tool], Tool],
         clock: Clock,
-        chance: Callable[[], float],
-        mask: Masking,
-    ) -> Connection:
-        server = wanted.written
+        rng: Callable[[], float],
+        mask: MaskFunction,
+    ) -> McpConnection:
+        server = config.configured
 
         @asynccontextmanager
-        async def opened() -> AsyncIterator[Link]:
+        async def open_session() -> AsyncIterator[McpSession]:
             try:
                 # Takes a second, and is of no use to those who have no server.
-                part = await asyncio.to_thread(importlib.import_module, _REACHING)
+                part = await asyncio.to_thread(importlib.import_module, _CONNECT_MODULE)
             except ImportError as error:
-                raise LinkBroken(f"holdfast[mcp] is not installed ({error})") from None
-            async with part.reach(wanted.reached, self._yard, self._version) as link:
+                raise McpConnectionError(f"holdfast[mcp] is not installed ({error})") from None
+            async with part.reach(config.resolved, self._spawn_context, self._version) as link:
                 yield link
 
-        return Connection(server, opened, kept, wrap, lambda: self._yard.is_over(server), clock, chance, mask)
+        return McpConnection(
+            server,
+            open_session,
+            tool_cache,
+            wrap,
+            lambda: self._spawn_context.is_finished(server),
+            clock,
+            rng,
+            mask,
+        )
 
     def start(self) -> None:
         """Begin to reach all of them; nobody waits for that."""
         for each in self._connections.values():
-            each.recall()
+            each.load_cached_tools()
         self._tasks = tuple(
-            asyncio.create_task(each.keep(), name=f"mcp {name}") for name, each in self._connections.items()
+            asyncio.create_task(each.run(), name=f"mcp {name}") for name, each in self._connections.items()
         )
 
     async def stop(self) -> None:
@@ -87,9 +97,9 @@ class McpServers(Mapping[str, Tool]):
         if tasks:
             await asyncio.wait(tasks, timeout=2 * MCP_STOP_S_MAX)
 
-    def told(self) -> Sequence[McpTold]:
+    def info(self) -> Sequence[McpServerInfo]:
         """How each of them fares."""
-        return [each.told() for each in self._connections.values()]
+        return [each.info() for each in self._connections.values()]
 
     def reconnect(self, name: str) -> None:
         """Raises NoSuchMcpServer."""
@@ -110,20 +120,20 @@ class McpServers(Mapping[str, Tool]):
         return sum(len(each.tools) for each in self._connections.values())
 
 
-class McpDesk(Protocol):
+class McpService(Protocol):
     """The MCP servers whose tools agents use."""
 
-    def told(self) -> Sequence[McpTold]:
+    def info(self) -> Sequence[McpServerInfo]:
         """How each of them fares, in the order of the file."""
 
     def reconnect(self, name: str) -> None:
         """End its connection, if there is one, and reach it again at once. Raises NoSuchMcpServer."""
 
 
-class NoMcp:
+class NoMcpServers:
     """The desk of a process that has no MCP servers."""
 
-    def told(self) -> Sequence[McpTold]:
+    def info(self) -> Sequence[McpServerInfo]:
         return ()
 
     def reconnect(self, name: str) -> None:

@@ -20,16 +20,16 @@ from pydantic import TypeAdapter, ValidationError
 
 from holdfast.domain.limits import MCP_ERROR_CHARS_MAX, MCP_PAGES_MAX
 from holdfast.domain.mcp import McpServer
-from holdfast.mcp.ports import LinkBroken, Listing, Lost, NoAnswer, NotSent, said_of
-from holdfast.mcp.results import listing_of, result_of
-from holdfast.mcp.tool_filter import TOOLS_READ_MAX, Sieve
-from holdfast.mcp.transport import NOT_SENT, NOT_TAKEN, UNREADABLE, Transport
-from holdfast.tools.arguments import Refused, failed
-from holdfast.tools.ports import Keep, ToolResult
+from holdfast.mcp.ports import CallLost, CallNotSent, CallTimeout, McpConnectionError, ToolListing, error_text
+from holdfast.mcp.results import build_listing, to_tool_result
+from holdfast.mcp.tool_filter import TOOLS_READ_MAX, ToolListFilter
+from holdfast.mcp.transport import NOT_SENT, REJECTED, UNREADABLE, McpTransport
+from holdfast.tools.arguments import ToolError, failed_result
+from holdfast.tools.ports import KeepBlob, ToolResult
 
 _LISTEN_AGAIN_S = 30.0
 _LINE_CHARS_MAX = 500
-_LOST = frozenset({types.CONNECTION_CLOSED, types.PARSE_ERROR})
+_LOST_CODES = frozenset({types.CONNECTION_CLOSED, types.PARSE_ERROR})
 """What the SDK answers in a server's place whose answer over HTTP ends too early, or is none."""
 _CLOSED = "Connection closed"
 """What the SDK answers a request with that is under way when a connection ends."""
@@ -40,31 +40,38 @@ _ANSWER: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAda
 
 
 @asynccontextmanager
-async def linked(server: McpServer, transport: Transport, version: str) -> "AsyncIterator[SdkLink]":
-    """Connect over `transport`. Raises LinkBroken, and what the SDK raises."""
+async def open_session(
+    server: McpServer, transport: McpTransport, version: str
+) -> "AsyncIterator[SdkSession]":
+    """Connect over `transport`. Raises McpConnectionError, and what the SDK raises."""
     for name in _LOGGERS:  # What a server says wrong is not ours to print.
         logging.getLogger(name).propagate = False
         logging.getLogger(name).addHandler(logging.NullHandler())
-    changed = asyncio.Event()
+    tools_changed = asyncio.Event()
 
-    async def heard(message: IncomingMessage) -> None:
+    async def on_message(message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
-            changed.set()
+            tools_changed.set()
 
-    ours = types.Implementation(name="holdfast", version=version)
-    async with transport.opened() as (reading, writing):
-        sieve = Sieve(reading)
+    client_info = types.Implementation(name="holdfast", version=version)
+    async with transport.connect() as (reading, writing):
+        tool_filter = ToolListFilter(reading)
         try:
-            client = Client(_Given((sieve, writing)), message_handler=heard, client_info=ours, cache=None)
+            client = Client(
+                _OpenStreams((tool_filter, writing)),
+                message_handler=on_message,
+                client_info=client_info,
+                cache=None,
+            )
             async with client:
-                sieve.version = client.protocol_version
-                yield SdkLink(server, transport, client, changed, sieve)
+                tool_filter.version = client.protocol_version
+                yield SdkSession(server, transport, client, tools_changed, tool_filter)
         # Errors come in groups, of the tasks that the SDK has: what the way itself knows says more.
         except Exception as error:
-            raise LinkBroken(transport.why or said_of(error)) from error
+            raise McpConnectionError(transport.close_reason or error_text(error)) from error
 
 
-class _Given:
+class _OpenStreams:
     """Streams that are open already, as the SDK takes a transport."""
 
     def __init__(self, streams: Any) -> None:
@@ -77,31 +84,31 @@ class _Given:
         return None
 
 
-class SdkLink:
+class SdkSession:
     """As its port says."""
 
     def __init__(
         self,
         server: McpServer,
-        transport: Transport,
+        transport: McpTransport,
         client: Client,
-        changed: asyncio.Event,
-        sieve: Sieve,
+        tools_changed: asyncio.Event,
+        tool_filter: ToolListFilter,
     ) -> None:
-        self.changed = changed
-        self._sieve = sieve
+        self.tools_changed = tools_changed
+        self._tool_filter = tool_filter
         self._server = server
         self._transport = transport
         self._client = client
 
     @property
-    def why(self) -> str:
-        return self._transport.why
+    def close_reason(self) -> str:
+        return self._transport.close_reason
 
-    async def tools(self) -> Listing:
+    async def list_tools(self) -> ToolListing:
         listed: list[types.Tool] = []
         cursor: str | None = None
-        self._sieve.taken_out.clear()
+        self._tool_filter.dropped.clear()
         try:
             for _ in range(MCP_PAGES_MAX):
                 page = await self._client.session.list_tools(
@@ -113,82 +120,97 @@ class SdkLink:
                     break
         except MCPError as error:
             if error.code == types.METHOD_NOT_FOUND:  # It has none.
-                return Listing()
-            raise LinkBroken(self._transport.why or f"it did not list its tools: {error.message}") from error
+                return ToolListing()
+            raise McpConnectionError(
+                self._transport.close_reason or f"it did not list its tools: {error.message}"
+            ) from error
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(str(step) for step in first["loc"])
-            raise LinkBroken(f"its list of tools is not valid: {where}: {first['msg']}") from error
-        return listing_of(self._server, listed, self._sieve.taken_out)
+            raise McpConnectionError(f"its list of tools is not valid: {where}: {first['msg']}") from error
+        return build_listing(self._server, listed, self._tool_filter.dropped)
 
     async def call(
-        self, name: str, arguments: Mapping[str, Any], within_s: float, say: Callable[[str], None], keep: Keep
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        timeout_s: float,
+        on_progress: Callable[[str], None],
+        keep: KeepBlob,
     ) -> ToolResult:
-        if self._transport.why:
-            raise NotSent(self._transport.why)
+        if self._transport.close_reason:
+            raise CallNotSent(self._transport.close_reason)
         try:
-            async with asyncio.timeout(within_s):
-                answer = await self._answer(name, arguments, say)
+            async with asyncio.timeout(timeout_s):
+                answer = await self._request_call(name, arguments, on_progress)
         except TimeoutError:
-            self.changed.set()  # One that answers nothing at all is found out by that, and connected anew.
-            raise NoAnswer(
-                f"{self._whom} did not answer within {within_s:g} s; it may have done it."
+            self.tools_changed.set()  # One that answers nothing at all is found out by that, and connected anew.
+            raise CallTimeout(
+                f"{self._server_label} did not answer within {timeout_s:g} s; it may have done it."
             ) from None
         if isinstance(answer, types.InputRequiredResult):
-            return failed(Refused("It asks for something that cannot be given here; it was not finished."))
-        return await result_of(answer, keep)
+            return failed_result(
+                ToolError("It asks for something that cannot be given here; it was not finished.")
+            )
+        return await to_tool_result(answer, keep)
 
-    async def _answer(
-        self, name: str, arguments: Mapping[str, Any], say: Callable[[str], None]
+    async def _request_call(
+        self, name: str, arguments: Mapping[str, Any], on_progress: Callable[[str], None]
     ) -> types.CallToolResult | types.InputRequiredResult:
-        async def progressed(progress: float, total: float | None, message: str | None) -> None:
+        async def report_progress(progress: float, total: float | None, message: str | None) -> None:
             of = f" of {total:g}" if total else ""
-            say(" ".join(f"{progress:g}{of} {message or ''}".split())[:_LINE_CHARS_MAX])
+            on_progress(" ".join(f"{progress:g}{of} {message or ''}".split())[:_LINE_CHARS_MAX])
 
         params = types.CallToolRequestParams(name=name, arguments=dict(arguments))
         try:
             return await self._client.session.send_request(
-                types.CallToolRequest(params=params), _ANSWER, progress_callback=progressed
+                types.CallToolRequest(params=params), _ANSWER, progress_callback=report_progress
             )
         except MCPError as error:
-            return self._judged(error)
+            return self._error_result(error)
         except ValidationError as error:
-            raise Lost(f"What {self._whom} answered cannot be read; it may have done it.") from error
+            raise CallLost(
+                f"What {self._server_label} answered cannot be read; it may have done it."
+            ) from error
 
-    def _judged(self, error: MCPError) -> types.CallToolResult:
-        """An error that the server answered with. Raises NotSent, Lost for one that it did not."""
+    def _error_result(self, error: MCPError) -> types.CallToolResult:
+        """An error that the server answered with. Raises CallNotSent, Lost for one that it did not."""
         if error.code == NOT_SENT:
-            raise NotSent(f"{self._whom}: {error.message}") from error
+            raise CallNotSent(f"{self._server_label}: {error.message}") from error
         # Over a pipe, who uses the SDK's own codes is a server that means an error of its own by them.
-        lost = error.code == UNREADABLE or (error.code in _LOST and self._transport.says_closed)
+        lost = error.code == UNREADABLE or (
+            error.code in _LOST_CODES and self._transport.reports_lost_requests
+        )
         if lost or (error.code == types.CONNECTION_CLOSED and error.message == _CLOSED):
-            said = self._transport.why or error.message
-            raise Lost(f"The connection to {self._whom} was lost ({said}); it may have done it.") from error
-        said = error.message if error.code == NOT_TAKEN else f"error {error.code}: {error.message}"
-        text = types.TextContent(type="text", text=said[:MCP_ERROR_CHARS_MAX])
+            message = self._transport.close_reason or error.message
+            raise CallLost(
+                f"The connection to {self._server_label} was lost ({message}); it may have done it."
+            ) from error
+        message = error.message if error.code == REJECTED else f"error {error.code}: {error.message}"
+        text = types.TextContent(type="text", text=message[:MCP_ERROR_CHARS_MAX])
         return types.CallToolResult(content=[text], is_error=True)
 
-    async def broken(self) -> str:
-        listening = asyncio.ensure_future(self._listen())
+    async def wait_closed(self) -> str:
+        listening = asyncio.ensure_future(self._watch_tool_changes())
         try:
-            return await self._transport.broken()
+            return await self._transport.wait_closed()
         finally:
             listening.cancel()
 
-    async def _listen(self) -> None:
+    async def _watch_tool_changes(self) -> None:
         """Hear of changed tools, where that has to be asked for."""
         has_tools = self._client.server_capabilities.tools
-        tells = has_tools is not None and has_tools.list_changed
-        while tells and self._client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        notifies = has_tools is not None and has_tools.list_changed
+        while notifies and self._client.protocol_version in MODERN_PROTOCOL_VERSIONS:
             try:
                 async with self._client.listen(tools_list_changed=True) as events:
-                    self.changed.set()  # What changed before this was not heard.
+                    self.tools_changed.set()  # What changed before this was not heard.
                     async for _ in events:
-                        self.changed.set()
+                        self.tools_changed.set()
             except (MCPError, SubscriptionLost, TimeoutError):
                 pass
             await asyncio.sleep(_LISTEN_AGAIN_S)
 
     @property
-    def _whom(self) -> str:
+    def _server_label(self) -> str:
         return f"the MCP server {self._server.name}"

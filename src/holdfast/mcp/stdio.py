@@ -18,93 +18,97 @@ from mcp.client._transport import TransportStreams
 from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
 
-from holdfast.aio.finish import see_through
+from holdfast.aio.finish import run_to_completion
 from holdfast.domain.limits import (
     MCP_ERROR_CHARS_MAX,
     MCP_MESSAGE_BYTES_MAX,
     MCP_STOP_S_MAX,
 )
 from holdfast.domain.mcp import McpServer
-from holdfast.mcp.ports import LinkBroken
-from holdfast.mcp.spawn_context import Yard
-from holdfast.mcp.transport import UNREADABLE, Pace
-from holdfast.tools.arguments import Refused
-from holdfast.tools.sandbox.protected_paths import Vault
-from holdfast.tools.sandbox.supervised import Order, Supervised
+from holdfast.mcp.ports import McpConnectionError
+from holdfast.mcp.spawn_context import McpSpawnContext
+from holdfast.mcp.transport import UNREADABLE, McpRateLimiter
+from holdfast.tools.arguments import ToolError
+from holdfast.tools.sandbox.protected_paths import ProtectedPaths
+from holdfast.tools.sandbox.supervised import CommandSpec, SupervisedProcess
 from holdfast.tools.shell import clean_environment
 
 _SHELL = "/bin/sh"
 _CHUNK_BYTES = 65_536
 _ENDING_S_MAX = 2.0
-_LEAVE_S = 0.5
+_EXIT_GRACE_S = 0.5
 """How long a server that hears no more from us has to end by itself, before it is stopped."""
 
 
-class Stdio:
+class McpStdioTransport:
     """One run of a server."""
 
-    says_closed = False
+    reports_lost_requests = False
 
-    def __init__(self, server: McpServer, yard: Yard) -> None:
-        self.why = ""
+    def __init__(self, server: McpServer, spawn_context: McpSpawnContext) -> None:
+        self.close_reason = ""
         self._server = server
-        self._yard = yard
-        self._broken = asyncio.Event()
-        self._said = ""
+        self._spawn_context = spawn_context
+        self._closed = asyncio.Event()
+        self._stderr_tail = ""
         self._ending = ""
 
-    async def broken(self) -> str:
-        await self._broken.wait()
-        return self.why
+    async def wait_closed(self) -> str:
+        await self._closed.wait()
+        return self.close_reason
 
     @asynccontextmanager
-    async def opened(self) -> AsyncIterator[TransportStreams]:
-        ours = _Ends()
+    async def connect(self) -> AsyncIterator[TransportStreams]:
+        sockets = _SocketPairs()
         try:
-            supervised = self._start(ours)
-        except (OSError, Refused) as error:
-            ours.close()
-            raise LinkBroken(f"it could not be started: {error}") from None
-        told = asyncio.ensure_future(self._hear(supervised))
+            supervised = self._start(sockets)
+        except (OSError, ToolError) as error:
+            sockets.close()
+            raise McpConnectionError(f"it could not be started: {error}") from None
+        ended = asyncio.ensure_future(self._read_frames(supervised))
         try:
-            async with self._talk(ours, told) as streams:
+            async with self._streams(sockets, ended) as streams:
                 yield streams
         finally:
-            self._break("it was stopped")
-            ours.input.close()
-            await see_through(_left(told, supervised))
-            ours.close()
+            self._close("it was stopped")
+            sockets.input.close()
+            await run_to_completion(_stop_server(ended, supervised))
+            sockets.close()
 
-    def _start(self, ours: "_Ends") -> Supervised:
-        server, yard = self._server, self._yard
-        cwd = Path(server.cwd).expanduser() if server.cwd else yard.own(server)
+    def _start(self, sockets: "_SocketPairs") -> SupervisedProcess:
+        server, context = self._server, self._spawn_context
+        cwd = Path(server.cwd).expanduser() if server.cwd else context.working_folder(server)
         if not server.cwd:
             cwd.mkdir(mode=0o700, parents=True, exist_ok=True)
-        workspace = Vault(yard.folder).admitted(cwd) if server.cwd else cwd.resolve()
-        yard.lock(server).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        environ = clean_environment(yard.environ) | server.env
+        workspace = ProtectedPaths(context.folder).resolve_workspace(cwd) if server.cwd else cwd.resolve()
+        context.lock_path(server).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        environ = clean_environment(context.environ) | server.env
         command = f"exec {shlex.join((server.command, *server.args))}"
-        lock, talk = yard.lock(server).absolute(), ours.theirs
+        lock, stdio_fds = context.lock_path(server).absolute(), sockets.theirs
         try:
-            return Supervised.start(Order(command, _SHELL, workspace, lock, 0, environ, yard.walls, talk))
+            return SupervisedProcess.start(
+                CommandSpec(command, _SHELL, workspace, lock, 0, environ, context.sandbox, stdio_fds)
+            )
         finally:
-            ours.close_theirs()
+            sockets.close_theirs()
 
     @asynccontextmanager
-    async def _talk(self, ours: "_Ends", told: "asyncio.Future[None]") -> AsyncIterator[TransportStreams]:
-        heard, reading = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        writing, to_say = anyio.create_memory_object_stream[SessionMessage](0)
+    async def _streams(
+        self, sockets: "_SocketPairs", ended: "asyncio.Future[None]"
+    ) -> AsyncIterator[TransportStreams]:
+        incoming, reading = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        writing, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
 
         async def read() -> None:
-            async with heard:
-                why = await _read_lines(ours.output, heard)
+            async with incoming:
+                reason = await _read_lines(sockets.output, incoming)
                 # Why is known before those hear of it who wait for an answer.
-                self._break(why or await self._end_of(told, "it says no more"))
+                self._close(reason or await self._ending_reason(ended, "it says no more"))
 
         async def write() -> None:
-            async with to_say:
-                await _write_lines(ours.input, to_say)
-                self._break(await self._end_of(told, "it listens no more"))
+            async with outgoing:
+                await _write_lines(sockets.input, outgoing)
+                self._close(await self._ending_reason(ended, "it listens no more"))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(read)
@@ -113,32 +117,32 @@ class Stdio:
                 yield reading, writing
             finally:
                 tasks.cancel_scope.cancel()
-                for stream in (heard, reading, writing, to_say):
+                for stream in (incoming, reading, writing, outgoing):
                     stream.close()
 
-    async def _hear(self, supervised: Supervised) -> None:
+    async def _read_frames(self, supervised: SupervisedProcess) -> None:
         """What it says on the side, of which the end is kept, and how it ended."""
         async for tag, body in supervised.frames():
             if tag == "x":
                 self._ending = body.decode()
             elif tag == "e":
-                self._said = (self._said + body.decode(errors="replace"))[-MCP_ERROR_CHARS_MAX:]
+                self._stderr_tail = (self._stderr_tail + body.decode(errors="replace"))[-MCP_ERROR_CHARS_MAX:]
 
-    async def _end_of(self, told: "asyncio.Future[None]", otherwise: str) -> str:
+    async def _ending_reason(self, ended: "asyncio.Future[None]", default: str) -> str:
         """How it ended, if that is heard soon."""
-        await asyncio.wait({told}, timeout=_ENDING_S_MAX)
+        await asyncio.wait({ended}, timeout=_ENDING_S_MAX)
         how, _, number = self._ending.partition(" ")
         kinds = {"exit": f"it ended with exit code {number}", "signal": f"it was killed by signal {number}"}
-        told_of = kinds.get(how, "it ended" if told.done() else otherwise)
-        last = " ".join(self._said.split())[-MCP_ERROR_CHARS_MAX // 2 :]
-        return f"{told_of}; it said: {last}" if last else told_of
+        message = kinds.get(how, "it ended" if ended.done() else default)
+        last = " ".join(self._stderr_tail.split())[-MCP_ERROR_CHARS_MAX // 2 :]
+        return f"{message}; it said: {last}" if last else message
 
-    def _break(self, why: str) -> None:
-        self.why = self.why or why
-        self._broken.set()
+    def _close(self, reason: str) -> None:
+        self.close_reason = self.close_reason or reason
+        self._closed.set()
 
 
-class _Ends:
+class _SocketPairs:
     """Our ends of the two sockets, and theirs until they are handed over."""
 
     def __init__(self) -> None:
@@ -161,47 +165,47 @@ class _Ends:
         self.output.close()
 
 
-async def _left(told: "asyncio.Future[None]", supervised: Supervised) -> None:
+async def _stop_server(ended: "asyncio.Future[None]", supervised: SupervisedProcess) -> None:
     """Wait a little for a server to end by itself, then have it stopped."""
-    await asyncio.wait({told}, timeout=_LEAVE_S)
-    told.cancel()
+    await asyncio.wait({ended}, timeout=_EXIT_GRACE_S)
+    ended.cancel()
     with suppress(asyncio.CancelledError):
-        await told
-    await supervised.end(MCP_STOP_S_MAX)
+        await ended
+    await supervised.stop(MCP_STOP_S_MAX)
 
 
 async def _read_lines(
-    output: socket.socket, heard: MemoryObjectSendStream[SessionMessage | Exception]
+    output: socket.socket, incoming: MemoryObjectSendStream[SessionMessage | Exception]
 ) -> str:
     """Hand on each line until there are no more; returns what is wrong, if something is."""
-    loop, held = asyncio.get_running_loop(), bytearray()
-    pace = Pace(loop.time())
-    while chunk := await _received(loop, output):
-        looked = len(held)
-        held += chunk
-        while (end := held.find(b"\n", looked)) >= 0:
-            line = bytes(held[:end])
-            del held[: end + 1]
-            looked = 0
-            await pace.keep(loop.time())
-            if line.strip() and (message := _message(line)) is not None:
+    loop, buffer = asyncio.get_running_loop(), bytearray()
+    rate_limiter = McpRateLimiter(loop.time())
+    while chunk := await _receive_bytes(loop, output):
+        searched_bytes = len(buffer)
+        buffer += chunk
+        while (end := buffer.find(b"\n", searched_bytes)) >= 0:
+            line = bytes(buffer[:end])
+            del buffer[: end + 1]
+            searched_bytes = 0
+            await rate_limiter.throttle(loop.time())
+            if line.strip() and (message := _parse_message(line)) is not None:
                 try:
-                    await heard.send(message)
+                    await incoming.send(message)
                 except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                     return ""
-        if len(held) > MCP_MESSAGE_BYTES_MAX:
+        if len(buffer) > MCP_MESSAGE_BYTES_MAX:
             return f"it said more than {MCP_MESSAGE_BYTES_MAX:,} bytes in one message"
     return ""
 
 
-async def _received(loop: asyncio.AbstractEventLoop, output: socket.socket) -> bytes:
+async def _receive_bytes(loop: asyncio.AbstractEventLoop, output: socket.socket) -> bytes:
     try:
         return await loop.sock_recv(output, _CHUNK_BYTES)
     except OSError:
         return b""
 
 
-def _message(line: bytes) -> SessionMessage | None:
+def _parse_message(line: bytes) -> SessionMessage | None:
     """A line as a message; None for what is none, as many programs greet and warn on their output.
 
     Whoever waits for an answer that cannot be read hears that, and not nothing for ever.
@@ -219,10 +223,10 @@ def _message(line: bytes) -> SessionMessage | None:
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=id_, error=error))
 
 
-async def _write_lines(input_: socket.socket, to_say: MemoryObjectReceiveStream[SessionMessage]) -> None:
+async def _write_lines(input_: socket.socket, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
     """Say what there is to say. A server that listens no more is found out by whoever reads."""
     loop = asyncio.get_running_loop()
-    async for each in to_say:
+    async for each in outgoing:
         line = each.message.model_dump_json(by_alias=True, exclude_unset=True)
         try:
             await loop.sock_sendall(input_, line.encode() + b"\n")

@@ -11,19 +11,19 @@ from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import MCP_PROGRESS_LINES_MAX
 from holdfast.domain.mcp import SEPARATOR
-from holdfast.domain.shell.commands import Unreadable, checked_arguments
-from holdfast.mcp.ports import Link, Lost, NoAnswer, NotSent, Offered
+from holdfast.domain.shell.commands import UnreadableArguments, validate_arguments
+from holdfast.mcp.ports import CallLost, CallNotSent, CallTimeout, McpSession, OfferedTool
 from holdfast.models.ports import ToolSpec
-from holdfast.tools.arguments import Refused, failed, flaw_in
+from holdfast.tools.arguments import ToolError, argument_error, failed_result
 from holdfast.tools.ports import ToolResult, ToolRun
 
 _TRIES_MAX = 2
 """Times that a call is tried which may be repeated, or which did not reach its server."""
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
-Reach = Callable[[], Awaitable[Link]]
-"""The connection to the server, once it is ready. Raises NotSent."""
+GetSession = Callable[[], Awaitable[McpSession]]
+"""The connection to the server, once it is ready. Raises CallNotSent."""
 _CHARS_MAX = 64
-_ODD = re.compile(r"[^A-Za-z0-9_-]")
+_INVALID_CHARS = re.compile(r"[^A-Za-z0-9_-]")
 _DIGEST_CHARS = 6
 
 
@@ -36,70 +36,72 @@ class McpTool:
     def __init__(
         self,
         spec: ToolSpec,
-        offered: Offered,
-        reach: Reach,
-        within_s: float,
-        counted: Callable[[str], None],
-        is_over: Callable[[], bool],
+        offered: OfferedTool,
+        get_session: GetSession,
+        timeout_s: float,
+        on_outcome: Callable[[str], None],
+        is_server_finished: Callable[[], bool],
     ) -> None:
         self.spec = spec
         self.effect: Effect = offered.effect
         self._offered = offered
-        self._reach = reach
-        self._within_s = within_s
-        self._counted = counted
-        self._is_over = is_over
+        self._get_session = get_session
+        self._timeout_s = timeout_s
+        self._on_outcome = on_outcome
+        self._is_server_finished = is_server_finished
 
     @property
-    def asks(self) -> bool:
+    def needs_approval(self) -> bool:
         """One that only looks does not."""
         return self.effect != "pure"
 
-    def flaw(self, arguments: str) -> str:
-        return flaw_in(arguments, self._checked)
+    def validate(self, arguments: str) -> str:
+        return argument_error(arguments, self._check_required)
 
-    def _checked(self, text: str) -> None:
+    def _check_required(self, text: str) -> None:
         """Refuse a call without what the server says it needs. All else is for the server to say."""
-        given, needed = _read(text), self.spec.parameters.get("required")
+        given, needed = _decode_arguments(text), self.spec.parameters.get("required")
         for name in needed if isinstance(needed, list | tuple) else ():
             if isinstance(name, str) and name not in given:
-                raise Refused(f"arguments: `{name}` is missing")
+                raise ToolError(f"arguments: `{name}` is missing")
 
     async def run(self, call: ToolRun) -> ToolResult:
         try:
-            arguments = _read(call.arguments)
-        except Refused as refusal:
-            return failed(refusal)
-        result = await self._run(call, arguments)
-        self._counted(result.outcome)
+            arguments = _decode_arguments(call.arguments)
+        except ToolError as error:
+            return failed_result(error)
+        result = await self._run_with_retry(call, arguments)
+        self._on_outcome(result.outcome)
         return result
 
-    async def _run(self, call: ToolRun, arguments: Mapping[str, Any]) -> ToolResult:
-        may_repeat, why = self.effect != "unsafe", ""
+    async def _run_with_retry(self, call: ToolRun, arguments: Mapping[str, Any]) -> ToolResult:
+        may_repeat, reason = self.effect != "unsafe", ""
         for _ in range(_TRIES_MAX):
             try:
-                return await self._call(call, arguments)
-            except NotSent as error:  # Then it does no harm to try again, whatever it is.
-                why = f"Not run: {error}"
-            except (NoAnswer, Lost) as error:
-                why = str(error)
+                return await self._call_once(call, arguments)
+            except CallNotSent as error:  # Then it does no harm to try again, whatever it is.
+                reason = f"Not run: {error}"
+            except (CallTimeout, CallLost) as error:
+                reason = str(error)
                 if not may_repeat:
-                    call.emit(f"{why}\n", "stderr")
+                    call.emit(f"{reason}\n", "stderr")
                     return ToolResult("unknown")
-                if isinstance(error, NoAnswer):
+                if isinstance(error, CallTimeout):
                     break
-        return failed(Refused(why))
+        return failed_result(ToolError(reason))
 
-    async def _call(self, call: ToolRun, arguments: Mapping[str, Any]) -> ToolResult:
-        """Once. Raises NotSent, NoAnswer, Lost."""
-        progress, link = _Progress(call), await self._reach()
+    async def _call_once(self, call: ToolRun, arguments: Mapping[str, Any]) -> ToolResult:
+        """Once. Raises CallNotSent, CallTimeout, Lost."""
+        progress, session = _Progress(call), await self._get_session()
         try:
-            return await link.call(self._offered.name, arguments, self._within_s, progress.say, call.keep)
+            return await session.call(
+                self._offered.name, arguments, self._timeout_s, progress.report, call.keep
+            )
         finally:
-            progress.end()
+            progress.stop()
 
-    async def is_gone(self, call_id: CallId) -> bool:
-        return self._is_over()
+    async def is_finished(self, call_id: CallId) -> bool:
+        return self._is_server_finished()
 
 
 class _Progress:
@@ -109,36 +111,36 @@ class _Progress:
         self._emit = call.emit
         self._left = MCP_PROGRESS_LINES_MAX
 
-    def say(self, line: str) -> None:
+    def report(self, line: str) -> None:
         if self._left:
             self._left -= 1
             self._emit(f"{line}\n", "stdout")
 
-    def end(self) -> None:
+    def stop(self) -> None:
         self._left = 0
 
 
-def _read(text: str) -> Mapping[str, Any]:
+def _decode_arguments(text: str) -> Mapping[str, Any]:
     """What the model wrote. Whether it is right is for the server to say. Raises Refused."""
     try:
-        return _OBJECT.decode(checked_arguments(text))
-    except Unreadable as error:
-        raise Refused(f"arguments: {error}") from None
+        return _OBJECT.decode(validate_arguments(text))
+    except UnreadableArguments as error:
+        raise ToolError(f"arguments: {error}") from None
     except msgspec.DecodeError as error:
-        raise Refused(f"arguments: not a JSON object ({error})") from None
+        raise ToolError(f"arguments: not a JSON object ({error})") from None
     except UnicodeError:
-        raise Refused("arguments: not valid Unicode text") from None
+        raise ToolError("arguments: not valid Unicode text") from None
     except RecursionError:
-        raise Refused("arguments: nested too deeply") from None
+        raise ToolError("arguments: nested too deeply") from None
 
 
-def named(server: str, tool: str) -> str:
+def tool_name_for(server: str, tool: str) -> str:
     """The name under which models call it. Two tools never have the same one, whatever they are called."""
     prefix = server + SEPARATOR
-    plain = _ODD.sub("_", tool)
-    if plain == tool and tool and len(prefix + tool) <= _CHARS_MAX:
+    sanitized = _INVALID_CHARS.sub("_", tool)
+    if sanitized == tool and tool and len(prefix + tool) <= _CHARS_MAX:
         return prefix + tool
     # Changed or cut it may look like another: then it ends with what tells it apart.
     digest = hashlib.blake2b(tool.encode("utf-8", "replace")).hexdigest()[:_DIGEST_CHARS]
     room = _CHARS_MAX - len(prefix) - len(digest) - 1
-    return f"{prefix}{plain[:room]}_{digest}"
+    return f"{prefix}{sanitized[:room]}_{digest}"

@@ -15,21 +15,21 @@ from pydantic import ValidationError
 
 from holdfast.domain.limits import MCP_TOOLS_MAX
 
-Message = SessionMessage | Exception
+StreamMessage = SessionMessage | Exception
 TOOLS_READ_MAX = 10 * MCP_TOOLS_MAX
 _METHOD = "tools/list"
 
 
-class Sieve:
+class ToolListFilter:
     """As the SDK reads a transport. `version` is the protocol's, once that is agreed on; before, all passes.
 
-    `taken_out` are the tools that were, by name, each with what is wrong with it; whoever asks for a list
+    `dropped` are the tools that were, by name, each with what is wrong with it; whoever asks for a list
     empties it first.
     """
 
-    def __init__(self, inner: ReadStream[Message]) -> None:
+    def __init__(self, inner: ReadStream[StreamMessage]) -> None:
         self.version = ""
-        self.taken_out: list[tuple[str, str]] = []
+        self.dropped: list[tuple[str, str]] = []
         self._inner = inner
 
     @property
@@ -37,45 +37,45 @@ class Sieve:
         """What the SDK wants to know of a message beside it."""
         return getattr(self._inner, "last_context", None)
 
-    async def receive(self) -> Message:
-        return self._sifted(await self._inner.receive())
+    async def receive(self) -> StreamMessage:
+        return self._filter(await self._inner.receive())
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
-    def __aiter__(self) -> "Sieve":
+    def __aiter__(self) -> "ToolListFilter":
         return self
 
-    async def __anext__(self) -> Message:
-        return self._sifted(await self._inner.__anext__())
+    async def __anext__(self) -> StreamMessage:
+        return self._filter(await self._inner.__anext__())
 
-    async def __aenter__(self) -> "Sieve":
+    async def __aenter__(self) -> "ToolListFilter":
         await self._inner.__aenter__()
         return self
 
     async def __aexit__(self, *error: Any) -> bool | None:
         return await self._inner.__aexit__(*error)
 
-    def _sifted(self, message: Message) -> Message:
-        said = message.message if isinstance(message, SessionMessage) else None
-        result = said.result if isinstance(said, types.JSONRPCResponse) else {}
+    def _filter(self, message: StreamMessage) -> StreamMessage:
+        content = message.message if isinstance(message, SessionMessage) else None
+        result = content.result if isinstance(content, types.JSONRPCResponse) else {}
         # Nothing but a list of tools has tools and no content.
         if not self.version or not isinstance(result.get("tools"), list) or "content" in result:
             return message
-        if not _flaw(self.version, result) or _flaw(self.version, {**result, "tools": []}):
+        if not _list_problem(self.version, result) or _list_problem(self.version, {**result, "tools": []}):
             return message  # All is well, or more is wrong than a tool.
-        good: list[Any] = []
+        valid: list[Any] = []
         for tool in result["tools"][:TOOLS_READ_MAX]:
-            flaw = _flaw(self.version, {**result, "tools": [tool]})
-            if flaw:
-                self.taken_out.append((_name_of(tool), f"it is not as the protocol has it ({flaw})"))
+            problem = _list_problem(self.version, {**result, "tools": [tool]})
+            if problem:
+                self.dropped.append((_name_of(tool), f"it is not as the protocol has it ({problem})"))
             else:
-                good.append(tool)
-        result["tools"] = good
+                valid.append(tool)
+        result["tools"] = valid
         return message
 
 
-def _flaw(version: str, result: Mapping[str, Any]) -> str:
+def _list_problem(version: str, result: Mapping[str, Any]) -> str:
     """What the SDK would refuse a list of tools for; nothing if it takes it."""
     try:
         with suppress(KeyError):  # Of some version it may know nothing in particular.

@@ -11,33 +11,33 @@ from holdfast.domain.limits import MCP_MESSAGES_AT_ONCE, MCP_MESSAGES_PER_S_MAX
 # Codes of errors that we answer with in a server's place. Between two programs none of them is ever sent.
 NOT_SENT = -41_001
 """The request never reached the server."""
-NOT_TAKEN = -41_002
+REJECTED = -41_002
 """The server refused it before looking at it."""
 UNREADABLE = -41_003
 """There was an answer, or the beginning of one, and nobody can say what it was."""
 
 
-class Transport(Protocol):
+class McpTransport(Protocol):
     """One way to a server, to be opened once."""
 
-    why: str
+    close_reason: str
     """Why it can be used no longer; empty while it can."""
 
-    says_closed: bool
+    reports_lost_requests: bool
     """Whether the SDK itself says of one request that its connection was closed, while others go on."""
 
-    def opened(self) -> AbstractAsyncContextManager[TransportStreams]:
-        """What the SDK reads from and writes to. Raises LinkBroken; leaves nothing behind."""
+    def connect(self) -> AbstractAsyncContextManager[TransportStreams]:
+        """What the SDK reads from and writes to. Raises McpConnectionError; leaves nothing behind."""
 
-    async def broken(self) -> str:
+    async def wait_closed(self) -> str:
         """Wait until it can be used no longer; returns why."""
 
 
-_BREATH_S = 0.05
+_WAIT_S_MIN = 0.05
 """It is not worth while to wait for less."""
 
 
-class Pace:
+class McpRateLimiter:
     """Of one server: much at once, but not for ever."""
 
     def __init__(self, now: float) -> None:
@@ -50,7 +50,7 @@ class Pace:
         self._at, self._left = now, min(self._left + gained, MCP_MESSAGES_AT_ONCE) - messages
         return max(-self._left, 0.0) / MCP_MESSAGES_PER_S_MAX
 
-    async def keep(self, now: float, messages: float = 1) -> None:
+    async def throttle(self, now: float, messages: float = 1) -> None:
         """Wait as long as that is, before they are read."""
-        if (wait_s := self.wait_s(now, messages)) > _BREATH_S:
+        if (wait_s := self.wait_s(now, messages)) > _WAIT_S_MIN:
             await asyncio.sleep(wait_s)

@@ -4,50 +4,50 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.domain.clock import Clock, Instant, has_come
+from holdfast.domain.clock import Clock, Instant, is_due
 from holdfast.domain.limits import COMMIT_RETRY_MS, COMMIT_RETRY_MS_MAX
 
 _DOUBLINGS_MAX = 20
 
 
-class _Rest(msgspec.Struct, frozen=True):
+class _BackoffState(msgspec.Struct, frozen=True):
     until: Instant
     failures: int
 
 
-class Rests:
+class OwnerBackoff:
     """Owners whose provider failed, and until when nobody is told by them unless a person asks.
 
     `chance` gives a number from 0 to 1: what failed together is not tried again together.
     """
 
-    def __init__(self, clock: Clock, chance: Callable[[], float]) -> None:
+    def __init__(self, clock: Clock, rng: Callable[[], float]) -> None:
         self._clock = clock
-        self._chance = chance
-        self._rests: dict[str, _Rest] = {}
+        self._rng = rng
+        self._states: dict[str, _BackoffState] = {}
 
     def retry_at(self, attempts: int) -> Instant:
         """When to try again what has been tried `attempts` times."""
         doubled = COMMIT_RETRY_MS * 2 ** min(max(attempts, 1) - 1, _DOUBLINGS_MAX)
-        wait_ms = min(int(doubled * (0.5 + self._chance())), COMMIT_RETRY_MS_MAX)
+        wait_ms = min(int(doubled * (0.5 + self._rng())), COMMIT_RETRY_MS_MAX)
         return self._clock.now_ms() + wait_ms
 
-    def failed(self, owner: str) -> Instant:
+    def record_failure(self, owner: str) -> Instant:
         """Let `owner` rest, and say until when; failures of the same moment count as one."""
-        before = self._rests.get(owner)
-        if before is not None and self.rests(owner):
+        before = self._states.get(owner)
+        if before is not None and self.is_backing_off(owner):
             return before.until
         failures = before.failures + 1 if before is not None else 1
-        self._rests[owner] = _Rest(self.retry_at(failures), failures)
-        return self._rests[owner].until
+        self._states[owner] = _BackoffState(self.retry_at(failures), failures)
+        return self._states[owner].until
 
-    def succeeded(self, owner: str) -> None:
-        self._rests.pop(owner, None)
+    def record_success(self, owner: str) -> None:
+        self._states.pop(owner, None)
 
-    def rests(self, owner: str) -> bool:
-        rest = self._rests.get(owner)
-        return rest is not None and not has_come(rest.until, self._clock.now_ms(), COMMIT_RETRY_MS_MAX)
+    def is_backing_off(self, owner: str) -> bool:
+        state = self._states.get(owner)
+        return state is not None and not is_due(state.until, self._clock.now_ms(), COMMIT_RETRY_MS_MAX)
 
-    def resting(self) -> list[str]:
+    def owners_backing_off(self) -> list[str]:
         """The owners that rest now."""
-        return [owner for owner in self._rests if self.rests(owner)]
+        return [owner for owner in self._states if self.is_backing_off(owner)]

@@ -9,39 +9,39 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
-from holdfast.domain.clock import INSTANT_MAX, Clock, Instant, has_come
+from holdfast.domain.clock import INSTANT_MAX, Clock, Instant, is_due
 from holdfast.domain.errors import HoldfastError, MemoryOff, StoreFault
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import (
-    PROVIDER_ASK_S_MAX,
-    RECALL_REST_S,
+    PROVIDER_REQUEST_S_MAX,
+    RECALL_BACKOFF_S,
     RECALLED_BYTES_MAX,
     RECALLED_MAX,
 )
-from holdfast.domain.memories import Memory, Origin, Recollection
-from holdfast.domain.secrets import Masking, identity
+from holdfast.domain.memories import Memory, Origin, RecalledMemory
+from holdfast.domain.secrets import MaskFunction, no_mask
 from holdfast.domain.state.rows import SessionRow
 from holdfast.memory.ports import Owner, Provider
-from holdfast.memory.provider_calls import ProviderSlow, in_time
+from holdfast.memory.provider_calls import ProviderTimeout, call_with_timeout
 
-Enrol = Callable[[SessionId, Owner], Awaitable[str]]
+RegisterOwner = Callable[[SessionId, Owner], Awaitable[str]]
 """Has an agent tell memory of a session from now on; returns its name. Raises StoreFault."""
 Titles = Callable[[Sequence[SessionId]], Awaitable[Mapping[SessionId, str]]]
 """The titles of those conversations that are there."""
 QUERY_CHARS_MAX = 4_000
 """As much of a long message is enough to know what it is about."""
-TRIAL = "hello"
+PROBE_QUERY = "hello"
 """What a provider is asked at the start, to see whether it answers in time."""
 
 
-class NotHere(HoldfastError):
+class SessionNotRemembered(HoldfastError):
     """This conversation is kept out of memory."""
 
     code, status = "not_remembered", 409
     remedy = "Its settings say so; they can be changed."
 
 
-class Presence:
+class MemoryClient:
     """`provider` is the present one, `owner` the present agent; both are None where nothing is remembered.
 
     A turn's start waits `recall_s` for it. `recalls` counts what came of that: found, none, slow, failed,
@@ -52,101 +52,109 @@ class Presence:
         self,
         provider: Callable[[], Provider | None],
         owner: Callable[[], Owner | None],
-        enrol: Enrol,
+        register_owner: RegisterOwner,
         session: Callable[[SessionId], Awaitable[SessionRow]],
         titles: Titles,
         clock: Clock,
         recall_s: float,
-        mask: Masking = identity,
+        mask: MaskFunction = no_mask,
     ) -> None:
         self._provider = provider
         self._owner = owner
-        self._enrol = enrol
+        self._register_owner = register_owner
         self._session = session
         self._titles = titles
         self._clock = clock
         self._recall_s = recall_s
         self._mask = mask
-        self._is_relied_on = True
-        self._rests_until: Instant = 0
-        self._trial: asyncio.Task[None] | None = None
+        self._is_healthy = True
+        self._retry_at: Instant = 0
+        self._probe_task: asyncio.Task[None] | None = None
         self.recalls: Counter[str] = Counter()
 
-    def try_out(self) -> None:
+    def probe(self) -> None:
         """See whether the provider answers in time, before a turn has to wait for it."""
         provider = self._provider()
         if provider is not None:
-            self._begin_trial(provider, TRIAL, "")
+            self._start_probe(provider, PROBE_QUERY, "")
 
     async def close(self) -> None:
-        if self._trial is not None:
-            self._trial.cancel()
-            await asyncio.wait({self._trial})
+        if self._probe_task is not None:
+            self._probe_task.cancel()
+            await asyncio.wait({self._probe_task})
 
     # As someone who answers needs it.
 
     async def owner(self, session_id: SessionId) -> str | None:
-        return await self.enrolled(session_id, self._owner())
+        return await self.register_owner(session_id, self._owner())
 
-    async def enrolled(self, session_id: SessionId, owner: Owner | None) -> str | None:
+    async def register_owner(self, session_id: SessionId, owner: Owner | None) -> str | None:
         """The same, where it is known which agent answers."""
         if owner is None:
             return None
         try:
-            return await self._enrol(session_id, owner)
+            return await self._register_owner(session_id, owner)
         except StoreFault:
             # It is owed all the same; who tells it is found out when it is told.
             return ""
 
-    async def recall(self, session_id: SessionId, said: str, given: Collection[str]) -> tuple[str, ...]:
-        provider, query = self._provider(), said.strip()[:QUERY_CHARS_MAX]
+    async def recall(
+        self, session_id: SessionId, text: str, already_given: Collection[str]
+    ) -> tuple[str, ...]:
+        provider, query = self._provider(), text.strip()[:QUERY_CHARS_MAX]
         if provider is None or not query:
             return ()
         try:
             session = await self._session(session_id)
         except HoldfastError:
             return ()
-        return await self._recalled(provider, query, session.agent, given) if session.remember else ()
+        return (
+            await self._recall_texts(provider, query, session.agent, already_given)
+            if session.remember
+            else ()
+        )
 
-    async def _recalled(
+    async def _recall_texts(
         self, provider: Provider, query: str, scope: str, given: Collection[str]
     ) -> tuple[str, ...]:
-        if not self._is_relied_on:
-            if has_come(self._rests_until, self._clock.now_ms(), RECALL_REST_S * 1000):
-                self._begin_trial(provider, query, scope)
+        if not self._is_healthy:
+            if is_due(self._retry_at, self._clock.now_ms(), RECALL_BACKOFF_S * 1000):
+                self._start_probe(provider, query, scope)
             self.recalls["resting"] += 1
             return ()
         try:
-            found = await self._ask(provider, query, scope, self._recall_s)
+            found = await self._call_recall(provider, query, scope, self._recall_s)
         except HoldfastError as error:
-            self._let_rest()
-            self.recalls["slow" if isinstance(error, ProviderSlow) else "failed"] += 1
+            self._back_off()
+            self.recalls["slow" if isinstance(error, ProviderTimeout) else "failed"] += 1
             return ()
-        texts = tuple(self._texts(found, given))
+        texts = tuple(self._select_texts(found, given))
         self.recalls["found" if texts else "none"] += 1
         return texts
 
-    def _begin_trial(self, provider: Provider, query: str, scope: str) -> None:
-        if self._trial is None or self._trial.done():
-            self._trial = asyncio.create_task(self._try(provider, query, scope))
+    def _start_probe(self, provider: Provider, query: str, scope: str) -> None:
+        if self._probe_task is None or self._probe_task.done():
+            self._probe_task = asyncio.create_task(self._run_probe(provider, query, scope))
 
-    async def _try(self, provider: Provider, query: str, scope: str) -> None:
+    async def _run_probe(self, provider: Provider, query: str, scope: str) -> None:
         try:
-            await self._ask(provider, query, scope, self._recall_s)
-            self._is_relied_on = True
+            await self._call_recall(provider, query, scope, self._recall_s)
+            self._is_healthy = True
         except HoldfastError:
-            self._let_rest()
+            self._back_off()
 
-    def _let_rest(self) -> None:
-        self._is_relied_on = False
-        self._rests_until = self._clock.now_ms() + RECALL_REST_S * 1000
+    def _back_off(self) -> None:
+        self._is_healthy = False
+        self._retry_at = self._clock.now_ms() + RECALL_BACKOFF_S * 1000
 
-    async def _ask(self, provider: Provider, query: str, scope: str, within_s: float) -> tuple[Memory, ...]:
-        return await in_time(
-            tuple[Memory, ...], lambda: provider.recall(query, scope, RECALLED_MAX), within_s, RECALLED_MAX
+    async def _call_recall(
+        self, provider: Provider, query: str, scope: str, timeout_s: float
+    ) -> tuple[Memory, ...]:
+        return await call_with_timeout(
+            tuple[Memory, ...], lambda: provider.recall(query, scope, RECALLED_MAX), timeout_s, RECALLED_MAX
         )
 
-    def _texts(self, found: Sequence[Memory], given: Collection[str]) -> Iterator[str]:
+    def _select_texts(self, found: Sequence[Memory], given: Collection[str]) -> Iterator[str]:
         """What they say, each once, as far as there is room: a long one leaves its place to shorter ones."""
         seen, room = set(given), RECALLED_BYTES_MAX
         for text in (self._mask(memory.text).strip() for memory in found):
@@ -159,42 +167,44 @@ class Presence:
     # As tools reach it.
 
     async def remember(self, text: str, session_id: SessionId, turn: int, key: str) -> str:
-        """Raises MemoryOff, NotHere, ProviderFailure, ProviderCannot, TooLarge, StoreFault."""
-        provider, session = await self._open(session_id)
-        said, origin = self._mask(text), Origin("model", session_id, turn, turn)
-        kept = await in_time(
-            Memory, lambda: provider.remember(said, session.agent, origin, key), PROVIDER_ASK_S_MAX
+        """Raises MemoryOff, SessionNotRemembered, ProviderFailure, ProviderCannot, TooLarge, StoreFault."""
+        provider, session = await self._require_provider(session_id)
+        masked, origin = self._mask(text), Origin("model", session_id, turn, turn)
+        memory = await call_with_timeout(
+            Memory, lambda: provider.remember(masked, session.agent, origin, key), PROVIDER_REQUEST_S_MAX
         )
-        return kept.text
+        return memory.text
 
-    async def search(self, query: str, session_id: SessionId) -> Sequence[Recollection]:
-        """Raises MemoryOff, NotHere, ProviderFailure, ProviderCannot, StoreFault."""
-        provider, session = await self._open(session_id)
-        found = await self._ask(provider, query, session.agent, PROVIDER_ASK_S_MAX)
+    async def search(self, query: str, session_id: SessionId) -> Sequence[RecalledMemory]:
+        """Raises MemoryOff, SessionNotRemembered, ProviderFailure, ProviderCannot, StoreFault."""
+        provider, session = await self._require_provider(session_id)
+        found = await self._call_recall(provider, query, session.agent, PROVIDER_REQUEST_S_MAX)
         titles = await self._titles(sorted({each.origin.session_id for each in found} - {""}))
-        return [Recollection(self._mask(each.text), _source(each, titles)) for each in found]
+        return [RecalledMemory(self._mask(each.text), _source(each, titles)) for each in found]
 
-    async def _open(self, session_id: SessionId) -> tuple[Provider, SessionRow]:
+    async def _require_provider(self, session_id: SessionId) -> tuple[Provider, SessionRow]:
         provider, session = self._provider(), await self._session(session_id)
         if provider is None:
             raise MemoryOff()
         if not session.remember:
-            raise NotHere()
+            raise SessionNotRemembered()
         return provider, session
 
 
-class AgentPresence:
+class AgentMemoryClient:
     """Memory where it meets the conversations of one agent: that one tells it, and it is asked as ever."""
 
-    def __init__(self, presence: Presence, owner: Callable[[], Owner | None]) -> None:
-        self._presence = presence
+    def __init__(self, client: MemoryClient, owner: Callable[[], Owner | None]) -> None:
+        self._client = client
         self._owner = owner
 
     async def owner(self, session_id: SessionId) -> str | None:
-        return await self._presence.enrolled(session_id, self._owner())
+        return await self._client.register_owner(session_id, self._owner())
 
-    async def recall(self, session_id: SessionId, said: str, given: Collection[str]) -> tuple[str, ...]:
-        return await self._presence.recall(session_id, said, given)
+    async def recall(
+        self, session_id: SessionId, text: str, already_given: Collection[str]
+    ) -> tuple[str, ...]:
+        return await self._client.recall(session_id, text, already_given)
 
 
 def _source(memory: Memory, titles: Mapping[SessionId, str]) -> str:

@@ -14,111 +14,122 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.domain.clock import Clock, Instant, has_come
+from holdfast.domain.clock import Clock, Instant, is_due
 from holdfast.domain.decisions import memory_queue
 from holdfast.domain.errors import HoldfastError, NoSuchSession, ProviderCannot, StoreFault
 from holdfast.domain.events.facts import AnyFact, Failure, MemoryCommitStarted
-from holdfast.domain.ids import Ids, SessionId
+from holdfast.domain.ids import IdGenerator, SessionId
 from holdfast.domain.limits import COMMIT_RETRY_MS_MAX, COMMIT_S_MAX
-from holdfast.domain.ranges import numbers_in, ranges_of
-from holdfast.domain.state.rows import Debt, DebtRow, SessionRow
-from holdfast.domain.state.session_state import Decide, Facts, View
-from holdfast.memory.backoff import Rests
-from holdfast.memory.ports import Ledger, Said, Segment
-from holdfast.memory.provider_calls import Answer, Calls
-from holdfast.memory.provider_resolver import Nobody, Teller, Tellers
-from holdfast.memory.segments import digest_of, fitted, said_in
+from holdfast.domain.ranges import expand_ranges, to_ranges
+from holdfast.domain.state.rows import QueuedCommit, QueuedCommitRow, SessionRow
+from holdfast.domain.state.session_state import Decide, Facts, SessionStateView
+from holdfast.memory.backoff import OwnerBackoff
+from holdfast.memory.ports import MemoryQueue, Segment, SegmentMessage
+from holdfast.memory.provider_calls import ProviderCaller, ProviderCallResult
+from holdfast.memory.provider_resolver import NoProvider, ProviderResolver, ResolvedProvider
+from holdfast.memory.segments import fit_messages, messages_digest, messages_in
 
-Status = Literal["paid", "nothing", "failed", "no_owner", "in_doubt", "busy"]
-InDoubt = Literal["ask", "retry"]
+CommitStatus = Literal["committed", "nothing", "failed", "no_owner", "in_doubt", "busy"]
+InDoubtPolicy = Literal["ask", "retry"]
 Sleep = Callable[[float], Awaitable[None]]
-Named = tuple[int, int]
+EntryKey = tuple[int, int]
 """A stretch: the store's number for its conversation, and its own in there."""
 
 LOST_MS = COMMIT_S_MAX * 1000 + 60_000
 """A try that began so long ago will never say how it went, even if its process lives."""
-TURNS_AT_ONCE = 20
+TURNS_PER_READ = 20
 """How many turns of a stretch are read at once: each may be a megabyte and more."""
-LOOKS_MAX = 8
+REREADS_MAX = 8
 """How often a stretch that changes while it is looked at is looked at again."""
-WRITES_MAX = 3
+WRITE_ATTEMPTS_MAX = 3
 """How often it is tried to write down what a provider has answered."""
-WRITE_AGAIN_S = 1.0
+WRITE_RETRY_S = 1.0
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class SegmentCommitResult(msgspec.Struct, frozen=True):
     """What came of telling memory: `paid` is how many stretches it was told of."""
 
-    status: Status
-    paid: int = 0
+    status: CommitStatus
+    committed: int = 0
     detail: str = ""
 
 
-class Telling:
+class MemoryCommitter:
     """Pays stretches and takes them back, one at a time. `counts` is how often each thing came of it."""
 
     def __init__(
         self,
-        ledger: Ledger,
-        tellers: Tellers,
+        queue: MemoryQueue,
+        resolver: ProviderResolver,
         clock: Clock,
-        ids: Ids,
-        in_doubt: InDoubt,
-        rests: Rests,
-        calls: Calls,
+        ids: IdGenerator,
+        in_doubt: InDoubtPolicy,
+        backoff: OwnerBackoff,
+        caller: ProviderCaller,
         sleep: Sleep,
         commit_s: float,
     ) -> None:
-        self._ledger = ledger
-        self._tellers = tellers
+        self._queue = queue
+        self._resolver = resolver
         self._clock = clock
         self._ids = ids
         self._in_doubt = in_doubt
-        self._rests = rests
-        self._calls = calls
+        self._backoff = backoff
+        self._caller = caller
         self._sleep = sleep
         self._commit_s = commit_s
         self.counts: Counter[str] = Counter()
 
-    async def pay(self, session_id: SessionId, named: str, registered: str, asked: bool) -> Outcome:
+    async def commit_next(
+        self, session_id: SessionId, fallback_owner: str, active_owner: str, requested: bool
+    ) -> SegmentCommitResult:
         """Tell memory of the oldest stretch, by its own owner, else by `named` or, if it never had one, by
         `registered`. Not `asked`, it waits until its time has come. Raises StoreFault."""
-        for _ in range(LOOKS_MAX):
-            found, doubtful = await self._oldest(session_id)
-            if found is None:
-                return Outcome("in_doubt") if doubtful else Outcome("nothing")
-            if found.row.state == "committing":
-                if not await self._give_up(session_id, found):
-                    return Outcome("busy", detail="it is being told")
+        for _ in range(REREADS_MAX):
+            entry, has_doubt = await self._next_entry(session_id)
+            if entry is None:
+                return SegmentCommitResult("in_doubt") if has_doubt else SegmentCommitResult("nothing")
+            if entry.row.state == "committing":
+                if not await self._recover_if_lost(session_id, entry):
+                    return SegmentCommitResult("busy", detail="it is being told")
                 continue
-            candidates = (found.row.owner, named) if found.row.owner else (named or registered,)
-            async with self._calls.slots:
+            candidates = (
+                (entry.row.owner, fallback_owner) if entry.row.owner else (fallback_owner or active_owner,)
+            )
+            async with self._caller.slots:
                 # Looked at again with a slot in hand: whoever was before us may have met a failure.
-                if not asked and not self._is_due(found.row):
-                    return Outcome("failed", detail=_why(found.row))
-                teller = await self._tellers.first(*candidates)
-                if isinstance(teller, Nobody):
-                    self._rests.failed(found.row.owner)
-                    return self._count(Outcome("no_owner", detail=teller.detail))
-                outcome = await self._tell(session_id, found, teller)
+                if not requested and not self._is_due(entry.row):
+                    return SegmentCommitResult("failed", detail=_failure_detail(entry.row))
+                resolved = await self._resolver.resolve_first(*candidates)
+                if isinstance(resolved, NoProvider):
+                    self._backoff.record_failure(entry.row.owner)
+                    return self._count(SegmentCommitResult("no_owner", detail=resolved.detail))
+                outcome = await self._commit(session_id, entry, resolved)
             if outcome is not None:
                 return outcome
-        return Outcome("busy", detail="it changes all the time")
+        return SegmentCommitResult("busy", detail="it changes all the time")
 
-    async def take_back(
-        self, session_id: SessionId, named: str, registered: str, asked: bool, tried: Collection[Named]
-    ) -> tuple[Named, Outcome] | None:
+    async def retract_next(
+        self,
+        session_id: SessionId,
+        fallback_owner: str,
+        active_owner: str,
+        requested: bool,
+        tried: Collection[EntryKey],
+    ) -> tuple[EntryKey, SegmentCommitResult] | None:
         """Have memory forget one stretch that was undone, none of `tried`. None: there is none whose time has
         come. Returns which one it was too. Raises StoreFault."""
-        for found in await self._wanted(session_id):
-            row = found.row
-            named_so = (found.number, row.n)
-            if named_so in tried or not (asked or self._is_due(row)):
+        for entry in await self._pending_retractions(session_id):
+            row = entry.row
+            entry_key = (entry.number, row.n)
+            if entry_key in tried or not (requested or self._is_due(row)):
                 continue
-            if row.state == "committing" and not await self._give_up(session_id, found):
+            if row.state == "committing" and not await self._recover_if_lost(session_id, entry):
                 continue
-            async with self._calls.slots:
-                return named_so, await self._retract(session_id, found, (row.owner, named, registered))
+            async with self._caller.slots:
+                return entry_key, await self._retract(
+                    session_id, entry, (row.owner, fallback_owner, active_owner)
+                )
         return None
 
     async def write(self, session_id: SessionId, decide: Decide, number: int) -> Facts:
@@ -127,57 +138,63 @@ class Telling:
         Nothing if it is not there any more. Raises StoreFault, and what `decide` raises.
         """
         with suppress(NoSuchSession):
-            return await self._ledger.change(session_id, decide, number)
+            return await self._queue.change(session_id, decide, number)
         return ()
 
     # One try.
 
-    async def _tell(self, session_id: SessionId, found: Debt, teller: Teller) -> Outcome | None:
+    async def _commit(
+        self, session_id: SessionId, entry: QueuedCommit, resolved: ResolvedProvider
+    ) -> SegmentCommitResult | None:
         """None: it is not as it was read any more."""
-        said, digest = await self._said(session_id, found)
-        begun = await self._begin(session_id, found, teller, digest)
+        full_messages, digest = await self._read_messages(session_id, entry)
+        begun = await self._begin(session_id, entry, resolved, digest)
         if begun is None:
             return None
         started, session = begun
         if started.digest != digest:
             detail = "what was said is not what it was when memory was first told of it"
-            return await self._failed(session_id, found.number, started, Failure("memory_changed", detail))
-        messages = await asyncio.to_thread(fitted, said)
+            return await self._record_failure(
+                session_id, entry.number, started, Failure("memory_changed", detail)
+            )
+        messages = await asyncio.to_thread(fit_messages, full_messages)
         segment = _segment(session_id, started, session, messages)
         try:
-            answer = await self._calls.ask(lambda: teller.provider.commit(segment), self._commit_s)
+            answer = await self._caller.call(lambda: resolved.provider.commit(segment), self._commit_s)
         except asyncio.CancelledError:
-            if teller.takes_key:
+            if resolved.takes_key:
                 # Best effort: if it cannot be written now, the next start finds the same by itself.
                 with suppress(HoldfastError):
-                    stopped = _fail(started, Failure("memory_failed", "the server stopped"), 0)
-                    await self.write(session_id, stopped, found.number)
+                    stopped = _failure_decision(started, Failure("memory_failed", "the server stopped"), 0)
+                    await self.write(session_id, stopped, entry.number)
             raise
-        return await self._told(session_id, found.number, started, teller, answer)
+        return await self._record_answer(session_id, entry.number, started, resolved, answer)
 
-    async def _said(self, session_id: SessionId, found: Debt) -> tuple[tuple[Said, ...], str]:
+    async def _read_messages(
+        self, session_id: SessionId, entry: QueuedCommit
+    ) -> tuple[tuple[SegmentMessage, ...], str]:
         """What was said in a stretch, and its digest. A long one takes a while: nobody else waits for it."""
-        said: list[Said] = []
-        numbers = numbers_in(found.row.turns)
-        for first in range(0, len(numbers), TURNS_AT_ONCE):
-            turns = ranges_of(numbers[first : first + TURNS_AT_ONCE])
-            pages = await self._ledger.told(session_id, turns, found.number)
-            said += await asyncio.to_thread(said_in, pages, turns)
-        return tuple(said), await asyncio.to_thread(digest_of, said)
+        messages: list[SegmentMessage] = []
+        numbers = expand_ranges(entry.row.turns)
+        for first in range(0, len(numbers), TURNS_PER_READ):
+            turns = to_ranges(numbers[first : first + TURNS_PER_READ])
+            pages = await self._queue.turn_messages(session_id, turns, entry.number)
+            messages += await asyncio.to_thread(messages_in, pages, turns)
+        return tuple(messages), await asyncio.to_thread(messages_digest, messages)
 
     async def _begin(
-        self, session_id: SessionId, found: Debt, teller: Teller, digest: str
+        self, session_id: SessionId, entry: QueuedCommit, resolved: ResolvedProvider, digest: str
     ) -> tuple[MemoryCommitStarted, SessionRow] | None:
         seen: list[SessionRow | None] = []
-        row, key, own = found.row, self._ids.telling(), self._ledger.own_process
-        owner, takes_key = teller.owner, teller.takes_key
+        row, key, own = entry.row, self._ids.commit_key(), self._queue.own_process
+        owner, takes_key = resolved.owner, resolved.takes_key
 
-        def decide(view: View) -> list[AnyFact]:
+        def decide(view: SessionStateView) -> list[AnyFact]:
             seen[:] = [view.session()]
             return memory_queue.start(view, row.n, row.turns, owner, key, digest, own, takes_key)
 
         try:
-            facts = await self._ledger.change(session_id, decide, found.number)
+            facts = await self._queue.change(session_id, decide, entry.number)
         except NoSuchSession:
             return None
         started, session = facts[0] if facts else None, seen[0]
@@ -185,135 +202,146 @@ class Telling:
             return started, session
         return None
 
-    async def _told(
+    async def _record_answer(
         self,
         session_id: SessionId,
         number: int,
         started: MemoryCommitStarted,
-        teller: Teller,
-        answer: Answer,
-    ) -> Outcome:
+        resolved: ResolvedProvider,
+        answer: ProviderCallResult,
+    ) -> SegmentCommitResult:
         """Write down what a provider answered: what is no receipt is no success."""
         n, attempt, failure = started.segment, started.attempt, answer.failure
         if failure is None and not isinstance(answer.value, str):
             kind = type(answer.value).__name__
             failure = Failure("memory_failed", f"it returned something that is no receipt ({kind})")
-            answer = Answer(failure=failure, cut_off=True)
+            answer = ProviderCallResult(failure=failure, cut_off=True)
         if failure is None:
-            self._rests.succeeded(teller.owner)
-            receipt = self._calls.plain(str(answer.value))
-            pay = partial(memory_queue.pay, n=n, attempt=attempt, receipt=receipt)
-            facts = await self._write_down(session_id, pay, number)
+            self._backoff.record_success(resolved.owner)
+            receipt = self._caller.safe_text(str(answer.value))
+            commit = partial(memory_queue.complete, n=n, attempt=attempt, receipt=receipt)
+            facts = await self._write_with_retry(session_id, commit, number)
             # Fenced: another process took this try for lost, and it is for that one to say.
-            return self._count(Outcome("paid", 1)) if facts else Outcome("busy")
-        self._rests.failed(teller.owner)
-        if answer.cut_off and not teller.takes_key and self._in_doubt == "ask":
-            lost = partial(_is_try, attempt=attempt)
-            doubt = partial(memory_queue.give_up, n=n, is_lost=lost, takes_key=False, failure=failure)
-            await self._write_down(session_id, doubt, number)
-            return self._count(Outcome("in_doubt", detail=failure.detail))
-        return await self._failed(session_id, number, started, failure)
+            return self._count(SegmentCommitResult("committed", 1)) if facts else SegmentCommitResult("busy")
+        self._backoff.record_failure(resolved.owner)
+        if answer.cut_off and not resolved.takes_key and self._in_doubt == "ask":
+            is_lost = partial(_is_attempt, attempt=attempt)
+            mark_in_doubt = partial(
+                memory_queue.abandon_lost_attempt, n=n, is_lost=is_lost, takes_key=False, failure=failure
+            )
+            await self._write_with_retry(session_id, mark_in_doubt, number)
+            return self._count(SegmentCommitResult("in_doubt", detail=failure.detail))
+        return await self._record_failure(session_id, number, started, failure)
 
-    async def _failed(
+    async def _record_failure(
         self, session_id: SessionId, number: int, started: MemoryCommitStarted, failure: Failure
-    ) -> Outcome:
-        retry_at = self._rests.retry_at(started.attempt)
-        await self._write_down(session_id, _fail(started, failure, retry_at), number)
-        return self._count(Outcome("failed", detail=failure.detail))
+    ) -> SegmentCommitResult:
+        retry_at = self._backoff.retry_at(started.attempt)
+        await self._write_with_retry(session_id, _failure_decision(started, failure, retry_at), number)
+        return self._count(SegmentCommitResult("failed", detail=failure.detail))
 
-    async def _retract(self, session_id: SessionId, found: Debt, candidates: tuple[str, ...]) -> Outcome:
-        row, teller = found.row, await self._tellers.first(*candidates)
-        if isinstance(teller, Nobody):
-            self._rests.failed(row.owner)
-            return self._count(Outcome("no_owner", detail=teller.detail))
-        provider = teller.provider
-        answer = await self._calls.ask(lambda: provider.retract(row.key, row.receipt), self._commit_s)
-        return await self._forgotten(session_id, found, teller.owner, answer)
+    async def _retract(
+        self, session_id: SessionId, entry: QueuedCommit, candidates: tuple[str, ...]
+    ) -> SegmentCommitResult:
+        row, resolved = entry.row, await self._resolver.resolve_first(*candidates)
+        if isinstance(resolved, NoProvider):
+            self._backoff.record_failure(row.owner)
+            return self._count(SegmentCommitResult("no_owner", detail=resolved.detail))
+        provider = resolved.provider
+        answer = await self._caller.call(lambda: provider.retract(row.key, row.receipt), self._commit_s)
+        return await self._record_retraction(session_id, entry, resolved.owner, answer)
 
-    async def _forgotten(self, session_id: SessionId, found: Debt, owner: str, answer: Answer) -> Outcome:
+    async def _record_retraction(
+        self, session_id: SessionId, entry: QueuedCommit, owner: str, answer: ProviderCallResult
+    ) -> SegmentCommitResult:
         """Write down what came of taking a stretch back."""
         failure, outcome, retry_at = answer.failure, "done", 0
         if failure is None:
-            self._rests.succeeded(owner)
+            self._backoff.record_success(owner)
         elif failure.code == ProviderCannot.code:
             outcome = "cannot"
         else:
-            outcome, retry_at = "failed", self._rests.failed(owner)
+            outcome, retry_at = "failed", self._backoff.record_failure(owner)
         forget = partial(
-            memory_queue.forget, n=found.row.n, outcome=outcome, failure=failure, retry_at=retry_at
+            memory_queue.record_retraction, n=entry.row.n, outcome=outcome, failure=failure, retry_at=retry_at
         )  # fmt: skip
-        await self._write_down(session_id, forget, found.number)
+        await self._write_with_retry(session_id, forget, entry.number)
         self.counts[f"forget_{outcome}"] += 1
         detail = failure.detail if failure is not None else ""
-        return Outcome("failed" if outcome == "failed" else "nothing", detail=detail)
+        return SegmentCommitResult("failed" if outcome == "failed" else "nothing", detail=detail)
 
-    async def _give_up(self, session_id: SessionId, found: Debt) -> bool:
+    async def _recover_if_lost(self, session_id: SessionId, entry: QueuedCommit) -> bool:
         """Whether a try that is under way was lost; then it is told again, or is in doubt from now on."""
-        row = found.row
+        row = entry.row
         # This process is not at it: whoever asks here is the only one who could be.
-        is_own = row.process_id == self._ledger.own_process
-        is_dead = row.process_id is None or not self._ledger.is_alive(row.process_id)
-        if not (is_own or is_dead or has_come(row.started_at + LOST_MS, self._clock.now_ms(), LOST_MS)):
+        is_own = row.process_id == self._queue.own_process
+        is_dead = row.process_id is None or not self._queue.is_alive(row.process_id)
+        if not (is_own or is_dead or is_due(row.started_at + LOST_MS, self._clock.now_ms(), LOST_MS)):
             return False
         # What its provider said of itself when it was told: it may not be there to be asked any more.
-        again = self._in_doubt == "retry" or row.takes_key
+        may_retry = self._in_doubt == "retry" or row.takes_key
         failure = Failure("memory_failed", "the server stopped while memory was being told")
-        lost = partial(_is_try, attempt=row.attempts)
-        give_up = partial(memory_queue.give_up, n=row.n, is_lost=lost, takes_key=again, failure=failure)
-        if await self.write(session_id, give_up, found.number) and not again:
+        is_lost = partial(_is_attempt, attempt=row.attempts)
+        give_up = partial(
+            memory_queue.abandon_lost_attempt, n=row.n, is_lost=is_lost, takes_key=may_retry, failure=failure
+        )
+        if await self.write(session_id, give_up, entry.number) and not may_retry:
             self.counts["in_doubt"] += 1
         return True
 
     # Reading and writing.
 
-    async def _oldest(self, session_id: SessionId) -> tuple[Debt | None, bool]:
+    async def _next_entry(self, session_id: SessionId) -> tuple[QueuedCommit | None, bool]:
         """The stretch that is told next, and whether one is in doubt. What was deleted comes last."""
-        doubtful = False
-        owing = await self._ledger.owing(session_id)
-        for _, those in groupby(owing, lambda debt: debt.number):
-            of_one = {debt.row.n: debt for debt in those}
-            rows = [debt.row for debt in of_one.values()]
-            doubtful = doubtful or any(row.state == "in_doubt" for row in rows)
-            row = memory_queue.first_payable(rows)
+        has_doubt = False
+        pending = await self._queue.pending_for(session_id)
+        for _, entries in groupby(pending, lambda debt: debt.number):
+            by_number = {debt.row.n: debt for debt in entries}
+            rows = [debt.row for debt in by_number.values()]
+            has_doubt = has_doubt or any(row.state == "in_doubt" for row in rows)
+            row = memory_queue.first_pending(rows)
             if row is not None:
-                return of_one[row.n], doubtful
-        return None, doubtful
+                return by_number[row.n], has_doubt
+        return None, has_doubt
 
-    async def _wanted(self, session_id: SessionId) -> list[Debt]:
-        return [debt for debt in await self._ledger.owing(session_id) if debt.row.retraction == "wanted"]
+    async def _pending_retractions(self, session_id: SessionId) -> list[QueuedCommit]:
+        return [debt for debt in await self._queue.pending_for(session_id) if debt.row.retraction == "wanted"]
 
-    def _is_due(self, row: DebtRow) -> bool:
-        is_time = has_come(row.retry_at, self._clock.now_ms(), COMMIT_RETRY_MS_MAX)
-        return is_time and not (row.owner and self._rests.rests(row.owner))
+    def _is_due(self, row: QueuedCommitRow) -> bool:
+        is_time = is_due(row.retry_at, self._clock.now_ms(), COMMIT_RETRY_MS_MAX)
+        return is_time and not (row.owner and self._backoff.is_backing_off(row.owner))
 
-    async def _write_down(self, session_id: SessionId, decide: Decide, number: int) -> Facts:
+    async def _write_with_retry(self, session_id: SessionId, decide: Decide, number: int) -> Facts:
         """Write what a provider has answered; it would be a pity to forget it because the store stumbled."""
-        for _ in range(WRITES_MAX - 1):
+        for _ in range(WRITE_ATTEMPTS_MAX - 1):
             with suppress(StoreFault):
                 return await self.write(session_id, decide, number)
-            await self._sleep(WRITE_AGAIN_S)
+            await self._sleep(WRITE_RETRY_S)
         return await self.write(session_id, decide, number)
 
-    def _count(self, outcome: Outcome) -> Outcome:
+    def _count(self, outcome: SegmentCommitResult) -> SegmentCommitResult:
         self.counts[outcome.status] += 1
         return outcome
 
 
 def _segment(
-    session_id: SessionId, started: MemoryCommitStarted, session: SessionRow, said: tuple[Said, ...]
+    session_id: SessionId,
+    started: MemoryCommitStarted,
+    session: SessionRow,
+    messages: tuple[SegmentMessage, ...],
 ) -> Segment:
-    return Segment(started.key, session_id, session.title, session.agent, started.turns, said)
+    return Segment(started.key, session_id, session.title, session.agent, started.turns, messages)
 
 
-def _fail(started: MemoryCommitStarted, failure: Failure, retry_at: Instant) -> Decide:
+def _failure_decision(started: MemoryCommitStarted, failure: Failure, retry_at: Instant) -> Decide:
     return partial(
         memory_queue.fail, n=started.segment, attempt=started.attempt, failure=failure, retry_at=retry_at
     )  # fmt: skip
 
 
-def _is_try(row: DebtRow, attempt: int) -> bool:
+def _is_attempt(row: QueuedCommitRow, attempt: int) -> bool:
     return row.attempts == attempt
 
 
-def _why(row: DebtRow) -> str:
+def _failure_detail(row: QueuedCommitRow) -> str:
     return row.failure.detail if row.failure is not None else "memory failed lately and is left in peace"

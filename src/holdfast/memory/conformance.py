@@ -17,12 +17,23 @@ from typing import TypeVar
 from holdfast.domain.errors import BadCursor, HoldfastError, NoSuchMemory, TooLarge
 from holdfast.domain.ids import SessionId
 from holdfast.domain.memories import Memory, MemoryPage, Origin
-from holdfast.memory.ports import Health, Provider, ProviderCannot, ProviderFailure, Said, Segment
+from holdfast.memory.ports import Health, Provider, ProviderCannot, ProviderFailure, Segment, SegmentMessage
 
 SESSION = SessionId("s_0123456789abcdef")
 FIRST = "My dentist is Dr. Okonkwo, in Harbour Street."
 SECOND = "The greenhouse needs 21 panes of glass."
-ODD = ("", " ", "\0", "\x1b[31m", "%s{}\"'\\;--", "*", "ß𝔘🧑‍🔬אב", "\u202e\ufeff", "a" * 100_000, "é" * 5_000)
+ODD_TEXTS = (
+    "",
+    " ",
+    "\0",
+    "\x1b[31m",
+    "%s{}\"'\\;--",
+    "*",
+    "ß𝔘🧑‍🔬אב",
+    "\u202e\ufeff",
+    "a" * 100_000,
+    "é" * 5_000,
+)
 """What people, models and files may hold."""
 UNKNOWN_ID = "n_0000000000000000"
 UNKNOWN_KEY = "o_0000000000000000"
@@ -33,8 +44,8 @@ T = TypeVar("T")
 def segment(key: str, text: str, scope: str = "", turn: int = 1) -> Segment:
     """A stretch of one turn in which a person says `text`."""
     messages = (
-        Said("m_0000000000000001", "user", 1_700_000_000_000, text),
-        Said("m_0000000000000002", "assistant", 1_700_000_001_000, "Noted."),
+        SegmentMessage("m_0000000000000001", "user", 1_700_000_000_000, text),
+        SegmentMessage("m_0000000000000002", "assistant", 1_700_000_001_000, "Noted."),
     )
     return Segment(key, SESSION, "A conversation", scope, ((turn, turn),), messages)
 
@@ -93,7 +104,7 @@ class ProviderCases:
             await it.commit(segment("o_1", FIRST))
             await it.commit(segment("o_2", SECOND, turn=2))
             if self.recallable:
-                found = await recalled(it, "Where is my dentist?")
+                found = await recalled_texts(it, "Where is my dentist?")
                 assert any("Okonkwo" in text for text in found), f"{found} says nothing of the dentist"
 
     async def test_the_same_key_twice_is_remembered_once(self) -> None:
@@ -101,17 +112,17 @@ class ProviderCases:
             if not it.takes_key:
                 return
             first = await it.commit(segment("o_1", FIRST))
-            before = await recalled(it, "dentist")
+            before = await recalled_texts(it, "dentist")
             again = await it.commit(segment("o_1", FIRST))
             assert isinstance(first, str) and isinstance(again, str), "each telling has a receipt"
-            assert await recalled(it, "dentist") == before, "the second telling changed what is known"
+            assert await recalled_texts(it, "dentist") == before, "the second telling changed what is known"
 
     async def test_the_same_key_at_the_same_time_is_remembered_once(self) -> None:
         async with self.opened() as it:
             if not it.takes_key:
                 return
             await asyncio.gather(*(it.commit(segment("o_1", FIRST)) for _ in range(3)))
-            found = await recalled(it, "dentist")
+            found = await recalled_texts(it, "dentist")
             assert len(found) == len(set(found)), f"{found} holds the same thing twice"
 
     async def test_it_can_be_told_several_things_at_the_same_time(self) -> None:
@@ -121,13 +132,13 @@ class ProviderCases:
             assert all(isinstance(each, str) for each in receipts), f"{receipts} are not all text"
             if self.recallable:
                 for n in range(1, 7):
-                    found = await recalled(it, f"jar{n}x")
+                    found = await recalled_texts(it, f"jar{n}x")
                     assert any(f"jar{n}x" in text for text in found), f"shelf {n} was lost: {found}"
 
     async def test_one_scope_does_not_see_what_another_was_told(self) -> None:
         async with self.opened() as it:
             await it.commit(segment("o_1", FIRST, scope="gardener"))
-            found = await recalled(it, "dentist Okonkwo")
+            found = await recalled_texts(it, "dentist Okonkwo")
             assert not any("Okonkwo" in text for text in found), f"{found} is of another scope"
 
     # Taking back.
@@ -136,8 +147,8 @@ class ProviderCases:
         async with self.opened() as it:
             receipt = await it.commit(segment("o_1", FIRST))
             await it.commit(segment("o_2", SECOND, turn=2))
-            if await can(it.retract("o_1", receipt)):
-                found = await recalled(it, "dentist Okonkwo greenhouse panes")
+            if await is_supported(it.retract("o_1", receipt)):
+                found = await recalled_texts(it, "dentist Okonkwo greenhouse panes")
                 assert not any("Okonkwo" in text for text in found), f"{found} was taken back"
                 if self.recallable:
                     assert any("greenhouse" in text for text in found), "more was taken back than was asked"
@@ -146,55 +157,58 @@ class ProviderCases:
         async with self.opened() as it:
             if it.takes_key:
                 await it.commit(segment("o_1", FIRST))
-                if await can(it.retract("o_1", "")):
-                    found = await recalled(it, "dentist Okonkwo")
+                if await is_supported(it.retract("o_1", "")):
+                    found = await recalled_texts(it, "dentist Okonkwo")
                     assert not any("Okonkwo" in text for text in found), f"{found} was taken back"
 
     async def test_taking_back_what_is_not_there_is_harmless(self) -> None:
         async with self.opened() as it:
             await it.commit(segment("o_1", FIRST))
-            await can(it.retract(UNKNOWN_KEY, ""))
-            await can(it.retract(UNKNOWN_KEY, "a receipt of nobody"))
-            if await can(it.retract("o_1", "")):
+            await is_supported(it.retract(UNKNOWN_KEY, ""))
+            await is_supported(it.retract(UNKNOWN_KEY, "a receipt of nobody"))
+            if await is_supported(it.retract("o_1", "")):
                 await it.retract("o_1", "")
 
     # Single memories.
 
     async def test_one_thing_is_remembered_word_for_word_and_once(self) -> None:
         async with self.opened() as it:
-            made = await possible(it.remember(SECOND, "", Origin("user"), "c_1"))
+            made = await result_or_none(it.remember(SECOND, "", Origin("user"), "c_1"))
             if made is None:
                 return
             assert isinstance(made, Memory) and made.text == SECOND, f"{made!r} says something else"
             again = await it.remember(SECOND, "", Origin("user"), "c_1")
             if it.takes_key:
                 assert again.id == made.id, "the same key again is the same memory"
-            assert SECOND in await recalled(it, "panes of glass"), "it was not recalled"
+            assert SECOND in await recalled_texts(it, "panes of glass"), "it was not recalled"
 
     async def test_a_memory_is_listed_changed_and_forgotten(self) -> None:
         async with self.opened() as it:
-            made = await possible(it.remember(FIRST, "", Origin("user"), "c_1"))
-            page = await possible(it.list_("", "", None, 10))
+            made = await result_or_none(it.remember(FIRST, "", Origin("user"), "c_1"))
+            page = await result_or_none(it.list_("", "", None, 10))
             if made is None or page is None:
                 return
             assert made.id in [each.id for each in page.memories], "what is remembered is listed"
-            if (changed := await possible(it.edit(made.id, SECOND))) is not None:
+            if (changed := await result_or_none(it.edit(made.id, SECOND))) is not None:
                 assert changed.text == SECOND, "it was changed to something else"
                 assert SECOND in [each.text for each in (await it.list_("", "", None, 10)).memories]
-            if await can(it.forget(made.id)):
+            if await is_supported(it.forget(made.id)):
                 rest = (await it.list_("", "", None, 10)).memories
                 assert made.id not in [each.id for each in rest], "it was forgotten and is listed"
-                assert await refused(it.forget(made.id)), "it was forgotten twice"
+                assert await is_refused(it.forget(made.id)), "it was forgotten twice"
 
     async def test_pages_hold_everything_once(self) -> None:
         async with self.opened() as it:
             for n in range(5):
-                if await possible(it.remember(f"Shelf {n} is full.", "", Origin("user"), f"c_{n}")) is None:
+                if (
+                    await result_or_none(it.remember(f"Shelf {n} is full.", "", Origin("user"), f"c_{n}"))
+                    is None
+                ):
                     return
             seen: list[str] = []
             cursor: str | None = None
             for _ in range(10):
-                page = await possible(it.list_("", "", cursor, 2))
+                page = await result_or_none(it.list_("", "", cursor, 2))
                 if page is None:
                     return
                 assert isinstance(page, MemoryPage) and len(page.memories) <= 2, f"{page!r} is no page of two"
@@ -207,8 +221,8 @@ class ProviderCases:
 
     async def test_an_unknown_memory_is_told_as_such(self) -> None:
         async with self.opened() as it:
-            assert await refused(it.edit(UNKNOWN_ID, SECOND)), "an unknown memory was changed"
-            assert await refused(it.forget(UNKNOWN_ID)), "an unknown memory was forgotten"
+            assert await is_refused(it.edit(UNKNOWN_ID, SECOND)), "an unknown memory was changed"
+            assert await is_refused(it.forget(UNKNOWN_ID)), "an unknown memory was forgotten"
 
     async def test_a_cursor_that_is_none_is_refused_or_passed_over(self) -> None:
         async with self.opened() as it:
@@ -223,14 +237,16 @@ class ProviderCases:
 
     async def test_odd_text_raises_nothing_but_what_is_declared(self) -> None:
         async with self.opened() as it:
-            for n, text in enumerate(ODD):
-                await tolerated(it.commit(segment(f"o_odd{n}", text, turn=n + 1)))
-                await tolerated(it.recall(text, "", 5))
-                await tolerated(it.list_("", text, None, 5))
-                await tolerated(it.remember(text, "", Origin("model", SESSION, 1, 1), f"c_odd{n}"))
-                await tolerated(it.edit(text, text))
-                await tolerated(it.forget(text))
-                await tolerated(it.retract(text, text))
+            for n, text in enumerate(ODD_TEXTS):
+                await expect_declared_errors(it.commit(segment(f"o_odd{n}", text, turn=n + 1)))
+                await expect_declared_errors(it.recall(text, "", 5))
+                await expect_declared_errors(it.list_("", text, None, 5))
+                await expect_declared_errors(
+                    it.remember(text, "", Origin("model", SESSION, 1, 1), f"c_odd{n}")
+                )
+                await expect_declared_errors(it.edit(text, text))
+                await expect_declared_errors(it.forget(text))
+                await expect_declared_errors(it.retract(text, text))
             assert isinstance(await it.health(), Health), "it did not live through odd text"
 
     async def test_a_stretch_in_which_nothing_was_said_is_taken(self) -> None:
@@ -248,7 +264,7 @@ class ProviderCases:
 # How the cases look at a provider.
 
 
-async def recalled(it: Provider, query: str) -> list[str]:
+async def recalled_texts(it: Provider, query: str) -> list[str]:
     """The texts that come to mind. A provider that cannot recall recalls nothing."""
     try:
         found = await it.recall(query, "", 20)
@@ -258,35 +274,35 @@ async def recalled(it: Provider, query: str) -> list[str]:
     return [each.text for each in found]
 
 
-async def possible(asked: Awaitable[T]) -> T | None:
+async def result_or_none(call: Awaitable[T]) -> T | None:
     """What was asked for; None where the provider says that it has no way."""
     try:
-        return await asked
+        return await call
     except ProviderCannot:
         return None
 
 
-async def can(asked: Awaitable[None]) -> bool:
+async def is_supported(call: Awaitable[None]) -> bool:
     """Whether it was done; a provider may say that it has no way."""
     try:
-        await asked
+        await call
     except ProviderCannot:
         return False
     return True
 
 
-async def refused(asked: Awaitable[object]) -> bool:
+async def is_refused(call: Awaitable[object]) -> bool:
     """Whether there is no such memory, or no way to change any."""
     try:
-        await asked
+        await call
     except (NoSuchMemory, ProviderCannot):
         return True
     return False
 
 
-async def tolerated(asked: Awaitable[object]) -> None:
+async def expect_declared_errors(call: Awaitable[object]) -> None:
     """Done or refused in one of the declared ways; anything else fails the case."""
     try:
-        await asked
+        await call
     except (NoSuchMemory, BadCursor, *_FAILURES) as error:
         assert isinstance(error, HoldfastError)

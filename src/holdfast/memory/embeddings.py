@@ -15,10 +15,10 @@ from yarl import URL
 from holdfast.memory.ports import ProviderFailure
 
 ANSWER_BYTES_MAX = 16_000_000
-NUMBERS_MAX = 16_384
+DIMENSIONS_MAX = 16_384
 """Numbers that say where one text lies."""
 _ERROR_BYTES_MAX = 4_000
-_SAID_CHARS_MAX = 200
+_ERROR_CHARS_MAX = 200
 
 
 class _Request(msgspec.Struct, frozen=True):
@@ -27,7 +27,7 @@ class _Request(msgspec.Struct, frozen=True):
 
 
 class _Vector(msgspec.Struct, frozen=True):
-    embedding: Annotated[list[float], msgspec.Meta(min_length=1, max_length=NUMBERS_MAX)]
+    embedding: Annotated[list[float], msgspec.Meta(min_length=1, max_length=DIMENSIONS_MAX)]
     index: int | None = None
 
 
@@ -35,13 +35,13 @@ class _Answer(msgspec.Struct, frozen=True):
     data: list[_Vector]
 
 
-class Embeddings:
+class EmbeddingClient:
     """Asks one server; is itself what `memory.ports.Embedding` means. Close it when nobody asks any more.
 
     `url` is the base, as in http://127.0.0.1:11434/v1. The client is made in the loop that first uses it.
     """
 
-    def __init__(self, url: str, model: str, key: str = "", wait_s: float = 30.0) -> None:
+    def __init__(self, url: str, model: str, key: str = "", timeout_s: float = 30.0) -> None:
         base = URL(url)
         # A request says who it is from in one way; the key goes before a name and password in the address.
         base = base.with_user(None) if key else base
@@ -49,7 +49,7 @@ class Embeddings:
         self._host = f"{base.host}:{base.port}"
         self._model = model
         self._key = key
-        self._wait_s = wait_s
+        self._timeout_s = timeout_s
         self._client: aiohttp.ClientSession | None = None
 
     def __repr__(self) -> str:
@@ -58,10 +58,10 @@ class Embeddings:
     async def __call__(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         """One vector for each text, in their order, all of the same length. Raises ProviderFailure."""
         try:
-            async with asyncio.timeout(self._wait_s):
+            async with asyncio.timeout(self._timeout_s):
                 body = await self._post(msgspec.json.encode(_Request(self._model, texts)))
         except TimeoutError:
-            raise self._failure(f"did not answer within {self._wait_s:g} s") from None
+            raise self._failure(f"did not answer within {self._timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
             raise self._failure(f"cannot be asked ({type(error).__name__})") from None
         return self._vectors(body, len(texts))
@@ -81,9 +81,9 @@ class Embeddings:
         # Redirects are not followed: a key goes only to the server that it is for.
         async with self._client.post(self._url, data=body, headers=headers, allow_redirects=False) as answer:
             if answer.status != 200:
-                said = await _beginning(answer, _ERROR_BYTES_MAX)
-                raise self._failure(f"answered {answer.status}{self._said(said)}")
-            read = await _beginning(answer, ANSWER_BYTES_MAX + 1)
+                error_body = await _read_prefix(answer, _ERROR_BYTES_MAX)
+                raise self._failure(f"answered {answer.status}{self._error_text(error_body)}")
+            read = await _read_prefix(answer, ANSWER_BYTES_MAX + 1)
             if len(read) > ANSWER_BYTES_MAX:
                 raise self._failure(f"answered with more than {ANSWER_BYTES_MAX} bytes")
             return read
@@ -100,17 +100,17 @@ class Embeddings:
             raise self._failure("did not answer for each text alike")
         return [each.embedding for each in found]
 
-    def _said(self, body: bytes) -> str:
+    def _error_text(self, body: bytes) -> str:
         text = " ".join(body.decode("utf-8", "replace").split())
         if self._key:
             text = text.replace(self._key, "***")
-        return f": {text[:_SAID_CHARS_MAX]}" if text else ""
+        return f": {text[:_ERROR_CHARS_MAX]}" if text else ""
 
     def _failure(self, what: str) -> ProviderFailure:
         return ProviderFailure(detail=f"the embedding server at {self._host} {what}")
 
 
-async def _beginning(answer: aiohttp.ClientResponse, bytes_max: int) -> bytes:
+async def _read_prefix(answer: aiohttp.ClientResponse, bytes_max: int) -> bytes:
     read = bytearray()
     while len(read) < bytes_max and (chunk := await answer.content.readany()):
         read += chunk

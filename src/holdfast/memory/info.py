@@ -3,21 +3,21 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
-from holdfast.domain.errors import MemoryOff, NoSuchDebt
+from holdfast.domain.errors import MemoryOff, NoSuchQueuedCommit
 from holdfast.domain.ids import SessionId
-from holdfast.domain.memories import Known, Memory, MemoryPage, MemoryTold
-from holdfast.domain.state.rows import Debt
+from holdfast.domain.memories import CommitReport, Memory, MemoryOverview, MemoryPage
+from holdfast.domain.state.rows import QueuedCommit
 
-Decided = Literal["retry", "done", "drop"]
+SegmentDecision = Literal["retry", "done", "drop"]
 """What is to become of something that memory is owed."""
 
 
-class MemoryDesk(Protocol):
+class MemoryService(Protocol):
     """What is remembered, and what memory is owed. Whatever asks the provider raises ProviderFailure where it
     fails or takes too long, ProviderCannot where it has no way, and MemoryOff where there is none.
     """
 
-    async def known(self, words: str, cursor: str | None, limit: int) -> Known:
+    async def list_memories(self, words: str, cursor: str | None, limit: int) -> MemoryOverview:
         """A page of what is remembered, the newest first; with `words`, what has them all.
 
         Nothing where memory is off or cannot show what it knows. Raises ProviderFailure, BadCursor.
@@ -35,34 +35,34 @@ class MemoryDesk(Protocol):
     async def titles(self, session_ids: Sequence[SessionId]) -> Mapping[SessionId, str]:
         """Those of conversations that are there."""
 
-    async def waiting(self) -> tuple[Sequence[Debt], Sequence[Debt]]:
+    async def pending(self) -> tuple[Sequence[QueuedCommit], Sequence[QueuedCommit]]:
         """Return what memory is still to be given or to forget, the oldest first; and what it has and cannot
         forget although it was undone, the newest first. As many of each as may be shown.
         """
 
-    async def commit(self, session_id: SessionId | None) -> MemoryTold:
+    async def commit(self, session_id: SessionId | None) -> CommitReport:
         """Tell memory now what one conversation owes it, or all of them; returns after a while at most.
 
         Raises NoSuchSession.
         """
 
     async def resolve(
-        self, session_id: SessionId, segment: int, decision: Decided, deleted: bool = False
+        self, session_id: SessionId, segment: int, decision: SegmentDecision, deleted: bool = False
     ) -> None:
         """A person's word on something that memory is owed, by a deleted conversation or one that is there.
 
-        Raises NoSuchSession, NoSuchDebt, DebtRefused.
+        Raises NoSuchSession, NoSuchQueuedCommit, CommitDecisionRefused.
         """
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """How often memory was told (`commits`) and asked (`recalls`) by this process, by what came of it."""
 
 
-class NoMemory:
+class NullMemoryService:
     """The desk of a server that remembers nothing and owes nothing."""
 
-    async def known(self, words: str, cursor: str | None, limit: int) -> Known:
-        return Known("off", True, "", MemoryPage(()), {}, 0, 0)
+    async def list_memories(self, words: str, cursor: str | None, limit: int) -> MemoryOverview:
+        return MemoryOverview("off", True, "", MemoryPage(()), {}, 0, 0)
 
     async def add(self, text: str) -> Memory:
         raise MemoryOff()
@@ -76,16 +76,16 @@ class NoMemory:
     async def titles(self, session_ids: Sequence[SessionId]) -> Mapping[SessionId, str]:
         return {}
 
-    async def waiting(self) -> tuple[Sequence[Debt], Sequence[Debt]]:
+    async def pending(self) -> tuple[Sequence[QueuedCommit], Sequence[QueuedCommit]]:
         return (), ()
 
-    async def commit(self, session_id: SessionId | None) -> MemoryTold:
-        return MemoryTold("nothing")
+    async def commit(self, session_id: SessionId | None) -> CommitReport:
+        return CommitReport("nothing")
 
     async def resolve(
-        self, session_id: SessionId, segment: int, decision: Decided, deleted: bool = False
+        self, session_id: SessionId, segment: int, decision: SegmentDecision, deleted: bool = False
     ) -> None:
-        raise NoSuchDebt(n=segment)
+        raise NoSuchQueuedCommit(n=segment)
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         return {}

@@ -16,9 +16,9 @@ from holdfast.domain.errors import ProviderFailure as ProviderFailure
 from holdfast.domain.events.facts import Ranges, Role
 from holdfast.domain.ids import ProcessId, SessionId
 from holdfast.domain.memories import Memory, MemoryPage, Origin
-from holdfast.domain.state.rows import Debt, DebtRow
+from holdfast.domain.state.rows import QueuedCommit, QueuedCommitRow
 from holdfast.domain.state.session_state import Decide, Facts
-from holdfast.domain.transcript.transcript import Page
+from holdfast.domain.transcript.transcript import MessageWithEvents
 
 
 class OwnerGone(HoldfastError):
@@ -27,11 +27,11 @@ class OwnerGone(HoldfastError):
     code, status = "owner_gone", 409
 
 
-class AskedTooMuch(ProviderFailure):
+class ModelInputTooLong(ProviderFailure):
     """Memory failed: {detail}."""
 
 
-class Said(msgspec.Struct, frozen=True):
+class SegmentMessage(msgspec.Struct, frozen=True):
     """A message as memory is told of it; `name` is a tool's."""
 
     id: str
@@ -49,7 +49,7 @@ class Segment(msgspec.Struct, frozen=True):
     title: str
     scope: str
     turns: Ranges
-    messages: tuple[Said, ...]
+    messages: tuple[SegmentMessage, ...]
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -110,11 +110,11 @@ class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
     options: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-Build = Callable[[Owner], Awaitable[Provider]]
+BuildProvider = Callable[[Owner], Awaitable[Provider]]
 """Makes an owner's provider, or finds the one that is there. Raises OwnerGone."""
 
 
-class Ledger(Protocol):
+class MemoryQueue(Protocol):
     """The store, as telling memory needs it."""
 
     @property
@@ -128,30 +128,32 @@ class Ledger(Protocol):
         `number`: of the conversation that the store has it for, also if it was deleted.
         """
 
-    async def debts(self, session_id: SessionId, buried: bool = False) -> Sequence[DebtRow]: ...
+    async def entries(self, session_id: SessionId, deleted: bool = False) -> Sequence[QueuedCommitRow]: ...
 
-    async def owing(self, session_id: SessionId) -> Sequence[Debt]: ...
+    async def pending_for(self, session_id: SessionId) -> Sequence[QueuedCommit]: ...
 
-    async def open_debts(self, limit: int) -> Sequence[Debt]: ...
+    async def pending_entries(self, limit: int) -> Sequence[QueuedCommit]: ...
 
-    async def shown_debts(self, limit: int) -> tuple[Sequence[Debt], Sequence[Debt]]:
+    async def entries_to_show(self, limit: int) -> tuple[Sequence[QueuedCommit], Sequence[QueuedCommit]]:
         """Return the open ones, the oldest first, and those that cannot be forgotten, the newest first."""
 
-    async def due_debts(
-        self, quiet_since: Instant, now: Instant, limit: int, resting: Sequence[str] = ()
-    ) -> Sequence[Debt]: ...
+    async def due_entries(
+        self, quiet_since: Instant, now: Instant, limit: int, excluded_owners: Sequence[str] = ()
+    ) -> Sequence[QueuedCommit]: ...
 
-    async def debt_totals(self) -> tuple[int, Instant]: ...
+    async def pending_totals(self) -> tuple[int, Instant]: ...
 
-    async def told(self, session_id: SessionId, turns: Ranges, number: int) -> Sequence[Page]: ...
+    async def turn_messages(
+        self, session_id: SessionId, turns: Ranges, number: int
+    ) -> Sequence[MessageWithEvents]: ...
 
     async def put_item(self, kind: str, item_id: str, body: bytes) -> None: ...
 
     async def item(self, kind: str, item_id: str) -> bytes | None: ...
 
 
-Asking = Callable[[str, str], Awaitable[str]]
-"""A model's whole answer to instructions and a text. Raises AskedTooMuch where that does not fit its window,
+AskModel = Callable[[str, str], Awaitable[str]]
+"""A model's whole answer to instructions and a text. Raises ModelInputTooLong where that does not fit its window,
 and HoldfastError."""
-Embedding = Callable[[Sequence[str]], Awaitable[Sequence[Sequence[float]]]]
+EmbedTexts = Callable[[Sequence[str]], Awaitable[Sequence[Sequence[float]]]]
 """Where texts lie in meaning, in their order. Raises ProviderFailure."""

@@ -9,19 +9,19 @@ from urllib.parse import urlsplit
 
 from holdfast.domain.clock import Clock
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.ids import Ids
+from holdfast.domain.ids import IdGenerator
 from holdfast.domain.limits import PROVIDER_HEALTH_S_MAX
-from holdfast.domain.memories import Memory, MemoryPage, Notebook, Origin
-from holdfast.domain.secrets import Mask
-from holdfast.memory.embeddings import Embeddings
-from holdfast.memory.extraction_models import Named, RememberedModels
+from holdfast.domain.memories import Memory, MemoryPage, NoteRepository, Origin
+from holdfast.domain.secrets import SecretMask
+from holdfast.memory.embeddings import EmbeddingClient
+from holdfast.memory.extraction_models import ExtractionModels, ModelReference
 from holdfast.memory.ports import Health, Owner, OwnerGone, Provider, ProviderFailure, Segment
-from holdfast.memory.provider_calls import heard, in_time
-from holdfast.memory.provider_resolver import digest_of
+from holdfast.memory.provider_calls import call_with_timeout, catch_errors
+from holdfast.memory.provider_resolver import owner_digest
 from holdfast.memory.providers import installed
-from holdfast.memory.providers.notes import Notes
-from holdfast.memory.providers.webhook import Webhook
-from holdfast.settings.secret_file import FOR_MEMORY, webhook_key
+from holdfast.memory.providers.notes import NotesProvider
+from holdfast.memory.providers.webhook import WebhookProvider
+from holdfast.settings.secret_file import MEMORY_WEBHOOK_KEY_FILE, read_or_create_webhook_key
 from holdfast.settings.settings import ConfigError, Settings
 
 OFF = "off"
@@ -32,7 +32,7 @@ OPEN_S_MAX = 5.0
 """How long the start of the server waits for the present one to be loaded."""
 
 
-class Providers:
+class MemoryProviders:
     """Makes the providers of owners, one for each, and keeps them until they are closed.
 
     `note` tells people something that they should know.
@@ -41,12 +41,12 @@ class Providers:
     def __init__(
         self,
         settings: Settings,
-        notebook: Notebook,
-        models: RememberedModels,
+        notebook: NoteRepository,
+        models: ExtractionModels,
         clock: Clock,
-        ids: Ids,
-        mask: Mask,
-        note: Callable[[str], None],
+        ids: IdGenerator,
+        mask: SecretMask,
+        notify: Callable[[str], None],
     ) -> None:
         self._settings = settings
         self._notebook = notebook
@@ -54,21 +54,25 @@ class Providers:
         self._clock = clock
         self._ids = ids
         self._mask = mask
-        self._note = note
-        self._opening: dict[str, asyncio.Task[Provider]] = {}
-        self._embeddings: Embeddings | None = None
-        self.present = Awaited(settings.memory, self._present) if self.is_on else None
+        self._notify = notify
+        self._open_tasks: dict[str, asyncio.Task[Provider]] = {}
+        self._embeddings: EmbeddingClient | None = None
+        self.current = LazyProvider(settings.memory, self._open_current) if self.is_on else None
 
     @property
     def is_on(self) -> bool:
         return self._settings.memory != OFF
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """Who remembers, as people are told at the start."""
         match self._settings.memory:
             case "notes":
-                return "on" if self.owner() is not None else f"on, but {self._models.who} remembers nothing"
+                return (
+                    "on"
+                    if self.owner() is not None
+                    else f"on, but {self._models.display_name} remembers nothing"
+                )
             case "webhook":
                 host = urlsplit(self._settings.memory_webhook_url).netloc.rpartition("@")[2]
                 return f"webhook at {host}"
@@ -77,7 +81,7 @@ class Providers:
         return f"an installed provider, {self._settings.memory}"
 
     def check(self) -> None:
-        """Raises ConfigError or NoSuchProvider for a memory that cannot be."""
+        """Raises ConfigError or NoSuchMemoryProvider for a memory that cannot be."""
         name = self._settings.memory
         url, model = self._settings.memory_embedding_url, self._settings.memory_embedding_model
         if bool(url) != bool(model):
@@ -87,57 +91,63 @@ class Providers:
         if name == "webhook" and not self._settings.memory_webhook_url:
             problem = "memory is webhook, so memory_webhook_url must be the address to send to"
             raise ConfigError(where="the settings", problem=problem)
-        if name not in BUILT_IN and name not in installed.names():
-            raise installed.NoSuchProvider(name=name, known=", ".join((*BUILT_IN, *installed.names())))
+        if name not in BUILT_IN and name not in installed.installed_names():
+            raise installed.NoSuchMemoryProvider(
+                name=name, known=", ".join((*BUILT_IN, *installed.installed_names()))
+            )
 
     def owner(self) -> Owner | None:
         """The agent that every server has, as it is now; None as below."""
-        return self._owner("", self._models.present)
+        return self._owner("", self._models.current)
 
-    def owner_of(self, agent: str, model: str, address: str) -> Owner | None:
+    def owner_for(self, agent: str, model: str, address: str) -> Owner | None:
         """An agent whose model is that one; None where nothing is to be told, or it could not tell it."""
-        return self._owner(agent, lambda: self._models.named(model, address))
+        return self._owner(agent, lambda: self._models.reference_for(model, address))
 
-    def _owner(self, agent: str, named: Callable[[], Named | None]) -> Owner | None:
+    def _owner(self, agent: str, find_model: Callable[[], ModelReference | None]) -> Owner | None:
         name = self._settings.memory
         if not self.is_on:
             return None
         # A webhook is told what was said as it was said: which model answered does not matter to it.
-        model = named() if name != "webhook" else None
+        model = find_model() if name != "webhook" else None
         if model is None:
             return None if name == "notes" else Owner(name, agent)
         return Owner(name, agent, model.model, model.address, model.key)
 
     async def open(self) -> None:
-        """Have ready what others rely on from the start. Raises BadProvider, BadWebhookKey.
+        """Have ready what others rely on from the start. Raises BadMemoryProvider, BadWebhookKey.
 
         What may come back later is no reason not to start: `report` tells of it.
         """
         if self._settings.memory == "webhook":
             with contextlib.suppress(OSError):
-                await asyncio.to_thread(webhook_key, self._settings.data / FOR_MEMORY, self._note)
+                await asyncio.to_thread(
+                    read_or_create_webhook_key, self._settings.data / MEMORY_WEBHOOK_KEY_FILE, self._notify
+                )
         elif self._settings.memory not in BUILT_IN:
             try:
                 async with asyncio.timeout(OPEN_S_MAX):
-                    await self._present()
-            except installed.BadProvider as bad:
-                if not isinstance(bad, installed.NotReady):
+                    await self._open_current()
+            except installed.BadMemoryProvider as bad:
+                if not isinstance(bad, installed.MemoryProviderNotReady):
                     raise
             except (OwnerGone, TimeoutError):
                 pass
 
-    async def report(self) -> None:
+    async def report_health(self) -> None:
         """Tell people once if whoever remembers is not well now."""
-        provider = self.present
+        provider = self.current
         if provider is None:
             return
         try:
-            health = await in_time(Health, provider.health, PROVIDER_HEALTH_S_MAX)
+            health = await call_with_timeout(Health, provider.health, PROVIDER_HEALTH_S_MAX)
         except HoldfastError as error:
             health = Health(False, str(error))
         if not health.ok:
-            why = self._mask.whole(health.detail).rstrip(".")
-            self._note(f"holdfast: Memory ({self.described}) does not work now: {why}. What is said waits.")
+            reason = self._mask.mask(health.detail).rstrip(".")
+            self._notify(
+                f"holdfast: Memory ({self.description}) does not work now: {reason}. What is said waits."
+            )
 
     async def build(self, owner: Owner) -> Provider:
         """The provider of an owner. Raises OwnerGone."""
@@ -145,63 +155,63 @@ class Providers:
             raise OwnerGone(detail="memory is off")
         if owner.model:
             await self._models.check(owner)
-        digest = digest_of(owner)
-        opening = self._opening.get(digest)
+        digest = owner_digest(owner)
+        opening = self._open_tasks.get(digest)
         if opening is None:
-            opening = self._opening[digest] = asyncio.create_task(self._make(owner))
-            opening.add_done_callback(lambda done: self._hear(digest, done))
+            opening = self._open_tasks[digest] = asyncio.create_task(self._build_provider(owner))
+            opening.add_done_callback(lambda done: self._forget_if_failed(digest, done))
         # Whoever has no patience goes away; it opens all the same, for those who come after.
         return await asyncio.shield(opening)
 
     async def close(self) -> None:
         """Let go of all of them. One that does not close in time, or at all, is left as it is."""
-        opening = list(self._opening.values())
-        over = [each for each in opening if each.done() and not each.cancelled() and not each.exception()]
+        opening = list(self._open_tasks.values())
+        opened = [each for each in opening if each.done() and not each.cancelled() and not each.exception()]
         for each in opening:
             each.cancel()
-        closing = [asyncio.create_task(heard(partial(_close, each.result()))) for each in over]
+        closing = [asyncio.create_task(catch_errors(partial(_close, each.result()))) for each in opened]
         if opening:
             await asyncio.wait([*opening, *closing], timeout=CLOSE_S_MAX)
         if self._embeddings is not None:
             await self._embeddings.close()
 
-    def _hear(self, digest: str, opened: "asyncio.Task[Provider]") -> None:
+    def _forget_if_failed(self, digest: str, opened: "asyncio.Task[Provider]") -> None:
         """One that could not be opened is tried again when it is next asked for."""
         if opened.cancelled() or opened.exception() is not None:
-            self._opening.pop(digest, None)
+            self._open_tasks.pop(digest, None)
 
-    async def _present(self) -> Provider:
+    async def _open_current(self) -> Provider:
         return await self.build(self.owner() or Owner(self._settings.memory))
 
-    async def _make(self, owner: Owner) -> Provider:
+    async def _build_provider(self, owner: Owner) -> Provider:
         match owner.provider:
             case "notes":
-                return await self._notes(owner)
+                return await self._build_notes(owner)
             case "webhook":
-                return await self._webhook()
-        ask = self._models.asking(owner) if owner.model else None
-        return await installed.open_installed(
+                return await self._build_webhook()
+        ask = self._models.ask_function(owner) if owner.model else None
+        return await installed.open_installed_provider(
             owner.provider, self._settings.data, owner.options, ask, BUILT_IN
         )
 
-    async def _notes(self, owner: Owner) -> Provider:
+    async def _build_notes(self, owner: Owner) -> Provider:
         url, name = self._settings.memory_embedding_url, self._settings.memory_embedding_model
         if url and self._embeddings is None:
-            self._embeddings = Embeddings(url, name, await self._models.key_for(url))
-        ask, mask = self._models.asking(owner), self._mask.whole
-        return Notes(self._notebook, ask, self._ids, self._clock, self._embeddings, mask, name)
+            self._embeddings = EmbeddingClient(url, name, await self._models.key_for(url))
+        ask, mask = self._models.ask_function(owner), self._mask.mask
+        return NotesProvider(self._notebook, ask, self._ids, self._clock, self._embeddings, mask, name)
 
-    async def _webhook(self) -> Provider:
+    async def _build_webhook(self) -> Provider:
         url = self._settings.memory_webhook_url
         if not url:
             raise OwnerGone(detail="no webhook is set any more")
         try:
-            path = self._settings.data / FOR_MEMORY
-            secret = await asyncio.to_thread(webhook_key, path, self._note)
+            path = self._settings.data / MEMORY_WEBHOOK_KEY_FILE
+            secret = await asyncio.to_thread(read_or_create_webhook_key, path, self._notify)
         except (HoldfastError, OSError) as error:
             raise OwnerGone(detail=str(error).rstrip(".")) from error
-        self._mask.learn(secret)
-        return Webhook(url, secret, self._clock, self._ids.telling)
+        self._mask.add(secret)
+        return WebhookProvider(url, secret, self._clock, self._ids.commit_key)
 
 
 async def _close(provider: Provider) -> None:
@@ -211,7 +221,7 @@ async def _close(provider: Provider) -> None:
         await closing
 
 
-class Awaited:
+class LazyProvider:
     """Stands where a provider does. That there is none just now is a failure of memory like any other."""
 
     def __init__(self, name: str, find: Callable[[], Awaitable[Provider]]) -> None:
@@ -228,36 +238,36 @@ class Awaited:
         return False
 
     async def recall(self, query: str, scope: str, limit: int) -> Sequence[Memory]:
-        return await (await self._found()).recall(query, scope, limit)
+        return await (await self._resolve()).recall(query, scope, limit)
 
     async def commit(self, segment: Segment) -> str:
-        return await (await self._found()).commit(segment)
+        return await (await self._resolve()).commit(segment)
 
     async def retract(self, key: str, receipt: str) -> None:
-        await (await self._found()).retract(key, receipt)
+        await (await self._resolve()).retract(key, receipt)
 
     async def remember(self, text: str, scope: str, origin: Origin, key: str) -> Memory:
-        return await (await self._found()).remember(text, scope, origin, key)
+        return await (await self._resolve()).remember(text, scope, origin, key)
 
     async def list_(self, scope: str, words: str, cursor: str | None, limit: int) -> MemoryPage:
-        return await (await self._found()).list_(scope, words, cursor, limit)
+        return await (await self._resolve()).list_(scope, words, cursor, limit)
 
     async def edit(self, memory_id: str, text: str) -> Memory:
-        return await (await self._found()).edit(memory_id, text)
+        return await (await self._resolve()).edit(memory_id, text)
 
     async def forget(self, memory_id: str) -> None:
-        await (await self._found()).forget(memory_id)
+        await (await self._resolve()).forget(memory_id)
 
     async def health(self) -> Health:
         try:
-            return await (await self._found()).health()
+            return await (await self._resolve()).health()
         except ProviderFailure as failure:
             return Health(False, str(failure.fields["detail"]))
 
     async def close(self) -> None:
         """It is whoever found it that closes it."""
 
-    async def _found(self) -> Provider:
+    async def _resolve(self) -> Provider:
         try:
             return await self._find()
         except OwnerGone as gone:

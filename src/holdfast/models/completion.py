@@ -7,24 +7,24 @@ from holdfast.domain.context.context import Request, UserMessage
 from holdfast.domain.events.parts import Text
 from holdfast.models.ports import Model, ModelFailure, TextDelta
 
-ASKED_S_MAX = 110.0
+COMPLETION_TIMEOUT_S_MAX = 110.0
 """For what is asked on the side, of text that may be long; telling memory may take a little longer."""
-ASKED_CHARS_MAX = 100_000
+COMPLETION_INPUT_CHARS_MAX = 100_000
 
 
-async def answer_of(model: Model, system: str, text: str, within_s: float, chars_max: int) -> str:
+async def complete(model: Model, system: str, text: str, timeout_s: float, chars_max: int) -> str:
     """What a model says to `text` when it is told to be `system`, without tools; once it is longer, the rest
     is not waited for. Raises ModelFailure.
     """
     request = Request(system, (UserMessage((Text(text),)),))
-    said = ""
+    answer = ""
     try:
-        async with asyncio.timeout(within_s), aclosing(model.stream(request, ())) as deltas:
+        async with asyncio.timeout(timeout_s), aclosing(model.stream(request, ())) as deltas:
             async for delta in deltas:
                 if isinstance(delta, TextDelta):
-                    said += delta.text
-                if len(said) > chars_max:
+                    answer += delta.text
+                if len(answer) > chars_max:
                     break
     except TimeoutError:
-        raise ModelFailure(detail=f"it did not answer within {within_s:g} s", retryable=True) from None
-    return said
+        raise ModelFailure(detail=f"it did not answer within {timeout_s:g} s", retryable=True) from None
+    return answer

@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Seque
 
 import msgspec
 
-from holdfast.domain.context.request import DEMO, Profile, Request
-from holdfast.domain.files import Takes
-from holdfast.models.demo_script import Step, step_of
+from holdfast.domain.context.request import DEMO, ModelProfile, Request
+from holdfast.domain.files import SupportedFiles
+from holdfast.models.demo_script import Step, next_step
 from holdfast.models.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta, ToolSpec
 
 DELAY_S = 0.03
@@ -19,7 +19,7 @@ _ARGUMENTS_CHARS = 12
 _WORD = re.compile(r"\s*\S+\s*")
 
 
-class Demo:
+class DemoModel:
     """A script in the place of a model. `delay_s` is between its words; 0 does not wait at all."""
 
     def __init__(
@@ -33,16 +33,16 @@ class Demo:
         return DEMO
 
     @property
-    def profile(self) -> Profile:
-        return Profile(DEMO, WINDOW_TOKENS)
+    def profile(self) -> ModelProfile:
+        return ModelProfile(DEMO, WINDOW_TOKENS)
 
-    async def takes(self) -> Takes:
-        return Takes(frozenset({"text"}))
+    async def takes(self) -> SupportedFiles:
+        return SupportedFiles(frozenset({"text"}))
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
         """The script's next message, or its rest if it was cut off. Never fails."""
-        step = step_of(request, {tool.name for tool in tools})
-        for delta in _pieces(step):
+        step = next_step(request, {tool.name for tool in tools})
+        for delta in _deltas(step):
             await self._sleep(self._delay_s)
             yield delta
         yield StepEnd("tool_calls" if step.call is not None else "stop")
@@ -51,7 +51,7 @@ class Demo:
         """Nothing is held."""
 
 
-def _pieces(step: Step) -> Iterator[ModelDelta]:
+def _deltas(step: Step) -> Iterator[ModelDelta]:
     yield from (ReasoningDelta(word) for word in _WORD.findall(step.thinking))
     yield from (TextDelta(word) for word in _WORD.findall(step.text))
     if step.call is not None:

@@ -11,29 +11,29 @@ from types import MappingProxyType
 import msgspec
 
 from holdfast.domain.context.context import (
-    GO_ON,
+    CONTINUE_PROMPT,
     AssistantMessage,
     Request,
     RequestMessage,
     ToolMessage,
     UserMessage,
 )
-from holdfast.domain.events.parts import File, Text, text_of
-from holdfast.domain.files import files_among
+from holdfast.domain.events.parts import File, Text, message_text
+from holdfast.domain.files import file_parts
 
-ASKED_CHARS_MAX = 2_000
+MESSAGE_CHARS_MAX = 2_000
 """How much of a message the script looks at."""
-SHOWN_CHARS_MAX = 600
+OUTPUT_CHARS_MAX = 600
 COUNT_MAX = 2_000
 
-WHAT_IT_IS = "I am a scripted demo, not an AI"
-_REAL = (
+DISCLAIMER = "I am a scripted demo, not an AI"
+_CONNECT_ADVICE = (
     "For real answers, connect a model under Settings in the page: it answers at once, without a restart. "
     "Or set `OPENAI_API_KEY`, or start a model server such as Ollama on this machine, and start Holdfast "
     "again."
 )
 _TOUR = f"""\
-Hello! {WHAT_IT_IS}: every word here was written beforehand, so that Holdfast can be tried without a key and \
+Hello! {DISCLAIMER}: every word here was written beforehand, so that Holdfast can be tried without a key and \
 without a network.
 
 Still, what you see is real:
@@ -44,13 +44,13 @@ Stop the server in the middle and start it again: the answer goes on where it st
 - **Tools.** I call the same tools that a model would. Ask me to `list files`, to run `ls`, to \
 `write hello to notes.txt` or to `read notes.txt`. Commands wait for your permission first.
 
-Say `count to 300` for an answer that is long enough to interrupt. {_REAL}"""
+Say `count to 300` for an answer that is long enough to interrupt. {_CONNECT_ADVICE}"""
 
 _PATH = r"[`\"'“]?(?P<path>[\w./~-]*[\w-]\.\w+|[\w.~-]*/[\w./-]*\w)[`\"'”]?"
 _COMMANDS = (
     "ls|pwd|date|echo|cat|head|tail|wc|uname|whoami|sleep|seq|find|grep|df|du|env|ps|true|false|touch|mkdir"
 )
-_ASKED = MappingProxyType(
+_TOOL_PATTERNS = MappingProxyType(
     {
         "shell": re.compile(
             r"\b(?:run|execute)\b[^`\n]{0,40}`(?P<quoted>[^`\n]+)`|^\s*\$\s+(?P<prompt>[^\n]+)"
@@ -77,14 +77,14 @@ _ASKED = MappingProxyType(
 _COUNT = re.compile(r"\bcount\b.*?\bto\s+(\d{1,6})\b", re.IGNORECASE)
 
 
-class Planned(msgspec.Struct, frozen=True):
+class PlannedCall(msgspec.Struct, frozen=True):
     """A call that was asked for."""
 
     name: str
     arguments: Mapping[str, str]
 
     @property
-    def shown(self) -> str:
+    def summary(self) -> str:
         return " ".join(self.arguments.values())[:60]
 
 
@@ -93,46 +93,50 @@ class Step(msgspec.Struct, frozen=True):
 
     thinking: str
     text: str
-    call: Planned | None = None
+    call: PlannedCall | None = None
 
 
-def step_of(request: Request, tools: Collection[str]) -> Step:
+def next_step(request: Request, tools: Collection[str]) -> Step:
     """What the demo answers to `request`: all of it, or the rest if it had begun."""
-    asked, files, since = _last_turn(request.messages)
+    prompt, files, later = _last_turn(request.messages)
     results: list[ToolMessage] = []
-    said = ""
-    for message in since:
+    sent_text = ""
+    for message in later:
         if isinstance(message, ToolMessage):
             results.append(message)
-            said = ""
+            sent_text = ""
         elif isinstance(message, AssistantMessage):
-            said += "".join(part.text for part in message.parts if isinstance(part, Text))
-    whole = _whole(asked, results, tools)
-    if _is_advised(request.messages[: len(request.messages) - len(since)]):
-        whole = msgspec.structs.replace(whole, text=whole.text.removesuffix(f" {_REAL}"))
+            sent_text += "".join(part.text for part in message.parts if isinstance(part, Text))
+    full = _full_step(prompt, results, tools)
+    if _has_connect_advice(request.messages[: len(request.messages) - len(later)]):
+        full = msgspec.structs.replace(full, text=full.text.removesuffix(f" {_CONNECT_ADVICE}"))
     if files and not results:
-        whole = msgspec.structs.replace(whole, text=f"{_received(files)}\n\n{whole.text}")
-    if not said:
-        return whole
-    if whole.text.startswith(said):
-        return Step("", whole.text[len(said) :], whole.call)
+        full = msgspec.structs.replace(full, text=f"{_files_text(files)}\n\n{full.text}")
+    if not sent_text:
+        return full
+    if full.text.startswith(sent_text):
+        return Step("", full.text[len(sent_text) :], full.call)
     # Someone else began this answer, so it has no rest that could be known.
-    return Step("", f"\n\n(From here on the scripted demo answers.)\n\n{whole.text}", whole.call)
+    return Step("", f"\n\n(From here on the scripted demo answers.)\n\n{full.text}", full.call)
 
 
-def _is_advised(earlier: tuple[RequestMessage, ...]) -> bool:
+def _has_connect_advice(earlier: tuple[RequestMessage, ...]) -> bool:
     """Return whether the conversation has said before how to connect a model."""
-    return any(_REAL in text_of(each.parts) for each in earlier if isinstance(each, AssistantMessage))
+    return any(
+        _CONNECT_ADVICE in message_text(each.parts) for each in earlier if isinstance(each, AssistantMessage)
+    )
 
 
-def planned(asked: str) -> list[Planned]:
+def plan_calls(prompt: str) -> list[PlannedCall]:
     """The calls that a message asks for, in its order. Words that belong to one ask belong to no other."""
-    found: list[tuple[int, int, Planned]] = []
-    for name, pattern in _ASKED.items():
-        for match in pattern.finditer(asked[:ASKED_CHARS_MAX]):
-            taken = any(match.start() < end and start < match.end() for start, end, _ in found)
-            if not taken:
-                found.append((match.start(), match.end(), Planned(name, _arguments(name, match.groupdict()))))
+    found: list[tuple[int, int, PlannedCall]] = []
+    for name, pattern in _TOOL_PATTERNS.items():
+        for match in pattern.finditer(prompt[:MESSAGE_CHARS_MAX]):
+            overlaps = any(match.start() < end and start < match.end() for start, end, _ in found)
+            if not overlaps:
+                found.append(
+                    (match.start(), match.end(), PlannedCall(name, _arguments(name, match.groupdict())))
+                )
     return [plan for _, _, plan in sorted(found, key=lambda each: each[0])]
 
 
@@ -145,12 +149,12 @@ def _last_turn(
         if isinstance(message, UserMessage):
             texts = [part.text for part in message.parts if isinstance(part, Text)]
             # What is remembered, and the summary of earlier turns, stand before the words themselves.
-            if texts != [GO_ON]:
-                return (texts[-1] if texts else ""), files_among(message.parts), messages[i + 1 :]
+            if texts != [CONTINUE_PROMPT]:
+                return (texts[-1] if texts else ""), file_parts(message.parts), messages[i + 1 :]
     return "", [], messages
 
 
-def _received(files: list[File]) -> str:
+def _files_text(files: list[File]) -> str:
     named = ", ".join(f"`{file.name}` ({file.size_bytes:,} bytes)" for file in files)
     return f"I was given {named}. A real model would read that; I only see that it is there."
 
@@ -167,42 +171,47 @@ def _arguments(name: str, found: Mapping[str, str | None]) -> Mapping[str, str]:
     return {"path": found["folder"]} if found["folder"] else {}
 
 
-def _whole(asked: str, results: list[ToolMessage], tools: Collection[str]) -> Step:
-    wanted = planned(asked)
-    calls = [plan for plan in wanted if plan.name in tools]
-    missing = [plan.name for plan in wanted if plan.name not in tools]
+def _full_step(prompt: str, results: list[ToolMessage], tools: Collection[str]) -> Step:
+    planned_calls = plan_calls(prompt)
+    calls = [plan for plan in planned_calls if plan.name in tools]
+    missing = [plan.name for plan in planned_calls if plan.name not in tools]
     if len(results) < len(calls):
         call = calls[len(results)]
-        how_many = f" This is call {len(results) + 1} of {len(calls)}." if len(calls) > 1 else ""
-        thinking = f"The message asks for something that `{call.name}` does.{how_many} I call it and look."
-        shown = f" ({call.shown})" if call.shown else ""
-        return Step(thinking, f"I call the tool `{call.name}`{shown}.", call)
+        progress = f" This is call {len(results) + 1} of {len(calls)}." if len(calls) > 1 else ""
+        thinking = f"The message asks for something that `{call.name}` does.{progress} I call it and look."
+        summary = f" ({call.summary})" if call.summary else ""
+        return Step(thinking, f"I call the tool `{call.name}`{summary}.", call)
     if results:
-        return Step("The tools have answered. I show what they said.", _closing(results, missing))
+        return Step("The tools have answered. I show what they said.", _results_text(results, missing))
     if missing:
-        return Step("A tool is wanted that I was not given.", f"{_lacking(missing)} {WHAT_IT_IS}. {_REAL}")
-    if counted := _COUNT.search(asked[:ASKED_CHARS_MAX]):
-        return Step("I am asked to count. That needs no tool.", _counting(int(counted[1])))
+        return Step(
+            "A tool is wanted that I was not given.",
+            f"{_missing_text(missing)} {DISCLAIMER}. {_CONNECT_ADVICE}",
+        )
+    if count := _COUNT.search(prompt[:MESSAGE_CHARS_MAX]):
+        return Step("I am asked to count. That needs no tool.", _count_text(int(count[1])))
     return Step("Nothing here asks for a tool, so I give the tour. Real models think in this place.", _TOUR)
 
 
-def _closing(results: list[ToolMessage], missing: list[str]) -> str:
-    shown = []
+def _results_text(results: list[ToolMessage], missing: list[str]) -> str:
+    blocks = []
     for result in results:
-        output = text_of(result.parts).strip("\n")
-        if len(output) > SHOWN_CHARS_MAX:
-            output = output[:SHOWN_CHARS_MAX] + "\n…"
+        output = message_text(result.parts).strip("\n")
+        if len(output) > OUTPUT_CHARS_MAX:
+            output = output[:OUTPUT_CHARS_MAX] + "\n…"
         opening = "That did not work:" if result.failed else "The tool answered:"
-        shown.append(f"{opening}\n\n````\n{output}\n````")
-    lacking = f"\n\n{_lacking(missing)}" if missing else ""
-    return "\n\n".join(shown) + f"{lacking}\n\nThat was a real call, but {WHAT_IT_IS}. {_REAL}"
+        blocks.append(f"{opening}\n\n````\n{output}\n````")
+    missing_text = f"\n\n{_missing_text(missing)}" if missing else ""
+    return (
+        "\n\n".join(blocks) + f"{missing_text}\n\nThat was a real call, but {DISCLAIMER}. {_CONNECT_ADVICE}"
+    )
 
 
-def _lacking(missing: list[str]) -> str:
+def _missing_text(missing: list[str]) -> str:
     names = ", ".join(f"`{name}`" for name in dict.fromkeys(missing))
     return f"I was not given {names}, so I cannot do all of that."
 
 
-def _counting(last: int) -> str:
+def _count_text(last: int) -> str:
     numbers = " ".join(str(number) for number in range(1, min(last, COUNT_MAX) + 1))
-    return f"{numbers}\n\nThat is all. {WHAT_IT_IS}, but I can count."
+    return f"{numbers}\n\nThat is all. {DISCLAIMER}, but I can count."

@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 import msgspec
 from yarl import URL
 
-_LOOKS_SECRET = re.compile(
+_SECRET_PATTERN = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|hf|key)[-_][\w*.\-\u2026]{6,}|\bAIza[\w*.\-]{6,}|(?<=[Bb]earer )\S+"
 )
-Protocol = Literal["chat", "responses", "messages"]
+ProtocolName = Literal["chat", "responses", "messages"]
 """OpenAI Chat Completions, OpenAI Responses, Anthropic Messages."""
 ANTHROPIC_VERSION = "2023-06-01"
 OPENAI_URL = "https://api.openai.com/v1"
@@ -41,7 +41,7 @@ class Secret:
         # A server that needs no key is often given a word instead, and words must stay readable.
         if len(self._value) >= KEY_CHARS_MIN:
             text = text.replace(self._value, MASK)
-        return _LOOKS_SECRET.sub(MASK, text)
+        return _SECRET_PATTERN.sub(MASK, text)
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     key: Secret
     key_from: str = ""
     provider: str = "openai"
-    protocol: Protocol = "chat"
+    protocol: ProtocolName = "chat"
 
     @property
     def name(self) -> str:
@@ -76,7 +76,7 @@ class Endpoint(msgspec.Struct, frozen=True):
         return urlsplit(self.base_url).netloc.rpartition("@")[2]
 
     @property
-    def shown_url(self) -> str:
+    def display_url(self) -> str:
         """The base URL without what may be secret in it."""
         try:
             url = URL(self.base_url)

@@ -17,36 +17,36 @@ from holdfast.models.ports import ModelFailure
 
 TOO_LONG = "the conversation is too long for this model"
 """How the detail of a failure begins when the request did not fit the model's window."""
-SAID_CHARS_MAX = 300
+MESSAGE_CHARS_MAX = 300
 """How much of a provider's message is kept."""
 RETRY_AFTER_MS_MAX = 86_400_000
 
-_PATHS = ("/chat/completions", "/messages", "/responses")
+_ENDPOINT_PATHS = ("/chat/completions", "/messages", "/responses")
 """What people paste along with a base URL."""
 _RETRYABLE_STATUSES = frozenset({408, 409, 425, 429})
-_NO_MONEY = frozenset(
+_BILLING_CODES = frozenset(
     {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "billing_error"}
 )
-_LASTING = frozenset(
+_PERMANENT_TYPES = frozenset(
     {"invalid_request_error", "authentication_error", "permission_error", "not_found_error", "refusal"}
 )
-_CHANCE = frozenset({"tool_use_failed", "output_parse_failed"})
+_RETRYABLE_CODES = frozenset({"tool_use_failed", "output_parse_failed"})
 """How Groq fails an answer that its model has written badly: the next one may be better."""
-_LASTING_CODE = re.compile(r"(?:invalid|image|unsupported)_|empty_image_file|\w+_policy")
+_PERMANENT_CODE = re.compile(r"(?:invalid|image|unsupported)_|empty_image_file|\w+_policy")
 """How a code begins by which OpenAI fails an answer for what it was asked."""
-_TOO_LONG = re.compile(
+_TOO_LONG_PATTERN = re.compile(
     r"context_length_exceeded|exceed_context_size|context (?:length|window|size|limit)|prompt is too long"
     r"|request_too_large|request too large|(?:maximum|available) context|too many tokens"
     r"|maximum number of tokens|maximum model length",
     re.IGNORECASE,
 )
 
-_TOO_LARGE = re.compile(r"request too large", re.IGNORECASE)
-_OF_THE_ACCOUNT = re.compile(r"credit|billing|quota|balance|model|api key", re.IGNORECASE)
+_TOO_LARGE_PATTERN = re.compile(r"request too large", re.IGNORECASE)
+_ACCOUNT_PATTERN = re.compile(r"credit|billing|quota|balance|model|api key", re.IGNORECASE)
 """Words in a refusal that is about who asks or what they ask for, not about what they say."""
 
 
-_SAID_WAIT = re.compile(
+_RETRY_DELAY_PATTERN = re.compile(
     rb'(?:"retryDelay"\s*:\s*"|(?:try again|retry) in )(?:(\d{1,4})m)?(\d{1,6}(?:\.\d{1,9})?)(ms|s)\b'
 )
 """How long to wait, where Google, Groq and OpenAI say it in an error and not beside it."""
@@ -76,57 +76,59 @@ class _Body(msgspec.Struct, frozen=True):
 
 
 _BODY = msgspec.json.Decoder(_Body)
-_BODIES = msgspec.json.Decoder(list[_Body])
+_BODY_LIST = msgspec.json.Decoder(list[_Body])
 _METADATA = msgspec.json.Decoder(_Metadata)
 _TEXT = msgspec.json.Decoder(str)
 
 
-def of_status(endpoint: Endpoint, status: int, headers: Mapping[str, str], body: bytes) -> ModelFailure:
+def from_status(endpoint: Endpoint, status: int, headers: Mapping[str, str], body: bytes) -> ModelFailure:
     """An answer that is not 200. Nothing of the model's answer has arrived."""
-    error = error_in(body)
-    said = said_by(endpoint, error.message or _plain(body))
+    error = parse_error(body)
+    message = clean_message(endpoint, error.message or _plain_text(body))
     code = str(error.code or error.type or "")
     retryable = status in _RETRYABLE_STATUSES or (status >= 500 and status != 501)
-    if (wished := headers.get("x-should-retry", "").lower()) in ("true", "false"):
-        retryable = wished == "true"
-    if code in _NO_MONEY or error.type in _NO_MONEY:
+    if (should_retry := headers.get("x-should-retry", "").lower()) in ("true", "false"):
+        retryable = should_retry == "true"
+    if code in _BILLING_CODES or error.type in _BILLING_CODES:
         retryable = False
-    retryable = retryable or code in _CHANCE
+    retryable = retryable or code in _RETRYABLE_CODES
     # More at once than is allowed in a minute never comes to be allowed.
     if (status in (400, 413, 422, 500) and _is_too_long(error)) or (
-        status == 429 and _TOO_LARGE.search(said)
+        status == 429 and _TOO_LARGE_PATTERN.search(message)
     ):
-        return ModelFailure(detail=f"{TOO_LONG}: {said or status}", retryable=False, too_long=True)
-    detail = f"{_opening(endpoint, status)}: {said}" if said else _opening(endpoint, status)
+        return ModelFailure(detail=f"{TOO_LONG}: {message or status}", retryable=False, too_long=True)
+    detail = f"{_summary(endpoint, status)}: {message}" if message else _summary(endpoint, status)
     wait_ms = retry_after_ms(headers, body) if retryable else None
     # Another model may answer what this one's account or name does not allow.
-    refused = status in (400, 413, 422) and not retryable and not _OF_THE_ACCOUNT.search(said)
-    return ModelFailure(detail=detail, retryable=retryable, retry_after_ms=wait_ms, of_request=refused)
+    refused = status in (400, 413, 422) and not retryable and not _ACCOUNT_PATTERN.search(message)
+    return ModelFailure(detail=detail, retryable=retryable, retry_after_ms=wait_ms, bad_request=refused)
 
 
-def of_error(endpoint: Endpoint, body: bytes) -> ModelFailure:
+def from_error_body(endpoint: Endpoint, body: bytes) -> ModelFailure:
     """An error that came with status 200, alone or in the middle of a stream."""
-    error = error_in(body)
-    said = said_by(endpoint, error.message or "") or "without saying why"
+    error = parse_error(body)
+    message = clean_message(endpoint, error.message or "") or "without saying why"
     if _is_too_long(error):
-        return ModelFailure(detail=f"{TOO_LONG}: {said}", retryable=False, too_long=True)
+        return ModelFailure(detail=f"{TOO_LONG}: {message}", retryable=False, too_long=True)
     code = str(error.code)
     status = int(code) if code.isdecimal() else 0
     refused = 400 <= status < 500 and status not in _RETRYABLE_STATUSES
-    lasting = bool({code, error.type} & (_LASTING | _NO_MONEY)) or bool(_LASTING_CODE.match(code))
-    retryable = code in _CHANCE or not (refused or lasting)
-    return ModelFailure(detail=f"{endpoint.host} reported an error: {said}", retryable=retryable)
+    permanent = bool({code, error.type} & (_PERMANENT_TYPES | _BILLING_CODES)) or bool(
+        _PERMANENT_CODE.match(code)
+    )
+    retryable = code in _RETRYABLE_CODES or not (refused or permanent)
+    return ModelFailure(detail=f"{endpoint.host} reported an error: {message}", retryable=retryable)
 
 
-def of_connection(endpoint: Endpoint, error: Exception) -> ModelFailure:
+def from_connection_error(endpoint: Endpoint, error: Exception) -> ModelFailure:
     """No connection, or one that broke."""
     host = endpoint.host
     match error:
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
-            why = said_by(endpoint, str(error.os_error if hasattr(error, "os_error") else error))
+            why = clean_message(endpoint, str(error.os_error if hasattr(error, "os_error") else error))
             return ModelFailure(detail=f"the certificate of {host} was refused: {why}", retryable=False)
         case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
-            return ModelFailure(detail=f"{endpoint.shown_url} is not an http address", retryable=False)
+            return ModelFailure(detail=f"{endpoint.display_url} is not an http address", retryable=False)
         case aiohttp.ConnectionTimeoutError():
             return ModelFailure(detail=f"no connection to {host} in time", retryable=True)
         case aiohttp.ClientConnectorDNSError():
@@ -134,47 +136,49 @@ def of_connection(endpoint: Endpoint, error: Exception) -> ModelFailure:
         case aiohttp.ClientConnectorError():
             number = error.os_error.errno
             why = os.strerror(number) if number else str(error.os_error)
-            return ModelFailure(detail=f"no connection to {host}: {said_by(endpoint, why)}", retryable=True)
+            return ModelFailure(
+                detail=f"no connection to {host}: {clean_message(endpoint, why)}", retryable=True
+            )
         case aiohttp.ClientPayloadError():
-            return of_breaking_off(endpoint)
+            return incomplete_answer(endpoint)
         case aiohttp.ServerDisconnectedError():
             return ModelFailure(detail=f"{host} closed the connection without an answer", retryable=True)
-    why = said_by(endpoint, str(error)) or type(error).__name__
+    why = clean_message(endpoint, str(error)) or type(error).__name__
     return ModelFailure(detail=f"the connection to {host} broke: {why}", retryable=True)
 
 
-def of_breaking_off(endpoint: Endpoint) -> ModelFailure:
+def incomplete_answer(endpoint: Endpoint) -> ModelFailure:
     """The stream ended, and the answer had not."""
     detail = f"the answer broke off: {endpoint.host} ended the stream before it was complete"
     return ModelFailure(detail=detail, retryable=True)
 
 
-def of_silence(endpoint: Endpoint, awaited: str, wait_s: float) -> ModelFailure:
+def timed_out(endpoint: Endpoint, awaited: str, wait_s: float) -> ModelFailure:
     """Nothing came in time."""
     detail = f"{endpoint.host} was silent: no {awaited} within {wait_s:g} s"
     return ModelFailure(detail=detail, retryable=True)
 
 
-def of_garbage(endpoint: Endpoint, what: str) -> ModelFailure:
+def unreadable_response(endpoint: Endpoint, content: str) -> ModelFailure:
     """Something came that is no part of an answer."""
-    return ModelFailure(detail=f"{endpoint.host} sent {what}", retryable=True)
+    return ModelFailure(detail=f"{endpoint.host} sent {content}", retryable=True)
 
 
-def of_kind(endpoint: Endpoint, kind: str) -> ModelFailure:
+def unexpected_content(endpoint: Endpoint, content: str) -> ModelFailure:
     """Something else answered than a model: a proxy's page, another service."""
-    detail = f"{endpoint.shown_url} answered with {kind}: is it the right base URL?"
+    detail = f"{endpoint.display_url} answered with {content}: is it the right base URL?"
     return ModelFailure(detail=detail, retryable=False)
 
 
-def error_in(body: bytes) -> _Error:
+def parse_error(body: bytes) -> _Error:
     """The error that a JSON body holds, in whatever shape; an empty one if it holds none."""
     try:
         # Google's comes in a list.
-        found = _BODIES.decode(body)[0] if body.lstrip()[:1] == b"[" else _BODY.decode(body)
+        found = _BODY_LIST.decode(body)[0] if body.lstrip()[:1] == b"[" else _BODY.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, IndexError):
         return _Error()
     if isinstance(found.error, _Error):
-        return _with_the_providers(found.error)
+        return _with_provider_message(found.error)
     if found.error is not None:
         return _Error(found.error, found.code, found.type)
     message = found.message
@@ -184,7 +188,7 @@ def error_in(body: bytes) -> _Error:
     return _Error(message, found.code, found.type)
 
 
-def _with_the_providers(error: _Error) -> _Error:
+def _with_provider_message(error: _Error) -> _Error:
     """An error that a gateway passes on, with what the provider behind it had said."""
     try:
         raw = _METADATA.decode(error.metadata).raw if error.metadata else None
@@ -192,29 +196,29 @@ def _with_the_providers(error: _Error) -> _Error:
         return error
     if not raw:
         return error
-    said = error_in(raw.encode("utf-8", "replace")).message or raw
-    return replace(error, message=f"{error.message}: {said}" if error.message else said)
+    message = parse_error(raw.encode("utf-8", "replace")).message or raw
+    return replace(error, message=f"{error.message}: {message}" if error.message else message)
 
 
-def said_by(endpoint: Endpoint, text: str) -> str:
+def clean_message(endpoint: Endpoint, text: str) -> str:
     """A provider's words, fit to be shown: on one line, short, without keys and the last full stop."""
     line = endpoint.key.mask(" ".join(text.split()))
-    if len(line) > SAID_CHARS_MAX:
-        line = line[: SAID_CHARS_MAX - 1].rstrip() + "…"
+    if len(line) > MESSAGE_CHARS_MAX:
+        line = line[: MESSAGE_CHARS_MAX - 1].rstrip() + "…"
     return line.rstrip(".")
 
 
 def retry_after_ms(headers: Mapping[str, str], body: bytes = b"") -> int | None:
     """How long the server asks us to wait; None if it does not say so in any way that is understood."""
-    told_ms = _told_beside(headers)
-    if told_ms is None and (found := _SAID_WAIT.search(body)) is not None:
+    header_ms = _retry_after_header_ms(headers)
+    if header_ms is None and (found := _RETRY_DELAY_PATTERN.search(body)) is not None:
         minutes, count, unit = found.groups()
         wait_s = float(count) / 1_000 if unit == b"ms" else int(minutes or 0) * 60 + float(count)
         return min(int(wait_s * 1_000), RETRY_AFTER_MS_MAX)
-    return told_ms
+    return header_ms
 
 
-def _told_beside(headers: Mapping[str, str]) -> int | None:
+def _retry_after_header_ms(headers: Mapping[str, str]) -> int | None:
     for name, unit_ms in (("retry-after-ms", 1), ("retry-after", 1_000)):
         try:
             wait_ms = float(headers[name]) * unit_ms
@@ -231,17 +235,19 @@ def _told_beside(headers: Mapping[str, str]) -> int | None:
 
 
 def _is_too_long(error: _Error) -> bool:
-    return any(_TOO_LONG.search(str(word)) for word in (error.code, error.type, error.message) if word)
+    return any(
+        _TOO_LONG_PATTERN.search(str(word)) for word in (error.code, error.type, error.message) if word
+    )
 
 
-def _plain(body: bytes) -> str:
+def _plain_text(body: bytes) -> str:
     """The body of an error that is not JSON, unless it is a page for browsers."""
-    text = body[: 4 * SAID_CHARS_MAX].decode("utf-8", "replace").strip()
+    text = body[: 4 * MESSAGE_CHARS_MAX].decode("utf-8", "replace").strip()
     return "" if text.startswith(("<", "{", "[")) else text
 
 
-def _opening(endpoint: Endpoint, status: int) -> str:
-    host, shown = endpoint.host, endpoint.shown_url
+def _summary(endpoint: Endpoint, status: int) -> str:
+    host, url = endpoint.host, endpoint.display_url
     match status:
         case 401 | 403 if not endpoint.key:
             return f"{host} wants a key, and none is set ({status})"
@@ -249,14 +255,14 @@ def _opening(endpoint: Endpoint, status: int) -> str:
             return f"{host} refused the key from {endpoint.key_from or 'the settings'} (401)"
         case 403:
             return f"{host} does not allow this with the key from {endpoint.key_from or 'the settings'} (403)"
-        case 404 if endpoint.shown_url.rstrip("/").endswith(_PATHS):
-            return f"{shown} is more than a base URL, which ends before that path (404)"
+        case 404 if endpoint.display_url.rstrip("/").endswith(_ENDPOINT_PATHS):
+            return f"{url} is more than a base URL, which ends before that path (404)"
         case 404:
-            return f"{host} has no model {endpoint.model}, or {shown} is not its base URL (404)"
+            return f"{host} has no model {endpoint.model}, or {url} is not its base URL (404)"
         case 429:
             return f"{host} asks for fewer requests (429)"
         case _ if 300 <= status < 400:
-            return f"{host} sends us elsewhere ({status}), so {shown} is not its base URL"
+            return f"{host} sends us elsewhere ({status}), so {url} is not its base URL"
         case _ if status >= 500:
             return f"{host} failed ({status})"
     return f"{host} refused the request ({status})"

@@ -22,7 +22,7 @@ class NoSuchModelProvider(HoldfastError):
     remedy = "GET /api/models lists those that there are; any OpenAI-compatible server goes by openai."
 
 
-class Connection(msgspec.Struct, frozen=True):
+class ModelConnection(msgspec.Struct, frozen=True):
     """A model's server and what it is asked with. What is None is as it was; an empty key is none.
 
     Without a `provider` it is the one before the colon in `model`, or else openai.
@@ -37,7 +37,7 @@ class Connection(msgspec.Struct, frozen=True):
         return "Connection(…)"
 
 
-class Tried(msgspec.Struct, frozen=True):
+class ConnectionTestResult(msgspec.Struct, frozen=True):
     """Whether a model answers; if not, exactly why not. `models` are those that its server has."""
 
     ok: bool
@@ -45,7 +45,7 @@ class Tried(msgspec.Struct, frozen=True):
     models: tuple[str, ...] = ()
 
 
-class PriceTold(msgspec.Struct, frozen=True):
+class PriceInfo(msgspec.Struct, frozen=True):
     """US dollars for a million tokens. `cached` is for input that the provider had kept, `written` for input
     that it keeps from then on; null: that is not known, and taken to cost what other input does.
     """
@@ -56,7 +56,7 @@ class PriceTold(msgspec.Struct, frozen=True):
     written: float | None = None
 
 
-class ModelTold(msgspec.Struct, frozen=True):
+class ModelInfo(msgspec.Struct, frozen=True):
     """A model that can be chosen, by its `name`. What is null is not known.
 
     `takes_guessed`: nothing but the model's name suggests what it takes.
@@ -66,11 +66,11 @@ class ModelTold(msgspec.Struct, frozen=True):
     window_tokens: int | None = None
     answer_tokens: int | None = None
     takes: tuple[FileKind, ...] = ()
-    price: PriceTold | None = None
+    price: PriceInfo | None = None
     takes_guessed: bool = False
 
 
-class ProviderTold(msgspec.Struct, frozen=True):
+class ModelProviderInfo(msgspec.Struct, frozen=True):
     """Who offers models. `ready`: it is set up, or was found on this machine.
 
     `source` says where: in the settings (so it can be forgotten there), in the environment (`key_from` names
@@ -88,17 +88,17 @@ class ProviderTold(msgspec.Struct, frozen=True):
     local: bool = False
     default_url: str = ""
     default_model: str = ""
-    models: tuple[ModelTold, ...] = ()
+    models: tuple[ModelInfo, ...] = ()
     problem: str = ""
 
 
-class ModelDesk(Protocol):
+class ModelService(Protocol):
     """Which model answers, and how to have another do so."""
 
-    async def providers(self) -> Sequence[ProviderTold]:
+    async def providers(self) -> Sequence[ModelProviderInfo]:
         """Everyone that there is, and what those offer that are ready. Never takes long."""
 
-    async def keep(self, provider: str, wanted: Connection) -> None:
+    async def save(self, provider: str, connection: ModelConnection) -> None:
         """Save how a provider is reached, whichever model answers.
 
         Raises NoSuchModelProvider, NoModel, CannotEditSettings.
@@ -110,10 +110,10 @@ class ModelDesk(Protocol):
         Raises NoSuchModelProvider, and as `disconnect` does.
         """
 
-    async def test(self, wanted: Connection) -> Tried:
+    async def test(self, connection: ModelConnection) -> ConnectionTestResult:
         """Ask it for real, briefly. Changes nothing."""
 
-    async def connect(self, wanted: Connection) -> None:
+    async def connect(self, connection: ModelConnection) -> None:
         """Have it answer from the next run on, now and after a restart.
 
         Raises BadSetting, NoModel, SettingFixed, CannotEditSettings.
@@ -122,7 +122,7 @@ class ModelDesk(Protocol):
     async def disconnect(self) -> None:
         """Forget the connection, and go back to the model that is found. Raises as `connect` does."""
 
-    async def instead(self, names: Sequence[str]) -> None:
+    async def set_fallbacks(self, names: Sequence[str]) -> None:
         """Have these asked, in this order, where the model that answers cannot. Raises as `connect` does."""
 
     def problems(self) -> tuple[str, ...]:

@@ -10,12 +10,12 @@ from contextlib import aclosing
 
 from msgspec.structs import replace
 
-from holdfast.domain.context.context import Profile, Request
-from holdfast.domain.files import Takes
-from holdfast.domain.secrets import Mask, StreamMask
+from holdfast.domain.context.context import ModelProfile, Request
+from holdfast.domain.files import SupportedFiles
+from holdfast.domain.secrets import SecretMask, StreamMask
 from holdfast.models.ports import (
-    AskedInstead,
     CallDelta,
+    FallbackStarted,
     Model,
     ModelDelta,
     ModelFailure,
@@ -25,54 +25,54 @@ from holdfast.models.ports import (
     ToolSpec,
 )
 
-HELD_S = 0.3
+HOLD_S = 0.3
 """What may begin a secret waits so long for what comes after it; then as much is shown as tells nothing."""
 
 
 class MaskedModel:
     """A model whose words, thoughts, calls and failures hold no known secret."""
 
-    def __init__(self, model: Model, mask: Mask, held_s: float = HELD_S) -> None:
+    def __init__(self, model: Model, mask: SecretMask, hold_s: float = HOLD_S) -> None:
         self._model = model
         self._mask = mask
-        self._held_s = held_s
+        self._hold_s = hold_s
 
     def __repr__(self) -> str:
         return f"MaskedModel({self._model!r})"
 
     @property
     def name(self) -> str:
-        return self._mask.whole(self._model.name)
+        return self._mask.mask(self._model.name)
 
     @property
-    def profile(self) -> Profile:
+    def profile(self) -> ModelProfile:
         return self._model.profile
 
-    async def takes(self) -> Takes:
+    async def takes(self) -> SupportedFiles:
         return await self._model.takes()
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
         """As the model's own; what may be the beginning of a secret waits for what comes after it."""
-        answer, failed = _Answer(self._mask), None
+        answer, failed = _AnswerMask(self._mask), None
         async with aclosing(self._model.stream(request, tools)) as deltas:
             try:
                 while True:
-                    if answer.holds:
-                        async with _Coming(deltas) as coming:
-                            if not await coming.within(self._held_s):
-                                for little in answer.show():
-                                    yield little
-                            delta = await coming.delta()
+                    if answer.holds_back:
+                        async with _PendingDelta(deltas) as pending:
+                            if not await pending.arrives_within(self._hold_s):
+                                for masked in answer.release_safe_text():
+                                    yield masked
+                            delta = await pending.delta()
                     else:
                         delta = await anext(deltas)
-                    for certain in answer.feed(delta):
-                        yield certain
+                    for masked_delta in answer.feed(delta):
+                        yield masked_delta
             except StopAsyncIteration:
                 pass
             except ModelFailure as failure:
                 failed = failure
-        for certain in answer.finish():
-            yield certain
+        for masked_delta in answer.finish():
+            yield masked_delta
         if failed is not None:
             raise _masked_failure(failed, self._mask)
 
@@ -80,30 +80,30 @@ class MaskedModel:
         await self._model.close()
 
 
-class _Coming:
+class _PendingDelta:
     """The next that a stream says, which can be waited for without being given up."""
 
     def __init__(self, deltas: AsyncGenerator[ModelDelta, None]) -> None:
         self._task = asyncio.create_task(_next(deltas))
 
-    async def __aenter__(self) -> "_Coming":
+    async def __aenter__(self) -> "_PendingDelta":
         return self
 
     async def __aexit__(self, *error: object) -> None:
         """Whoever listens may have left meanwhile: a stream can be closed only when nobody reads it."""
         self._task.cancel()
-        left: asyncio.CancelledError | None = None
+        cancelled: asyncio.CancelledError | None = None
         while not self._task.done():
             try:
                 await asyncio.wait((self._task,))
             except asyncio.CancelledError as again:
-                left = again
+                cancelled = again
         if not self._task.cancelled():
             self._task.exception()  # Told already, or of no use to who has left.
-        if left is not None:
-            raise left
+        if cancelled is not None:
+            raise cancelled
 
-    async def within(self, wait_s: float) -> bool:
+    async def arrives_within(self, wait_s: float) -> bool:
         """Whether it comes, or the stream ends, in that time."""
         done, _ = await asyncio.wait((self._task,), timeout=wait_s)
         return bool(done)
@@ -121,101 +121,101 @@ async def _next(deltas: AsyncGenerator[ModelDelta, None]) -> ModelDelta | None:
     return await anext(deltas, None)
 
 
-class _Answer:
+class _AnswerMask:
     """One answer on its way. Text, thinking and every call are each a text of their own."""
 
-    def __init__(self, mask: Mask) -> None:
+    def __init__(self, mask: SecretMask) -> None:
         self._mask = mask
-        self._saying = mask.stream()
+        self._stream_mask = mask.stream()
         self._kind: type[TextDelta] | type[ReasoningDelta] = TextDelta
         self._calls: dict[int, StreamMask] = {}
-        self._thought: list[str] = []
-        self._shown: list[str] = []
+        self._thinking: list[str] = []
+        self._masked_thinking: list[str] = []
 
     @property
-    def holds(self) -> bool:
+    def holds_back(self) -> bool:
         """Whether any of what is being said waits for what comes after it."""
-        return bool(self._saying.held)
+        return bool(self._stream_mask.pending)
 
-    def show(self) -> Iterator[ModelDelta]:
+    def release_safe_text(self) -> Iterator[ModelDelta]:
         """As much of that as tells nothing, for when nothing comes."""
-        if little := self._saying.show():
-            self._shown.append(little)
-            yield self._kind(little)
+        if text := self._stream_mask.reveal_pending():
+            self._masked_thinking.append(text)
+            yield self._kind(text)
 
     def feed(self, delta: ModelDelta) -> Iterable[ModelDelta]:
         """What is certain once `delta` has come."""
         if type(delta) is TextDelta and self._kind is TextDelta:
             # Nearly all that comes is this, and holds nothing: it goes on as it is.
-            text = self._saying.feed(delta.text)
+            text = self._stream_mask.feed(delta.text)
             return (delta,) if text == delta.text else (TextDelta(text),) if text else ()
         return self._feed(delta)
 
     def _feed(self, delta: ModelDelta) -> Iterator[ModelDelta]:
         match delta:
             case TextDelta():
-                yield from self._turn_to(TextDelta)
+                yield from self._switch_kind(TextDelta)
                 yield from self.feed(delta)
             case ReasoningDelta():
-                yield from self._turn_to(ReasoningDelta)
-                yield from self._think(delta)
+                yield from self._switch_kind(ReasoningDelta)
+                yield from self._feed_thinking(delta)
             case CallDelta():
                 # The text before a call is over: what comes after it is another part of the message.
-                yield from self._end_saying()
-                yield from self._call(delta)
+                yield from self._flush_text()
+                yield from self._feed_call(delta)
             case StepEnd():
                 yield from self.finish()
-                yield replace(delta, stop_reason=self._mask.whole(delta.stop_reason))
-            case AskedInstead():
-                name, failure = self._mask.whole(delta.model), _masked_failure(delta.failure, self._mask)
+                yield replace(delta, stop_reason=self._mask.mask(delta.stop_reason))
+            case FallbackStarted():
+                name, failure = self._mask.mask(delta.model), _masked_failure(delta.failure, self._mask)
                 yield replace(delta, model=name, failure=failure)
 
     def finish(self) -> Iterator[ModelDelta]:
         """What is still held back, in order."""
-        yield from self._end_saying()
+        yield from self._flush_text()
         for index, call in self._calls.items():
             if rest := call.finish():
                 yield CallDelta(index, "", rest)
 
-    def _turn_to(self, kind: type[TextDelta] | type[ReasoningDelta]) -> Iterator[ModelDelta]:
+    def _switch_kind(self, kind: type[TextDelta] | type[ReasoningDelta]) -> Iterator[ModelDelta]:
         if kind is not self._kind:
-            yield from self._end_saying()
+            yield from self._flush_text()
             self._kind = kind
 
-    def _end_saying(self) -> Iterator[ModelDelta]:
-        self._thought.clear()
-        self._shown.clear()
-        if rest := self._saying.finish():
+    def _flush_text(self) -> Iterator[ModelDelta]:
+        self._thinking.clear()
+        self._masked_thinking.clear()
+        if rest := self._stream_mask.finish():
             yield self._kind(rest)
 
-    def _think(self, delta: ReasoningDelta) -> Iterator[ModelDelta]:
-        text = self._saying.feed(delta.text)
-        self._thought.append(delta.text)
-        self._shown.append(text)
+    def _feed_thinking(self, delta: ReasoningDelta) -> Iterator[ModelDelta]:
+        text = self._stream_mask.feed(delta.text)
+        self._thinking.append(delta.text)
+        self._masked_thinking.append(text)
         if delta.signature:  # It closes the thinking that it comes with.
-            rest = self._saying.finish()
-            is_whole = "".join(self._thought) == "".join(self._shown) + rest
-            self._thought.clear()
-            self._shown.clear()
+            rest = self._stream_mask.finish()
+            is_whole = "".join(self._thinking) == "".join(self._masked_thinking) + rest
+            self._thinking.clear()
+            self._masked_thinking.clear()
             # What was masked is no longer what was signed: sent back, it would be refused.
-            yield ReasoningDelta(text + rest, self._mask.whole(delta.signature) if is_whole else "")
+            yield ReasoningDelta(text + rest, self._mask.mask(delta.signature) if is_whole else "")
         elif text or not delta.text:
             yield delta if text == delta.text else ReasoningDelta(text)
 
-    def _call(self, delta: CallDelta) -> Iterator[ModelDelta]:
+    def _feed_call(self, delta: CallDelta) -> Iterator[ModelDelta]:
         is_first = delta.index not in self._calls
         text = self._calls.setdefault(delta.index, self._mask.stream()).feed(delta.arguments)
         # The first piece begins the call, whatever it says: calls keep their order.
         if text or is_first or not delta.arguments:
-            yield CallDelta(delta.index, self._mask.whole(delta.name), text)
+            yield CallDelta(delta.index, self._mask.mask(delta.name), text)
 
 
-def _masked_failure(failure: ModelFailure, mask: Mask) -> ModelFailure:
+def _masked_failure(failure: ModelFailure, mask: SecretMask) -> ModelFailure:
     """A provider repeats a key that it refuses; what only looks like one goes as well."""
     return ModelFailure(
-        detail=mask.shapes(str(failure.fields["detail"])),
+        detail=mask.mask_with_shapes(str(failure.fields["detail"])),
         retryable=failure.retryable,
         retry_after_ms=failure.retry_after_ms,
         too_long=failure.too_long,
-        of_request=failure.of_request,
+        bad_request=failure.bad_request,
     )

@@ -7,35 +7,39 @@ from typing import get_args
 from msgspec.structs import replace
 
 from holdfast.domain.files import FileKind
-from holdfast.models.catalog import NOTHING_SAID, Said
-from holdfast.models.listing import WORDS
-from holdfast.models.providers import PROVIDERS, provider_named
+from holdfast.models.catalog import NO_OVERRIDES, ModelOverrides
+from holdfast.models.listing import TEXT_ONLY
+from holdfast.models.providers import PROVIDERS, find_provider
 from holdfast.settings.settings import FILE_NAME, PREFIX, ConfigError, Settings
 
 _KINDS: tuple[FileKind, ...] = get_args(FileKind)
 
 
-def said_in(settings: Settings) -> Mapping[str, Said]:
+def read_overrides(settings: Settings) -> Mapping[str, ModelOverrides]:
     """What is said, by the whole name of each model. Raises ConfigError for a provider that there is not."""
-    windows = dict(_split("model_windows", line, settings) for line in settings.model_windows)
-    takes = dict(_split("model_takes", line, settings) for line in settings.model_takes)
-    said = dict.fromkeys(chain(windows, takes), NOTHING_SAID)
-    said |= {name: replace(said[name], window_tokens=int(tokens)) for name, tokens in windows.items()}
-    return said | {name: replace(said[name], takes=_kinds(words)) for name, words in takes.items()}
+    windows = dict(_parse_line("model_windows", line, settings) for line in settings.model_windows)
+    takes = dict(_parse_line("model_takes", line, settings) for line in settings.model_takes)
+    overrides = dict.fromkeys(chain(windows, takes), NO_OVERRIDES)
+    overrides |= {
+        name: replace(overrides[name], window_tokens=int(tokens)) for name, tokens in windows.items()
+    }
+    return overrides | {
+        name: replace(overrides[name], takes=_parse_kinds(words)) for name, words in takes.items()
+    }
 
 
-def _kinds(words: str) -> frozenset[FileKind]:
-    named = words.split("+")
-    return WORDS | frozenset(kind for kind in _KINDS if kind in named)
+def _parse_kinds(value: str) -> frozenset[FileKind]:
+    named = value.split("+")
+    return TEXT_ONLY | frozenset(kind for kind in _KINDS if kind in named)
 
 
-def _split(setting: str, line: str, settings: Settings) -> tuple[str, str]:
-    name, _, said = line.rpartition("=")
+def _parse_line(setting: str, line: str, settings: Settings) -> tuple[str, str]:
+    name, _, value = line.rpartition("=")
     provider = name.partition(":")[0]
-    if provider_named(provider) is None:
+    if find_provider(provider) is None:
         is_written = settings.origins.get(setting) == "file"
         where = settings.data / FILE_NAME if is_written else f"{PREFIX}{setting.upper()}"
         known = ", ".join(each.name for each in PROVIDERS)
         problem = f"{setting} names {name}, but there is no provider {provider}; there are {known}"
         raise ConfigError(where=where, problem=problem)
-    return name, said
+    return name, value

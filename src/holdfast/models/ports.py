@@ -5,9 +5,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.domain.context.context import Profile, Request
+from holdfast.domain.context.context import ModelProfile, Request
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.files import Takes
+from holdfast.domain.files import SupportedFiles
 from holdfast.domain.usage import Rate, Usage
 
 
@@ -64,18 +64,18 @@ class ModelFailure(HoldfastError):
         retryable: bool,
         retry_after_ms: int | None = None,
         too_long: bool = False,
-        of_request: bool = False,
+        bad_request: bool = False,
     ) -> None:
         super().__init__(detail=detail)
         self.retryable = retryable
         self.retry_after_ms = retry_after_ms
         self.too_long = too_long
         """The request did not fit its window; a shorter one, or a larger window, may."""
-        self.of_request = of_request
+        self.bad_request = bad_request
         """Something is wrong with the request, so that another model would not answer it either."""
 
 
-class AskedInstead(msgspec.Struct, frozen=True):
+class FallbackStarted(msgspec.Struct, frozen=True):
     """The model that was asked has failed before it said anything, and this one is asked in its place.
 
     What comes after it is by `model`, whose signatures only `provider` reads, at its own `rate`.
@@ -87,7 +87,7 @@ class AskedInstead(msgspec.Struct, frozen=True):
     rate: Rate | None = None
 
 
-ModelDelta = TextDelta | ReasoningDelta | CallDelta | StepEnd | AskedInstead
+ModelDelta = TextDelta | ReasoningDelta | CallDelta | StepEnd | FallbackStarted
 
 
 class Model(Protocol):
@@ -98,9 +98,9 @@ class Model(Protocol):
         """As people choose it: `openai:NAME`, `demo`."""
 
     @property
-    def profile(self) -> Profile: ...
+    def profile(self) -> ModelProfile: ...
 
-    async def takes(self) -> Takes:
+    async def takes(self) -> SupportedFiles:
         """Which files it can be sent. May ask its server, briefly; never raises."""
 
     def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:

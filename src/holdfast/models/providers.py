@@ -11,8 +11,8 @@ import msgspec
 
 from holdfast.domain.context.request import DEMO
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.urls import check_base
-from holdfast.models.endpoint import OPENAI_URL, Endpoint, Protocol, Secret
+from holdfast.domain.urls import check_base_url
+from holdfast.models.endpoint import OPENAI_URL, Endpoint, ProtocolName, Secret
 from holdfast.models.local.info import LOCAL, LocalNotInstalled
 from holdfast.models.ports import BadModelUrl, NoModelKey, NoSuchModel, UnsendableKey
 
@@ -20,7 +20,7 @@ LOCAL_MODEL = f"{LOCAL}:smollm2-135m"
 """The model that this server runs itself, once it is installed; `local` alone stands for it too."""
 
 
-class Provider(msgspec.Struct, frozen=True):
+class ModelProvider(msgspec.Struct, frozen=True):
     """Who offers models. `name` stands before the colon where people name one of them.
 
     `keys` are the variables that a key is looked for in, the first that is set counts. One with a `port` runs
@@ -29,7 +29,7 @@ class Provider(msgspec.Struct, frozen=True):
 
     name: str
     label: str
-    protocol: Protocol
+    protocol: ProtocolName
     base_url: str
     keys: tuple[str, ...]
     url_variable: str
@@ -41,49 +41,49 @@ class Provider(msgspec.Struct, frozen=True):
         return bool(self.port)
 
 
-def _local(name: str, label: str, port: int, variable: str) -> Provider:
+def _local_provider(name: str, label: str, port: int, variable: str) -> ModelProvider:
     url = f"http://127.0.0.1:{port}/v1"
-    return Provider(name, label, "chat", url, (f"{variable}_API_KEY",), f"{variable}_BASE_URL", "", port)
+    return ModelProvider(name, label, "chat", url, (f"{variable}_API_KEY",), f"{variable}_BASE_URL", "", port)
 
 
 PROVIDERS = (
-    Provider(
+    ModelProvider(
         "openai", "OpenAI", "responses", OPENAI_URL,
         ("OPENAI_API_KEY",), "OPENAI_BASE_URL", "gpt-5.4-mini",
     ),
-    Provider(
+    ModelProvider(
         "anthropic", "Anthropic", "messages", "https://api.anthropic.com/v1",
         ("ANTHROPIC_API_KEY",), "ANTHROPIC_BASE_URL", "claude-sonnet-5-5",
     ),
-    Provider(
+    ModelProvider(
         "openrouter", "OpenRouter", "chat", "https://openrouter.ai/api/v1",
         ("OPENROUTER_API_KEY",), "OPENROUTER_BASE_URL", "openrouter/auto",
     ),
-    Provider(
+    ModelProvider(
         "google", "Google", "chat", "https://generativelanguage.googleapis.com/v1beta/openai",
         ("GEMINI_API_KEY", "GOOGLE_API_KEY"), "GEMINI_BASE_URL", "gemini-flash-latest",
     ),
-    Provider(
+    ModelProvider(
         "deepseek", "DeepSeek", "chat", "https://api.deepseek.com/v1",
         ("DEEPSEEK_API_KEY",), "DEEPSEEK_BASE_URL", "deepseek-flash",
     ),
-    Provider(
+    ModelProvider(
         "mistral", "Mistral", "chat", "https://api.mistral.ai/v1",
         ("MISTRAL_API_KEY",), "MISTRAL_BASE_URL", "mistral-medium-latest",
     ),
-    Provider(
+    ModelProvider(
         "groq", "Groq", "chat", "https://api.groq.com/openai/v1",
         ("GROQ_API_KEY",), "GROQ_BASE_URL", "openai/gpt-oss-120b",
     ),
-    _local("ollama", "Ollama", 11434, "OLLAMA"),
-    _local("lmstudio", "LM Studio", 1234, "LMSTUDIO"),
-    _local("llamacpp", "llama.cpp", 8080, "LLAMACPP"),
-    _local("vllm", "vLLM", 8000, "VLLM"),
+    _local_provider("ollama", "Ollama", 11434, "OLLAMA"),
+    _local_provider("lmstudio", "LM Studio", 1234, "LMSTUDIO"),
+    _local_provider("llamacpp", "llama.cpp", 8080, "LLAMACPP"),
+    _local_provider("vllm", "vLLM", 8000, "VLLM"),
 )  # fmt: skip
 """In the order in which they are looked for."""
 
 
-class Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SavedConnection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where a provider is asked, and with which key, as somebody put it into the settings."""
 
     base_url: str
@@ -93,10 +93,10 @@ class Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return "Saved(…)"
 
 
-class Access(msgspec.Struct, frozen=True):
+class ProviderAccess(msgspec.Struct, frozen=True):
     """How a provider is reached. `url_from` and `key_from` name where the two were given; empty: nowhere."""
 
-    provider: Provider
+    provider: ModelProvider
     base_url: str
     key: str = ""
     url_from: str = ""
@@ -108,13 +108,13 @@ class Access(msgspec.Struct, frozen=True):
 
     def endpoint(self, model: str) -> Endpoint:
         """One of its models. Raises BadModelUrl, NoModelKey, UnsendableKey, by where they were given."""
-        return endpoint_at(
+        return build_endpoint(
             self.provider, self.base_url, model, self.key,
             self.url_from or self.provider.url_variable, self.key_from or self.provider.keys[0],
         )  # fmt: skip
 
 
-def provider_named(name: str) -> Provider | None:
+def find_provider(name: str) -> ModelProvider | None:
     return next((each for each in PROVIDERS if each.name == name), None)
 
 
@@ -122,43 +122,46 @@ def is_local_model(name: str) -> bool:
     return name.strip() in (LOCAL, LOCAL_MODEL)
 
 
-def split_name(name: str) -> tuple[Provider, str]:
+def parse_model_name(name: str) -> tuple[ModelProvider, str]:
     """The provider and the model that a name such as `openai:NAME` says. Raises NoSuchModel."""
-    word, _, model = name.strip().partition(":")
-    provider = provider_named(word)
+    provider_name, _, model = name.strip().partition(":")
+    provider = find_provider(provider_name)
     if provider is None or not model.strip():
         raise NoSuchModel(name=name.strip())
     return provider, model.strip()
 
 
-def in_environment(provider: Provider, environ: Mapping[str, str]) -> Access:
+def access_from_environment(provider: ModelProvider, environ: Mapping[str, str]) -> ProviderAccess:
     """What the environment says of a provider; by its `origin`, nothing."""
     # Pasted and read from files, a key or an address often has a line's end at its own.
     url = environ.get(provider.url_variable, "").strip()
-    named = next(
+    found_key = next(
         ((name, environ[name].strip()) for name in provider.keys if environ.get(name, "").strip()), None
     )
-    key_from, key = named or ("", "")
-    return Access(
+    key_from, key = found_key or ("", "")
+    return ProviderAccess(
         provider, url or provider.base_url, key, provider.url_variable if url else "", key_from,
         "environment" if url or key else "none",
     )  # fmt: skip
 
 
-def access_to(
-    provider: Provider, environ: Mapping[str, str], saved: Mapping[str, Saved], environ_first: bool = False
-) -> Access:
+def resolve_access(
+    provider: ModelProvider,
+    environ: Mapping[str, str],
+    saved: Mapping[str, SavedConnection],
+    environ_first: bool = False,
+) -> ProviderAccess:
     """How a provider is reached: as was put into the settings, else as the environment says.
 
     `environ_first`: the other way round, for a model that the environment names too.
     """
-    found, kept = in_environment(provider, environ), saved.get(provider.name)
-    if kept is None or (environ_first and found.origin != "none"):
-        return found
-    return Access(provider, kept.base_url, kept.key, "base_url", "key", "settings")
+    from_environment, connection = access_from_environment(provider, environ), saved.get(provider.name)
+    if connection is None or (environ_first and from_environment.origin != "none"):
+        return from_environment
+    return ProviderAccess(provider, connection.base_url, connection.key, "base_url", "key", "settings")
 
 
-def rooted(provider: Provider, url: str) -> str:
+def with_version_path(provider: ModelProvider, url: str) -> str:
     """`url` as its protocol's paths are below it: Anthropic's is commonly given without its version."""
     if provider.protocol == "messages" and not urlsplit(url).path.rstrip("/").endswith("/v1"):
         parts = urlsplit(url)
@@ -166,16 +169,16 @@ def rooted(provider: Provider, url: str) -> str:
     return url
 
 
-def endpoint_at(
-    provider: Provider, url: str, model: str, key: str, url_from: str = "base_url", key_from: str = "key"
+def build_endpoint(
+    provider: ModelProvider, url: str, model: str, key: str, url_from: str = "base_url", key_from: str = "key"
 ) -> Endpoint:
     """A model behind an address. Raises BadModelUrl, NoModelKey, UnsendableKey, by where they were given."""
     try:
-        check_base(url)
+        check_base_url(url)
         urlsplit(url)
     except ValueError:
         raise BadModelUrl(variable=url_from) from None
-    base = rooted(provider, url)
+    base = with_version_path(provider, url)
     is_own = base.rstrip("/") == provider.base_url
     # Whoever else speaks like OpenAI speaks its older protocol.
     protocol = "chat" if provider.protocol == "responses" and not is_own else provider.protocol
@@ -189,10 +192,10 @@ def endpoint_at(
     return endpoint
 
 
-def flaw_of(
+def unavailable_reason(
     name: str,
     environ: Mapping[str, str],
-    saved: Mapping[str, Saved],
+    saved: Mapping[str, SavedConnection],
     has_local: bool,
     environ_first: bool = False,
 ) -> str:
@@ -202,8 +205,8 @@ def flaw_of(
     if is_local_model(name):
         return str(LocalNotInstalled())
     try:
-        provider, model = split_name(name)
-        access_to(provider, environ, saved, environ_first).endpoint(model)
+        provider, model = parse_model_name(name)
+        resolve_access(provider, environ, saved, environ_first).endpoint(model)
     except HoldfastError as error:
         return str(error)
     return ""

@@ -11,35 +11,35 @@ import msgspec
 
 from holdfast.domain.context.request import DEMO
 from holdfast.domain.errors import HoldfastError
-from holdfast.models.catalog import Known
-from holdfast.models.connection_check import tried
-from holdfast.models.demo import Demo
+from holdfast.models.catalog import ModelCatalog
+from holdfast.models.connection_check import check_connection
+from holdfast.models.demo import DemoModel
 from holdfast.models.endpoint import OPENAI_URL, Endpoint, Secret
-from holdfast.models.factory import made_for
-from holdfast.models.listing import Listed, fetched
+from holdfast.models.factory import build_model
+from holdfast.models.listing import ModelListing, fetch_listing
 from holdfast.models.ports import Model
 from holdfast.models.providers import (
     PROVIDERS,
-    Access,
-    Saved,
-    access_to,
-    endpoint_at,
-    in_environment,
+    ProviderAccess,
+    SavedConnection,
+    access_from_environment,
+    build_endpoint,
+    find_provider,
     is_on_this_machine,
-    provider_named,
-    split_name,
+    parse_model_name,
+    resolve_access,
 )
 
-PROBE_S = 0.15
+PROBE_TIMEOUT_S = 0.15
 """For each model server that may run on this machine; all are asked at once."""
-LIST_S = 5.0
+LIST_TIMEOUT_S = 5.0
 """For the model list of a server that somebody named."""
-DEMO_ANSWERS = (
+DEMO_REASON = (
     "No key and no local model server found: the scripted demo answers. To connect a model, set a key such "
     "as OPENAI_API_KEY or ANTHROPIC_API_KEY, start Ollama, install a tiny model with `holdfast local "
     "install`, or open Settings in the page."
 )
-_NOTHING: Mapping[str, Saved] = MappingProxyType({})
+_NO_CONNECTIONS: Mapping[str, SavedConnection] = MappingProxyType({})
 
 
 class LocalServer(msgspec.Struct, frozen=True):
@@ -56,9 +56,9 @@ class LocalServer(msgspec.Struct, frozen=True):
     @property
     def endpoint(self) -> Endpoint:
         """Where it is asked. Raises BadModelUrl."""
-        known = provider_named(self.provider)
-        if self.url and known is not None:
-            return endpoint_at(known, self.url, "", "", known.url_variable)
+        provider = find_provider(self.provider)
+        if self.url and provider is not None:
+            return build_endpoint(provider, self.url, "", "", provider.url_variable)
         return Endpoint(f"http://127.0.0.1:{self.port}/v1", "", Secret(""), provider=self.provider)
 
 
@@ -78,13 +78,13 @@ def local_servers(environ: Mapping[str, str]) -> tuple[LocalServer, ...]:
     )
 
 
-async def choose(
+async def select_model(
     setting: str,
     environ: Mapping[str, str],
-    local: Sequence[LocalServer] | None = None,
-    probe_s: float = PROBE_S,
-    saved: Mapping[str, Saved] = _NOTHING,
-    known: Known | None = None,
+    servers: Sequence[LocalServer] | None = None,
+    probe_s: float = PROBE_TIMEOUT_S,
+    saved: Mapping[str, SavedConnection] = _NO_CONNECTIONS,
+    catalog: ModelCatalog | None = None,
 ) -> tuple[Model, str]:
     """The model that `setting`, `environ` and what is `saved` ask for, and a sentence that says why.
 
@@ -92,75 +92,79 @@ async def choose(
     the model.
     """
     if setting.strip() == DEMO:
-        return Demo(), "The scripted demo answers, as HOLDFAST_MODEL asks."
+        return DemoModel(), "The scripted demo answers, as HOLDFAST_MODEL asks."
     if setting.strip():
-        provider, name = split_name(setting)
-        return _named(access_to(provider, environ, saved, environ_first=True), name, known)
-    found = [in_environment(each, environ) for each in PROVIDERS if not each.is_local]
+        provider, name = parse_model_name(setting)
+        return _build_named(resolve_access(provider, environ, saved, environ_first=True), name, catalog)
+    found = [access_from_environment(each, environ) for each in PROVIDERS if not each.is_local]
     # A server that stands in for OpenAI's has models of its own.
     if found[0].base_url.rstrip("/") != OPENAI_URL:
-        return await _listed_first(found[0], known)
+        return await _select_listed(found[0], catalog)
     for access in found:
         if access.key:
             why = f"Using {access.key_from} from your environment ({access.provider.model})."
-            return made_for(access.endpoint(access.provider.model), known), why
-    return await _saved_or_local(environ, saved, local, probe_s, known)
+            return build_model(access.endpoint(access.provider.model), catalog), why
+    return await _select_saved_or_local(environ, saved, servers, probe_s, catalog)
 
 
-async def _saved_or_local(
+async def _select_saved_or_local(
     environ: Mapping[str, str],
-    saved: Mapping[str, Saved],
-    local: Sequence[LocalServer] | None,
+    saved: Mapping[str, SavedConnection],
+    servers: Sequence[LocalServer] | None,
     probe_s: float,
-    known: Known | None,
+    catalog: ModelCatalog | None,
 ) -> tuple[Model, str]:
     """What nobody named: a provider whose key is in the settings, else whatever runs on this machine."""
     for provider in PROVIDERS:
-        if provider.model and (kept := saved.get(provider.name)) is not None and kept.key:
-            access = access_to(provider, environ, saved)
+        if provider.model and (connection := saved.get(provider.name)) is not None and connection.key:
+            access = resolve_access(provider, environ, saved)
             why = f"Using the key for {provider.label} from the settings ({provider.model})."
-            return made_for(access.endpoint(provider.model), known), why
-    return await _local(local_servers(environ) if local is None else local, probe_s, known)
+            return build_model(access.endpoint(provider.model), catalog), why
+    return await _select_local(local_servers(environ) if servers is None else servers, probe_s, catalog)
 
 
-def _named(access: Access, name: str, known: Known | None) -> tuple[Model, str]:
+def _build_named(access: ProviderAccess, name: str, catalog: ModelCatalog | None) -> tuple[Model, str]:
     endpoint = access.endpoint(name)
     why = f"Using {name} at {endpoint.host}, as HOLDFAST_MODEL asks"
     if access.origin == "environment" and endpoint.key:
         why += f", with {access.key_from} from your environment"
-    return made_for(endpoint, known), f"{why}."
+    return build_model(endpoint, catalog), f"{why}."
 
 
-async def _listed_first(access: Access, known: Known | None) -> tuple[Model, str]:
+async def _select_listed(access: ProviderAccess, catalog: ModelCatalog | None) -> tuple[Model, str]:
     """The model of the server that OPENAI_BASE_URL names, if its list leaves no doubt which."""
     endpoint = access.endpoint("")
-    models = (await fetched(endpoint, LIST_S)).offers
+    models = (await fetch_listing(endpoint, LIST_TIMEOUT_S)).models
     best = [each for each in models if each.name == access.provider.model] or models
     # A server on this machine has what its owner put there. Of a gateway's hundreds, nobody wants the first.
     if not best or (len(best) > 1 and not is_on_this_machine(endpoint)):
-        raise NoModelName(url=endpoint.shown_url, why=(await tried(endpoint, LIST_S)).detail)
-    model = made_for(access.endpoint(best[0].name), known, best[0].window_tokens)
+        raise NoModelName(
+            url=endpoint.display_url, why=(await check_connection(endpoint, LIST_TIMEOUT_S)).detail
+        )
+    model = build_model(access.endpoint(best[0].name), catalog, best[0].window_tokens)
     return model, f"Using {access.url_from} from your environment ({best[0].name} at {endpoint.host})."
 
 
-async def _local(servers: Sequence[LocalServer], probe_s: float, known: Known | None) -> tuple[Model, str]:
+async def _select_local(
+    servers: Sequence[LocalServer], probe_s: float, catalog: ModelCatalog | None
+) -> tuple[Model, str]:
     """The first model server that answers on this machine, else the demo."""
-    lists = await asyncio.gather(*(fetched(server.endpoint, probe_s) for server in servers))
-    for server, listed in zip(servers, lists, strict=True):
-        if is_model_server(listed):
-            first = listed.offers[0]
+    lists = await asyncio.gather(*(fetch_listing(server.endpoint, probe_s) for server in servers))
+    for server, listing in zip(servers, lists, strict=True):
+        if is_model_server(listing):
+            first = listing.models[0]
             endpoint = msgspec.structs.replace(server.endpoint, model=first.name)
             where = f"the model server on port {server.port} of this machine ({server.kind}'s usual port)"
             if server.url:
-                provider = provider_named(server.provider)
+                provider = find_provider(server.provider)
                 assert provider is not None, server.provider
                 where = f"{endpoint.host}, which {provider.url_variable} names"
-            return made_for(
-                endpoint, known, first.window_tokens
+            return build_model(
+                endpoint, catalog, first.window_tokens
             ), f"Using {first.name} from {where}: no key is set."
-    return Demo(), DEMO_ANSWERS
+    return DemoModel(), DEMO_REASON
 
 
-def is_model_server(listed: Listed) -> bool:
+def is_model_server(listing: ModelListing) -> bool:
     """Whether what answered on a usual port is one: anything may, and only a list that says so is taken."""
-    return listed.is_named and bool(listed.offers)
+    return listing.declares_list and bool(listing.models)

@@ -22,22 +22,28 @@ class SseParser:
     def __init__(self, data_bytes_max: int = DATA_BYTES_MAX) -> None:
         self._bytes_max = data_bytes_max
         self._line = bytearray()
-        self._held: list[bytes] = []
-        self._held_bytes = 0
+        self._data_lines: list[bytes] = []
+        self._data_bytes = 0
         self._after_cr = False
-        self._begun = False
+        self._started = False
 
     def feed(self, chunk: bytes) -> Iterable[bytes]:
         """The data of each event that `chunk` completes. Exhaust it before feeding more.
 
         Raises EventTooLong, after the events before the long one; the stream cannot be read on.
         """
-        data = self._only_event(chunk)
+        data = self._single_event(chunk)
         return (data,) if data is not None else self._feed(chunk)
 
-    def _only_event(self, chunk: bytes) -> bytes | None:
+    def _single_event(self, chunk: bytes) -> bytes | None:
         """The data of a chunk that is one whole event, named or not: how nearly every token comes."""
-        if not self._begun or self._line or self._held or self._after_cr or not chunk.endswith(b"\n\n"):
+        if (
+            not self._started
+            or self._line
+            or self._data_lines
+            or self._after_cr
+            or not chunk.endswith(b"\n\n")
+        ):
             return None
         start = 0 if chunk.startswith(b"data: ") else chunk.find(b"\n") + 1
         if start and not (chunk.startswith(b"event: ") and chunk.startswith(b"data: ", start)):
@@ -56,7 +62,7 @@ class SseParser:
         if b"\n" not in chunk and b"\r" not in chunk:
             # Grown in place: a long line that comes in many pieces is not copied for each of them.
             self._line += chunk
-            self._check(len(self._line))
+            self._check_size(len(self._line))
             return
         if self._line:
             chunk = bytes(self._line) + chunk
@@ -68,10 +74,10 @@ class SseParser:
         self._after_cr = chunk.endswith(b"\r")
         for line in lines:
             if line:
-                self._take(line)
-            elif self._held:
-                yield self._release()
-        self._check(len(self._line))
+                self._handle_line(line)
+            elif self._data_lines:
+                yield self._take_data()
+        self._check_size(len(self._line))
 
     def end(self) -> bytes:
         """What the end of the stream left unfinished: the data so far of an event that no blank line closed.
@@ -82,12 +88,12 @@ class SseParser:
         if self._line:
             line = bytes(self._line)
             self._line.clear()
-            self._take(line)
-        return self._release() if self._held else b""
+            self._handle_line(line)
+        return self._take_data() if self._data_lines else b""
 
-    def _take(self, line: bytes) -> None:
-        if not self._begun:
-            self._begun = True
+    def _handle_line(self, line: bytes) -> None:
+        if not self._started:
+            self._started = True
             line = line.removeprefix(_BOM)
         if line.startswith(b"data: "):
             value = line[6:]
@@ -96,19 +102,19 @@ class SseParser:
         elif line == b"data":
             value = b""
         else:
-            self._check(len(line))
+            self._check_size(len(line))
             return
-        self._held.append(value)
-        self._held_bytes += len(value) + 1
-        self._check(self._held_bytes)
+        self._data_lines.append(value)
+        self._data_bytes += len(value) + 1
+        self._check_size(self._data_bytes)
 
-    def _release(self) -> bytes:
-        held = self._held
-        whole = held[0] if len(held) == 1 else b"\n".join(held)
-        held.clear()
-        self._held_bytes = 0
-        return whole
+    def _take_data(self) -> bytes:
+        lines = self._data_lines
+        data = lines[0] if len(lines) == 1 else b"\n".join(lines)
+        lines.clear()
+        self._data_bytes = 0
+        return data
 
-    def _check(self, size_bytes: int) -> None:
+    def _check_size(self, size_bytes: int) -> None:
         if size_bytes > self._bytes_max:
             raise EventTooLong(f"an event of more than {self._bytes_max} bytes")

@@ -18,11 +18,11 @@ BODY_BYTES_MAX = 16_000_000
 """An answer that comes whole instead of streaming."""
 READ_BUFFER_BYTES = 1_000_000
 """What may wait for a slow reader; past that the server is slowed down."""
-ANSWER_BYTES_MAX = 4_000_000
+REPLY_BYTES_MAX = 4_000_000
 """A list of models; that of a large gateway is half of this."""
 
 
-class Patience(msgspec.Struct, frozen=True):
+class ModelTimeouts(msgspec.Struct, frozen=True):
     """How long to wait for a server, in seconds."""
 
     connect_s: float = 10.0
@@ -36,12 +36,12 @@ class Patience(msgspec.Struct, frozen=True):
     """For the end of the response, so that its connection can be used again."""
 
 
-class Transport:
+class ModelTransport:
     """Sends requests to one endpoint. The client is made in the loop that first uses it."""
 
-    def __init__(self, endpoint: Endpoint, patience: Patience) -> None:
+    def __init__(self, endpoint: Endpoint, timeouts: ModelTimeouts) -> None:
         self._endpoint = endpoint
-        self._patience = patience
+        self._timeouts = timeouts
         self._session: aiohttp.ClientSession | None = None
         self._is_closed = False
 
@@ -57,27 +57,29 @@ class Transport:
         url = self._endpoint.url(path)
         try:
             async with asyncio.timeout_at(deadline):
-                return await self._posted(url, body, headers)
+                return await self._post_with_retry(url, body, headers)
         except (aiohttp.ClientError, ConnectionError) as error:
-            raise failures.of_connection(self._endpoint, error) from None
+            raise failures.from_connection_error(self._endpoint, error) from None
         except TimeoutError:
-            raise failures.of_silence(self._endpoint, "first byte", self._patience.first_byte_s) from None
+            raise failures.timed_out(self._endpoint, "first byte", self._timeouts.first_byte_s) from None
 
-    async def _posted(self, url: URL, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
+    async def _post_with_retry(
+        self, url: URL, body: bytes, headers: Mapping[str, str]
+    ) -> aiohttp.ClientResponse:
         """Send it; once more if the connection was an old one, which its server had closed meanwhile.
 
         llama.cpp, for one, closes connections that it said it would keep. To ask a model twice does no harm.
         """
         while True:
-            way = _Way()
+            trace = _RequestTrace()
             try:
                 # Redirects are not followed: a key goes only to the server that it is for.
                 return await self._client().post(
-                    url, data=body, headers=headers, allow_redirects=False, trace_request_ctx=way
+                    url, data=body, headers=headers, allow_redirects=False, trace_request_ctx=trace
                 )
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError):
                 # Each try takes an old connection away, so this ends with a new one.
-                if not way.is_old:
+                if not trace.is_old:
                     raise
 
     async def close(self) -> None:
@@ -93,35 +95,35 @@ class Transport:
                 # Every run has its own connection; aiohttp's default would make the 101st wait.
                 connector=aiohttp.TCPConnector(limit=0),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=None, connect=self._patience.connect_s),
+                timeout=aiohttp.ClientTimeout(total=None, connect=self._timeouts.connect_s),
                 read_bufsize=READ_BUFFER_BYTES,
-                trace_configs=[_noting_old_connections()],
+                trace_configs=[_trace_reused_connections()],
             )
         return self._session
 
 
-class _Way:
+class _RequestTrace:
     """How a request went: on a connection that had been used before, or not."""
 
     is_old = False
 
 
-def _noting_old_connections() -> aiohttp.TraceConfig:
+def _trace_reused_connections() -> aiohttp.TraceConfig:
     async def note(session: object, context: SimpleNamespace, params: object) -> None:
         context.trace_request_ctx.is_old = True
 
-    noting = aiohttp.TraceConfig()
-    noting.on_connection_reuseconn.append(note)
-    return noting
+    config = aiohttp.TraceConfig()
+    config.on_connection_reuseconn.append(note)
+    return config
 
 
-class Body:
+class ResponseBody:
     """A response's body. What had arrived before the connection broke is handed over before the failure."""
 
     def __init__(self, response: aiohttp.ClientResponse, endpoint: Endpoint) -> None:
         self._content = response.content
         self._endpoint = endpoint
-        self._broken: ModelFailure | None = None
+        self._failure: ModelFailure | None = None
         self._loop = asyncio.get_running_loop()
         self._deadline = math.inf
         self._timer: asyncio.TimerHandle | None = None
@@ -131,45 +133,45 @@ class Body:
 
         Raises ModelFailure when the connection breaks, TimeoutError when nothing came.
         """
-        if self._broken is not None:
-            raise self._broken
-        self._watch(wait_s)
+        if self._failure is not None:
+            raise self._failure
+        self._arm_timer(wait_s)
         try:
             return await self._content.readany()
         except (aiohttp.ClientError, ConnectionError) as error:
-            self._broken = failures.of_connection(self._endpoint, error)
+            self._failure = failures.from_connection_error(self._endpoint, error)
         finally:
             self._deadline = math.inf
         # aiohttp raises before it hands over what it holds, and has no public way to ask for that.
         self._content._exception = None
-        if held := self._content.read_nowait():
-            return held
-        raise self._broken
+        if buffered := self._content.read_nowait():
+            return buffered
+        raise self._failure
 
-    def _watch(self, wait_s: float) -> None:
+    def _arm_timer(self, wait_s: float) -> None:
         """Let the read under way fail after `wait_s`. One timer for all reads: most end long before it."""
         self._deadline = self._loop.time() + wait_s
         if self._timer is not None and self._timer.when() > self._deadline:
             self._timer.cancel()
             self._timer = None
         if self._timer is None:
-            self._timer = self._loop.call_at(self._deadline, self._look)
+            self._timer = self._loop.call_at(self._deadline, self._check_deadline)
 
-    def _look(self) -> None:
+    def _check_deadline(self) -> None:
         self._timer = None
         if self._deadline == math.inf:
             return
         if self._loop.time() >= self._deadline:
             self._content.set_exception(TimeoutError())
         else:
-            self._timer = self._loop.call_at(self._deadline, self._look)
+            self._timer = self._loop.call_at(self._deadline, self._check_deadline)
 
     async def read_some(self, bytes_max: int, wait_s: float) -> bytes:
         """The beginning of the body: what comes of it, if it breaks off or takes too long."""
         read = bytearray()
         deadline = asyncio.get_running_loop().time() + wait_s
         with contextlib.suppress(ModelFailure, TimeoutError):
-            while len(read) < bytes_max and (chunk := await self.read(_left(deadline))):
+            while len(read) < bytes_max and (chunk := await self.read(_seconds_left(deadline))):
                 read += chunk
         return bytes(read[:bytes_max])
 
@@ -178,12 +180,12 @@ class Body:
         read = bytearray()
         deadline = asyncio.get_running_loop().time() + wait_s
         try:
-            while chunk := await self.read(_left(deadline)):
+            while chunk := await self.read(_seconds_left(deadline)):
                 read += chunk
                 if len(read) > BODY_BYTES_MAX:
-                    raise failures.of_garbage(self._endpoint, f"more than {BODY_BYTES_MAX} bytes")
+                    raise failures.unreadable_response(self._endpoint, f"more than {BODY_BYTES_MAX} bytes")
         except TimeoutError:
-            raise failures.of_silence(self._endpoint, "whole answer", wait_s) from None
+            raise failures.timed_out(self._endpoint, "whole answer", wait_s) from None
         return bytes(read)
 
     async def drain(self, wait_s: float) -> None:
@@ -193,32 +195,34 @@ class Body:
                 await self.read(wait_s)
 
 
-def _left(deadline: float) -> float:
+def _seconds_left(deadline: float) -> float:
     return max(deadline - asyncio.get_running_loop().time(), 0.0)
 
 
-class Told(msgspec.Struct, frozen=True):
+class HttpReply(msgspec.Struct, frozen=True):
     """What a server answered."""
 
     status: int
     body: bytes
 
 
-async def ask_once(endpoint: Endpoint, url: URL, wait_s: float, sent: bytes | None = None) -> Told | None:
+async def fetch_once(
+    endpoint: Endpoint, url: URL, wait_s: float, payload: bytes | None = None
+) -> HttpReply | None:
     """The answer to a short question; None if there is none in time, or it is too long."""
     headers = endpoint.headers
-    if sent is not None:
+    if payload is not None:
         headers["Content-Type"] = "application/json"
-    method = "GET" if sent is None else "POST"
+    method = "GET" if payload is None else "POST"
     try:
         async with (
             asyncio.timeout(wait_s),
             aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
-            session.request(method, url, data=sent, headers=headers, allow_redirects=False) as response,
+            session.request(method, url, data=payload, headers=headers, allow_redirects=False) as response,
         ):
             body = bytearray()
-            while len(body) <= ANSWER_BYTES_MAX and (chunk := await response.content.readany()):
+            while len(body) <= REPLY_BYTES_MAX and (chunk := await response.content.readany()):
                 body += chunk
-            return Told(response.status, bytes(body)) if len(body) <= ANSWER_BYTES_MAX else None
+            return HttpReply(response.status, bytes(body)) if len(body) <= REPLY_BYTES_MAX else None
     except (aiohttp.ClientError, OSError, ValueError):
         return None

@@ -6,10 +6,10 @@ One module per protocol implements it, without I/O. `http_model.HttpModel` does 
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from holdfast.domain.context.context import Profile, Request
+from holdfast.domain.context.context import ModelProfile, Request
 from holdfast.models.ports import ModelDelta, ToolSpec
 
-OF_THE_CONVERSATION = "conversation."
+PER_CONVERSATION = "conversation."
 """How the name of an optional field begins that is refused for what it holds in this one conversation."""
 
 EFFORT = "effort"
@@ -45,7 +45,7 @@ class Decoder(Protocol):
         """What closes a whole answer; last of all its one StepEnd."""
 
 
-class Wire(Protocol):
+class WireProtocol(Protocol):
     """One protocol."""
 
     @property
@@ -53,7 +53,7 @@ class Wire(Protocol):
         """Where an answer is asked for, below the base URL."""
 
     @property
-    def optional(self) -> Sequence[tuple[str, str]]:
+    def optional_fields(self) -> Sequence[tuple[str, str]]:
         """Fields that may be left out, each with the words (in lower case) by which a server refuses it.
 
         One that is OF_THE_CONVERSATION is left out of the one request; all others from then on.
@@ -62,7 +62,7 @@ class Wire(Protocol):
     def encode(
         self,
         model: str,
-        profile: Profile,
+        profile: ModelProfile,
         request: Request,
         tools: Sequence[ToolSpec],
         without: Collection[str],

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from holdfast.domain.errors import DiskFull
-from holdfast.domain.toml import NotToml, read_toml
+from holdfast.domain.toml import InvalidToml, parse_toml
 from holdfast.settings.info import CannotEditSettings
-from holdfast.store.plain_files import sync
+from holdfast.store.plain_files import fsync_path
 
 _MODE = 0o600
 _STATEMENT_LINES_MAX = 1_000
@@ -26,7 +26,7 @@ class CannotEdit(ValueError):
     """Something in the text is in the way; says what."""
 
 
-def change_file(path: Path, wanted: Mapping[str, object]) -> None:
+def change_file(path: Path, changes: Mapping[str, object]) -> None:
     """Change settings in the file at `path`, or make it. Raises CannotEditSettings, DiskFull."""
     try:
         path = path.resolve()
@@ -34,7 +34,7 @@ def change_file(path: Path, wanted: Mapping[str, object]) -> None:
             text = path.read_text("utf-8")
         except FileNotFoundError:
             text = ""
-        write_whole(path, edited(text, wanted))
+        replace_file(path, edit_text(text, changes))
     except (CannotEdit, UnicodeDecodeError) as error:
         raise CannotEditSettings(path=path, why=str(error)) from None
     except OSError as error:
@@ -43,7 +43,7 @@ def change_file(path: Path, wanted: Mapping[str, object]) -> None:
         raise CannotEditSettings(path=path, why=error.strerror or str(error)) from None
 
 
-def write_whole(path: Path, text: str) -> None:
+def replace_file(path: Path, text: str) -> None:
     """Put a file in place of what was there, so that a reader sees one or the other; as private as it was."""
     mode = path.stat().st_mode & 0o777 if path.exists() else _MODE
     handle, part = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
@@ -57,26 +57,26 @@ def write_whole(path: Path, text: str) -> None:
     except BaseException:
         Path(part).unlink(missing_ok=True)
         raise
-    sync(path.parent)
+    fsync_path(path.parent)
 
 
-def edited(text: str, wanted: Mapping[str, object]) -> str:
+def edit_text(text: str, changes: Mapping[str, object]) -> str:
     """`text` with these settings in it; None takes one out. Raises CannotEdit."""
     before = _read(text)
-    left, lines, tables = dict(wanted), list[str](), list[str]()
+    remaining, lines, tables = dict(changes), list[str](), list[str]()
     for name, statement in _statements(text.splitlines(keepends=True)):
         if name == "[":
             tables = statement
-        elif name not in left:
+        elif name not in remaining:
             lines += statement
-        elif (value := left.pop(name)) is not None:
+        elif (value := remaining.pop(name)) is not None:
             lines.append(_line(name, value, _comment(statement)))
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += "\n"
-    lines += [_line(name, value, "") for name, value in left.items() if value is not None]
+    lines += [_line(name, value, "") for name, value in remaining.items() if value is not None]
     after = "".join([*lines, *tables])
-    expected = {name: value for name, value in before.items() if name not in wanted}
-    expected |= {name: _plain(value) for name, value in wanted.items() if value is not None}
+    expected = {name: value for name, value in before.items() if name not in changes}
+    expected |= {name: _as_toml_type(value) for name, value in changes.items() if value is not None}
     if _read(after) != expected:
         raise CannotEdit("it is written in a way that cannot be changed without harm")
     return after
@@ -84,8 +84,8 @@ def edited(text: str, wanted: Mapping[str, object]) -> str:
 
 def _read(text: str) -> dict[str, object]:
     try:
-        return read_toml(text)
-    except NotToml as error:
+        return parse_toml(text)
+    except InvalidToml as error:
         raise CannotEdit(f"it is not TOML: {error}") from None
 
 
@@ -122,17 +122,17 @@ def _comment(statement: Sequence[str]) -> str:
 
 def _is_toml(text: str) -> bool:
     try:
-        read_toml(text)
-    except NotToml:
+        parse_toml(text)
+    except InvalidToml:
         return False
     return True
 
 
 def _line(name: str, value: object, comment: str) -> str:
-    return f"{name} = {spelt(value)}{comment}\n"
+    return f"{name} = {to_toml(value)}{comment}\n"
 
 
-def spelt(value: object) -> str:
+def to_toml(value: object) -> str:
     """A value as TOML has it. Any text that UTF-8 can write is read again as it was."""
     match value:
         case str():
@@ -141,9 +141,9 @@ def spelt(value: object) -> str:
         case int() | float():
             return repr(value)
         case tuple() | list():
-            return f"[{', '.join(spelt(each) for each in value)}]"
+            return f"[{', '.join(to_toml(each) for each in value)}]"
     raise AssertionError(f"{value!r} is no value of a setting")
 
 
-def _plain(value: object) -> object:
+def _as_toml_type(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value

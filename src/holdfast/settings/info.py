@@ -39,7 +39,7 @@ class CannotEditSettings(HoldfastError):
     remedy = "Change it by hand, and start the server again."
 
 
-class SettingTold(msgspec.Struct, frozen=True):
+class SettingInfo(msgspec.Struct, frozen=True):
     """A setting, what it is now and where that comes from. `changeable`: here and now.
 
     `default` is in words.
@@ -54,13 +54,13 @@ class SettingTold(msgspec.Struct, frozen=True):
     changeable: bool
 
 
-class SettingsDesk(Protocol):
+class SettingsService(Protocol):
     """The settings in force."""
 
-    def told(self) -> Sequence[SettingTold]:
+    def list_settings(self) -> Sequence[SettingInfo]:
         """Every setting, in the order that people read them in."""
 
-    async def change(self, wanted: Mapping[str, object]) -> None:
+    async def change(self, changes: Mapping[str, object]) -> None:
         """Write settings down and have them in force at once; None: back to the default. All, or none.
 
         Raises BadSetting, SettingFixed, SettingNeedsRestart, CannotEditSettings.

@@ -8,25 +8,25 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.toml import NotToml, read_toml
-from holdfast.domain.webhook_signing import key_of, written_of
-from holdfast.settings.edit import spelt, write_whole
+from holdfast.domain.toml import InvalidToml, parse_toml
+from holdfast.domain.webhook_signing import decode_key, encode_key
+from holdfast.settings.edit import replace_file, to_toml
 from holdfast.settings.settings import ConfigError
-from holdfast.store.plain_files import NotOwn, own_secret
+from holdfast.store.plain_files import BadSecretFile, read_or_create_secret
 
 _MODE = 0o600
 T = TypeVar("T", bound=msgspec.Struct)
-FOR_MEMORY, FOR_CHANNEL = "memory-webhook.key", "channel-webhook.key"
-_CHANCE_BYTES = 32
+MEMORY_WEBHOOK_KEY_FILE, CHANNEL_WEBHOOK_KEY_FILE = "memory-webhook.key", "channel-webhook.key"
+_KEY_BYTES = 32
 
 
 def read_secret(path: Path, kind: type[T], what: str) -> T | None:
     """What is saved there; `what` is what it should be. Raises ConfigError for what cannot be read."""
     try:
-        return msgspec.convert(read_toml(path.read_text("utf-8")), kind)
+        return msgspec.convert(parse_toml(path.read_text("utf-8")), kind)
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError, NotToml, msgspec.ValidationError):
+    except (OSError, UnicodeDecodeError, InvalidToml, msgspec.ValidationError):
         # Not what it says: the secret may be in that.
         problem = f"this is no {what}; remove the file {path} and connect again"
         raise ConfigError(where=path, problem=problem) from None
@@ -46,13 +46,13 @@ def write_secret(path: Path, saved: msgspec.Struct | None, head: str) -> None:
     tables = {name: fields.pop(name) for name in list(fields) if isinstance(fields[name], dict)}
     lines = [head, *_lines(fields)]
     for name, table in tables.items():
-        for key, words in table.items():
-            lines += (f"\n[{name}.{spelt(key)}]\n", *_lines(words))
-    write_whole(path, "".join(lines))
+        for key, fields_of_table in table.items():
+            lines += (f"\n[{name}.{to_toml(key)}]\n", *_lines(fields_of_table))
+    replace_file(path, "".join(lines))
 
 
-def _lines(words: Mapping[str, str]) -> list[str]:
-    return [f"{name} = {spelt(text)}\n" for name, text in words.items()]
+def _lines(fields: Mapping[str, str]) -> list[str]:
+    return [f"{name} = {to_toml(text)}\n" for name, text in fields.items()]
 
 
 class BadWebhookKey(HoldfastError):
@@ -62,14 +62,14 @@ class BadWebhookKey(HoldfastError):
     remedy = "Delete it; `holdfast serve` makes a new one, which your receiver needs then."
 
 
-def webhook_key(
-    path: Path, note: Callable[[str], None], chance: Callable[[int], bytes] = secrets.token_bytes
+def read_or_create_webhook_key(
+    path: Path, warn: Callable[[str], None], random_bytes: Callable[[int], bytes] = secrets.token_bytes
 ) -> str:
     """The key at `path`, `whsec_…`, made when it is missing. Raises BadWebhookKey or OSError."""
     try:
-        written = own_secret(path, lambda: written_of(chance(_CHANCE_BYTES)), note)
-        key_of(written)
-    except NotOwn as wrong:
+        written = read_or_create_secret(path, lambda: encode_key(random_bytes(_KEY_BYTES)), warn)
+        decode_key(written)
+    except BadSecretFile as wrong:
         raise BadWebhookKey(path=path, why=wrong) from None
     except ValueError as error:
         raise BadWebhookKey(path=path, why=f"it is {error}") from None

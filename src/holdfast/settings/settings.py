@@ -12,9 +12,9 @@ from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 import msgspec
 
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.mcp import BadMcpServer, McpServer, read_servers
+from holdfast.domain.mcp import BadMcpServer, McpServer, parse_servers
 from holdfast.domain.shell.commands import NEVER_RUN
-from holdfast.domain.toml import NotToml, read_toml
+from holdfast.domain.toml import InvalidToml, parse_toml
 
 FILE_NAME = "holdfast.toml"
 PREFIX = "HOLDFAST_"
@@ -29,9 +29,9 @@ CHANGEABLE = frozenset({
 _PORT = r":([1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])"
 _AUTHORITY = rf"([A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?|\[[0-9A-Fa-f:.]+\])({_PORT})?"
 """A name or an address, as a browser says it, and a port. What no browser says would never be answered to."""
-_STEP = r"/(?!\.{1,2}(/|\Z))[A-Za-z0-9._~!$&'()*+,;=:@-]+"
+_PATH_SEGMENT = r"/(?!\.{1,2}(/|\Z))[A-Za-z0-9._~!$&'()*+,;=:@-]+"
 """One step of a path that neither browsers nor proxies rewrite."""
-_TAKES = r"\A[a-z]+:\S+=(text|image|pdf)(\+(text|image|pdf))*\Z"
+_MODEL_TAKES = r"\A[a-z]+:\S+=(text|image|pdf)(\+(text|image|pdf))*\Z"
 Url = Annotated[str, msgspec.Meta(pattern=r"\A(https?://\S+)?\Z")]
 """An address over HTTP, or nothing."""
 Origin = Literal["command line", "environment", "file"]
@@ -44,7 +44,7 @@ class ConfigError(HoldfastError):
     code = "bad_config"
 
 
-class Says(msgspec.Struct, frozen=True):
+class SettingHelp(msgspec.Struct, frozen=True):
     """What people are told of a setting; `default` where its value alone would not tell."""
 
     help: str
@@ -57,7 +57,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     data: Annotated[
         Path,
-        Says(
+        SettingHelp(
             help="Folder that holds everything Holdfast keeps.",
             allowed="a folder",
             default="$XDG_DATA_HOME/holdfast, else ~/.local/share/holdfast",
@@ -66,7 +66,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     host: Annotated[
         str,
         msgspec.Meta(min_length=1, max_length=253),
-        Says(
+        SettingHelp(
             help="Address to listen on; one beyond this machine needs a password or a token first.",
             allowed="an address or a name of this machine",
         ),
@@ -74,50 +74,50 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     port: Annotated[
         int,
         msgspec.Meta(ge=0, le=65535),
-        Says(
+        SettingHelp(
             help="Port to listen on; 0 takes any. When it is not given and taken, the next free one is used.",
             allowed="a whole number from 0 to 65535",
         ),
     ] = 8787
     auth: Annotated[
         Literal["on", "off"],
-        Says(
+        SettingHelp(
             help="Whether one has to sign in. `off` is for a machine of one's own, and listens on it alone.",
             allowed="on or off",
         ),
     ] = "on"
     public_url: Annotated[
         str,
-        msgspec.Meta(pattern=rf"\A(https?://{_AUTHORITY}({_STEP})*/?)?\Z"),
-        Says(
+        msgspec.Meta(pattern=rf"\A(https?://{_AUTHORITY}({_PATH_SEGMENT})*/?)?\Z"),
+        SettingHelp(
             help="The address that people use, where it is a proxy's or a tunnel's; its path is taken off.",
             allowed="an address like https://example.org/holdfast",
         ),
     ] = ""
     allowed_hosts: Annotated[
         tuple[Annotated[str, msgspec.Meta(pattern=rf"\A{_AUTHORITY}/?\Z")], ...],
-        Says(
+        SettingHelp(
             help="Further names, with a port where it is not the usual one, that the server answers to.",
             allowed="a list of names like box.lan or box.lan:8443",
         ),
     ] = ()
     open_browser: Annotated[
         Literal["auto", "never"],
-        Says(
+        SettingHelp(
             help="`auto` opens the page at the start where there is a screen and a terminal.",
             allowed="auto or never",
         ),
     ] = "auto"
     durability: Annotated[
         Literal["full", "normal"],
-        Says(
+        SettingHelp(
             help="`full` survives power loss; `normal` is faster and survives a kill of the process.",
             allowed="full or normal",
         ),
     ] = "full"
     model: Annotated[
         str,
-        Says(
+        SettingHelp(
             help="Which model answers. Left empty: what your environment or machine offers, or the demo.",
             allowed="demo, local, or PROVIDER:NAME such as openai:NAME, anthropic:NAME or ollama:NAME",
             default="whatever is found",
@@ -125,35 +125,35 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
     fallback_models: Annotated[
         tuple[Annotated[str, msgspec.Meta(pattern=r"\A[a-z]+:\S+\Z", max_length=200)], ...],
-        Says(
+        SettingHelp(
             help="Models that are asked, in this order, where the one that answers cannot.",
             allowed="a list of models like anthropic:NAME",
         ),
     ] = ()
     model_windows: Annotated[
         tuple[Annotated[str, msgspec.Meta(pattern=r"\A[a-z]+:\S+=[1-9]\d{3,7}\Z", max_length=220)], ...],
-        Says(
+        SettingHelp(
             help="How many tokens models read at once, where their servers do not say, or say it wrong.",
             allowed="a list like openai:NAME=32768, each number from 1000 to 99999999",
         ),
     ] = ()
     model_takes: Annotated[
-        tuple[Annotated[str, msgspec.Meta(pattern=_TAKES, max_length=220)], ...],
-        Says(
+        tuple[Annotated[str, msgspec.Meta(pattern=_MODEL_TAKES, max_length=220)], ...],
+        SettingHelp(
             help="Which files models are sent, where their servers do not say, or say it wrong.",
             allowed="a list like openai:NAME=image or openai:NAME=image+pdf; text alone is NAME=text",
         ),
     ] = ()
     approvals: Annotated[
         Literal["ask", "allow"],
-        Says(
+        SettingHelp(
             help="Ask before actions that change something, or never ask.",
             allowed="ask or allow",
         ),
     ] = "ask"
     never_run: Annotated[
         tuple[Annotated[str, msgspec.Meta(pattern=r"\S")], ...],
-        Says(
+        SettingHelp(
             help="Commands that never run, even if you allow them. `*` at the end matches anything.",
             allowed="a list of commands",
             default="commands that end the machine or wipe its disks",
@@ -162,7 +162,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     run_steps_max: Annotated[
         int,
         msgspec.Meta(ge=1, le=10_000),
-        Says(
+        SettingHelp(
             help="Pause an answer after this many steps.",
             allowed="a whole number from 1 to 10000",
         ),
@@ -170,7 +170,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     run_tokens_max: Annotated[
         int,
         msgspec.Meta(ge=0),
-        Says(
+        SettingHelp(
             help="Pause an answer after this many tokens, read and written. 0 = no limit.",
             allowed="a whole number from 0",
         ),
@@ -178,7 +178,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     run_cost_usd_max: Annotated[
         float,
         msgspec.Meta(ge=0),
-        Says(
+        SettingHelp(
             help="Pause an answer that has cost this much, where prices are known. 0 = no limit.",
             allowed="a number from 0",
         ),
@@ -186,7 +186,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     run_time_s_max: Annotated[
         int,
         msgspec.Meta(ge=0),
-        Says(
+        SettingHelp(
             help="Pause an answer after this many seconds of work. 0 = no limit.",
             allowed="a whole number from 0",
         ),
@@ -194,7 +194,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     runs_at_once: Annotated[
         int,
         msgspec.Meta(ge=1, le=10_000),
-        Says(
+        SettingHelp(
             help="Answers that run at the same time. More wait in a queue.",
             allowed="a whole number from 1 to 10000",
         ),
@@ -202,14 +202,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     summarise_above: Annotated[
         int,
         msgspec.Meta(ge=0, le=95),
-        Says(
+        SettingHelp(
             help="Summarise old messages when the context is this full (%). 0 = never.",
             allowed="a whole number from 0 to 95",
         ),
     ] = 70
     resume: Annotated[
         Literal["auto", "ask", "never"],
-        Says(
+        SettingHelp(
             help="What an interrupted answer does after a restart: continue, ask you, or stay stopped.",
             allowed="auto, ask or never",
         ),
@@ -217,7 +217,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     memory: Annotated[
         str,
         msgspec.Meta(pattern=r"\A[a-z][a-z0-9_-]{0,63}\Z"),
-        Says(
+        SettingHelp(
             help="Who remembers: the built-in notes, a webhook of yours, an installed provider; or off.",
             allowed="notes, webhook, off, or the name of an installed provider",
         ),
@@ -225,7 +225,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     memory_idle_s: Annotated[
         int,
         msgspec.Meta(ge=1, le=86_400),
-        Says(
+        SettingHelp(
             help="Seconds after its last answer at which what was said in a conversation is remembered.",
             allowed="a whole number from 1 to 86400",
         ),
@@ -233,53 +233,53 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     memory_recall_ms: Annotated[
         int,
         msgspec.Meta(ge=50, le=60_000),
-        Says(
+        SettingHelp(
             help="Milliseconds for which an answer waits for what is remembered; then it begins without.",
             allowed="a whole number from 50 to 60000",
         ),
     ] = 250
     memory_in_doubt: Annotated[
         Literal["ask", "retry"],
-        Says(
+        SettingHelp(
             help="When a memory may have been told already and cannot say so: ask you, or tell it again.",
             allowed="ask or retry",
         ),
     ] = "ask"
     memory_webhook_url: Annotated[
         Url,
-        Says(
+        SettingHelp(
             help="Where memory=webhook sends to; signed with memory-webhook.key of the data folder.",
             allowed="an address like https://example.org/memory",
         ),
     ] = ""
     memory_embedding_url: Annotated[
         Url,
-        Says(
+        SettingHelp(
             help="An OpenAI-compatible server whose embeddings let the notes be found by meaning too.",
             allowed="an address like http://127.0.0.1:11434/v1",
         ),
     ] = ""
     memory_embedding_model: Annotated[
         str,
-        Says(help="The model that it is asked for.", allowed="a model's name"),
+        SettingHelp(help="The model that it is asked for.", allowed="a model's name"),
     ] = ""
     fetch_allow: Annotated[
         tuple[Annotated[str, msgspec.Meta(pattern=r"\A[\w.:/\[\]-]+\Z", max_length=260)], ...],
-        Says(
+        SettingHelp(
             help="Hosts and networks that fetch_url may ask though they are not of the internet.",
             allowed="a list of hosts like wiki.lan or networks like 10.0.0.0/8",
         ),
     ] = ()
     searxng_url: Annotated[
         Url,
-        Says(
-            help="A SearXNG of yours that web_search asks; empty: what SEARXNG_URL or a search key names.",
+        SettingHelp(
+            help="A SearxngEngine of yours that web_search asks; empty: what SEARXNG_URL or a search key names.",
             allowed="an address like http://127.0.0.1:8888",
         ),
     ] = ""
     telegram: Annotated[
         Literal["polling", "webhook", "off"],
-        Says(
+        SettingHelp(
             help="How Telegram is listened to once there is a bot's token: by asking it, or by being called.",
             allowed="polling, webhook or off",
         ),
@@ -287,14 +287,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     telegram_api_url: Annotated[
         str,
         msgspec.Meta(pattern=r"\Ahttps?://\S+\Z"),
-        Says(
+        SettingHelp(
             help="Telegram's own server, or one of yours that speaks its Bot API.",
             allowed="an address like https://api.telegram.org",
         ),
     ] = "https://api.telegram.org"
     channel_webhook_url: Annotated[
         Url,
-        Says(
+        SettingHelp(
             help="Where answers to what came in by the webhook channel are sent; empty: there is none.",
             allowed="an address like https://example.org/answers",
         ),
@@ -302,7 +302,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     stop_grace_s: Annotated[
         float,
         msgspec.Meta(ge=0, le=600),
-        Says(
+        SettingHelp(
             help="Seconds that answers may take to reach the end of a step when the server is stopped.",
             allowed="a number from 0 to 600",
         ),
@@ -314,15 +314,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Where each of those was given."""
 
 
-def settings_told() -> Mapping[str, Says]:
+def settings_help() -> Mapping[str, SettingHelp]:
     """Every setting by its name, in the order of declaration, with what people are told of it."""
     hints = get_type_hints(Settings, include_extras=True)
     notes = {name: getattr(hint, "__metadata__", ()) for name, hint in hints.items()}
     values = {field.name: field.default for field in msgspec.structs.fields(Settings)}
-    told = {name: note[-1] for name, note in notes.items() if note}
+    helps = {name: note[-1] for name, note in notes.items() if note}
     return MappingProxyType({
-        name: says if says.default else msgspec.structs.replace(says, default=_in_words(values[name]))
-        for name, says in told.items()
+        name: setting_help if setting_help.default else msgspec.structs.replace(setting_help, default=_format_default(values[name]))
+        for name, setting_help in helps.items()
     })  # fmt: skip
 
 
@@ -337,41 +337,41 @@ def resolve(command_line: Mapping[str, object], environ: Mapping[str, str]) -> S
     _refuse_unknown("the environment", variables, PREFIX)
     for key, text in variables.items():
         chosen.setdefault(key.removeprefix(PREFIX).lower(), (key, text))
-    data = _typed("data", *chosen.get("data", ("the default", _default_folder(environ))))
+    data = _convert("data", *chosen.get("data", ("the default", _default_folder(environ))))
     assert isinstance(data, Path)
     written = _read(data / FILE_NAME)
     mcp = _mcp_servers(data / FILE_NAME, written.pop(MCP, {}))
     for name, value in written.items():
         chosen.setdefault(name, (str(data / FILE_NAME), value))
-    values = {name: _typed(name, *chosen[name]) for name in chosen}
+    values = {name: _convert(name, *chosen[name]) for name in chosen}
     origins = {name: _origin(where) for name, (where, _) in chosen.items()}
     values |= {"data": data, "mcp": mcp, "given": frozenset(chosen), "origins": origins}
     return Settings(**values)  # type: ignore[arg-type]
 
 
-def altered(settings: Settings, wanted: Mapping[str, object]) -> Settings:
+def with_changes(settings: Settings, changes: Mapping[str, object]) -> Settings:
     """`settings` with other values, as the file will have them; None is the default. Raises ConfigError.
 
     The values come from a program, so that none of them is text that stands for something else.
     """
     where = "what is wanted"
-    _refuse_unknown(where, wanted)
+    _refuse_unknown(where, changes)
     hints = get_type_hints(Settings, include_extras=True)
-    defaults = {name: getattr(Settings(data=settings.data), name) for name in wanted}
-    origins = {name: origin for name, origin in settings.origins.items() if name not in wanted}
+    defaults = {name: getattr(Settings(data=settings.data), name) for name in changes}
+    origins = {name: origin for name, origin in settings.origins.items() if name not in changes}
     values: dict[str, object] = {}
-    for name, value in wanted.items():
+    for name, value in changes.items():
         try:
             values[name] = defaults[name] if value is None else msgspec.convert(value, hints[name])
         except (msgspec.ValidationError, TypeError):
-            problem = f"{name} must be {settings_told()[name].allowed}"
+            problem = f"{name} must be {settings_help()[name].allowed}"
             raise ConfigError(where=where, problem=problem) from None
         if value is not None:
             origins[name] = "file"
     return msgspec.structs.replace(settings, **values, origins=origins, given=frozenset(origins))
 
 
-def _in_words(default: object) -> str:
+def _format_default(default: object) -> str:
     if default in ("", ()):
         return "none"
     return f"{default:g}" if isinstance(default, float) else str(default)
@@ -390,10 +390,10 @@ def _default_folder(environ: Mapping[str, str]) -> str:
 def _read(path: Path) -> dict[str, object]:
     """What the file sets; nothing when it is not there."""
     try:
-        found: dict[str, object] = read_toml(path.read_text("utf-8"))
+        found: dict[str, object] = parse_toml(path.read_text("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    except (NotToml, UnicodeDecodeError) as error:
+    except (InvalidToml, UnicodeDecodeError) as error:
         raise ConfigError(where=path, problem=f"this is not TOML: {error}") from None
     except OSError as error:
         raise ConfigError(where=path, problem=f"this cannot be read: {error.strerror}") from None
@@ -405,32 +405,32 @@ def _read(path: Path) -> dict[str, object]:
 
 def _mcp_servers(path: Path, tables: object) -> tuple[McpServer, ...]:
     try:
-        return read_servers(tables)
+        return parse_servers(tables)
     except BadMcpServer as error:
         raise ConfigError(where=path, problem=str(error)) from None
 
 
 def _refuse_unknown(where: str, names: Iterable[str], prefix: str = "") -> None:
-    told = [prefix + (name.upper() if prefix else name) for name in settings_told()]
+    known = [prefix + (name.upper() if prefix else name) for name in settings_help()]
     for name in names:
-        if name not in told:
-            problem = f"there is no setting {name}; there are {', '.join(told)}"
+        if name not in known:
+            problem = f"there is no setting {name}; there are {', '.join(known)}"
             raise ConfigError(where=where, problem=problem)
 
 
-def _typed(name: str, where: str, value: object) -> object:
+def _convert(name: str, where: str, value: object) -> object:
     hint = get_type_hints(Settings, include_extras=True)[name]
     if isinstance(value, str) and get_origin(get_args(hint)[0]) is tuple:
         value = [word for each in value.split(",") if (word := each.strip())]
     try:
         # Text from a shell may stand for a number; a TOML value already has its type.
-        return msgspec.convert(value, hint, strict=not isinstance(value, str), dec_hook=_folder)
+        return msgspec.convert(value, hint, strict=not isinstance(value, str), dec_hook=_convert_folder)
     except (msgspec.ValidationError, RuntimeError):
-        allowed = settings_told()[name].allowed
+        allowed = settings_help()[name].allowed
         raise ConfigError(where=where, problem=f"{name} is {value!r}, but must be {allowed}") from None
 
 
-def _folder(kind: type, value: object) -> object:
+def _convert_folder(kind: type, value: object) -> object:
     """A folder as people write one. Raises RuntimeError for the home of a user that is not there."""
     assert kind is Path, kind
     if isinstance(value, Path):

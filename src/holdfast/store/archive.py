@@ -16,22 +16,22 @@ from typing import BinaryIO
 
 from holdfast.domain.errors import BadBackup, DiskFull
 from holdfast.domain.ids import is_id
-from holdfast.domain.transcript.labels import clean
-from holdfast.store.plain_files import replacing
+from holdfast.domain.transcript.labels import strip_control_chars
+from holdfast.store.plain_files import atomic_write
 from holdfast.store.ports import Progress
 
 STORE, WORKSPACES = "holdfast.db", "workspaces"
 """The names in an archive: of the copy, which comes first, and of the folder that has the workspaces."""
-PIECE_BYTES = 1_000_000
+CHUNK_BYTES = 1_000_000
 PARTS_MAX, PATH_BYTES_MAX = 100, 3_000
 """Limits of a path in an archive: longer ones cannot be created on every file system."""
-_NO_FILE = "it is neither a file nor a folder nor a link"
+_UNSUPPORTED = "it is neither a file nor a folder nor a link"
 _BLOCK = tarfile.BLOCKSIZE
 _MAGIC, _MAGIC_AT = b"ustar", 257
 _END = bytes(2 * _BLOCK)
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-_RIGHTS = 0o777
+_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_PERMISSIONS = 0o777
 
 
 def is_archive(path: Path) -> bool:
@@ -48,7 +48,7 @@ def pack(path: Path, copy: Path, workspaces: Path, progress: Progress) -> list[s
     Return what was left out, a line each. Raises OSError.
     """
     packed: set[Path] = set()
-    with replacing(path) as part, part.open("wb") as file:
+    with atomic_write(path) as part, part.open("wb") as file:
         packing = _Packing(file, lambda done: progress(done, max(len(found), done) + 1))
         found = _workspaces(workspaces)
         packing.add_copy(copy)
@@ -88,12 +88,12 @@ class _Packing:
         try:
             if len(place.parts) > PARTS_MAX or len(os.fsencode(place)) > PATH_BYTES_MAX:
                 raise OSError(ENAMETOOLONG, "it lies too deep")
-            opened = os.open(name, _READ | os.O_DIRECTORY, dir_fd=parent)
+            opened = os.open(name, _READ_FLAGS | os.O_DIRECTORY, dir_fd=parent)
         except OSError as error:
             self._leave_out(place, error)
             return
         try:
-            self._add(_entry(place, os.fstat(opened), tarfile.DIRTYPE))
+            self._add(_tar_entry(place, os.fstat(opened), tarfile.DIRTYPE))
             for child in sorted(os.listdir(opened)):  # noqa: PTH208 (of an open folder)
                 self._add_child(place / child, child, opened)
         finally:
@@ -104,28 +104,28 @@ class _Packing:
             found = os.stat(name, dir_fd=folder, follow_symlinks=False)
             kind = stat.S_IFMT(found.st_mode)
             target = os.readlink(name, dir_fd=folder) if kind == stat.S_IFLNK else ""
-            opened = os.open(name, _READ, dir_fd=folder) if kind == stat.S_IFREG else None
+            opened = os.open(name, _READ_FLAGS, dir_fd=folder) if kind == stat.S_IFREG else None
         except OSError as error:
             self._leave_out(place, error)
             return
         if kind == stat.S_IFDIR:
             self._add_folder(place, name, folder)
         elif target:
-            self._add(_entry(place, found, tarfile.SYMTYPE, target))
+            self._add(_tar_entry(place, found, tarfile.SYMTYPE, target))
         elif opened is not None:
             with os.fdopen(opened, "rb") as source:
                 # Looked at again: a program may have put something else there.
                 self._add_file(place, source, os.fstat(opened))
         else:
-            self._leave_out(place, _NO_FILE)
+            self._leave_out(place, _UNSUPPORTED)
 
     def _add_file(self, place: Path, source: BinaryIO, found: os.stat_result) -> None:
         if not stat.S_ISREG(found.st_mode):
-            self._leave_out(place, _NO_FILE)
+            self._leave_out(place, _UNSUPPORTED)
             return
-        self._add(_entry(place, found, tarfile.REGTYPE))
+        self._add(_tar_entry(place, found, tarfile.REGTYPE))
         left = found.st_size
-        while left and (piece := _read(source, min(left, PIECE_BYTES))):
+        while left and (piece := _read(source, min(left, CHUNK_BYTES))):
             self._file.write(piece)
             left -= len(piece)
             self._tick(self._done)
@@ -141,18 +141,18 @@ class _Packing:
         self._file.write(entry.tobuf(tarfile.PAX_FORMAT, "utf-8"))
 
     def _leave_out(self, place: Path, why: OSError | str) -> None:
-        self.left_out.append(_line(place, why.strerror if isinstance(why, OSError) else why))
+        self.left_out.append(_skip_reason(place, why.strerror if isinstance(why, OSError) else why))
 
 
-def _line(place: Path | str, why: str | None) -> str:
+def _skip_reason(place: Path | str, why: str | None) -> str:
     """Describe what was left out, on one line that any terminal can show."""
-    return clean(" ".join(f"{place}: {why}".split())).encode("utf-8", "replace").decode()
+    return strip_control_chars(" ".join(f"{place}: {why}".split())).encode("utf-8", "replace").decode()
 
 
-def _entry(place: Path, found: os.stat_result, kind: bytes, target: str = "") -> tarfile.TarInfo:
+def _tar_entry(place: Path, found: os.stat_result, kind: bytes, target: str = "") -> tarfile.TarInfo:
     """Make a file's entry in the archive: its name, mode and time, without its owner."""
     entry = tarfile.TarInfo(str(place))
-    entry.type, entry.mode, entry.mtime = kind, stat.S_IMODE(found.st_mode) & _RIGHTS, found.st_mtime
+    entry.type, entry.mode, entry.mtime = kind, stat.S_IMODE(found.st_mode) & _PERMISSIONS, found.st_mtime
     entry.linkname, entry.size = target, found.st_size if kind == tarfile.REGTYPE else 0
     return entry
 
@@ -182,7 +182,7 @@ def unpack(path: Path, folder: Path, progress: Progress) -> list[str]:
                 tar.members.clear()  # type: ignore[attr-defined]  # Else all are held until the end.
             unpacking.finish(file)
     except (_Refused, tarfile.TarError, ValueError, OverflowError) as error:
-        raise BadBackup(path=path, why=clean(str(error))) from None
+        raise BadBackup(path=path, why=strip_control_chars(str(error))) from None
     return unpacking.left_out
 
 
@@ -218,7 +218,7 @@ class _Unpacking:
         elif entry.type == tarfile.REGTYPE and not entry.issparse():
             self._make_file(tar, entry, self._place(names))
         else:
-            raise _Refused(f"{entry.name}: {_NO_FILE}")
+            raise _Refused(f"{entry.name}: {_UNSUPPORTED}")
 
     def finish(self, file: BinaryIO) -> None:
         """Make the links, and give folders their rights, once the end is seen to be the end."""
@@ -231,26 +231,26 @@ class _Unpacking:
                 self._place(names).symlink_to(target)
             else:
                 self.left_out.append(
-                    _line("/".join(names), f"this link to {target} may lead out of its folder")
+                    _skip_reason("/".join(names), f"this link to {target} may lead out of its folder")
                 )
         for names, entry in reversed(self._folders.items()):
-            _give(self._place(names), entry)
+            _restore_metadata(self._place(names), entry)
 
     def _make_file(self, tar: tarfile.TarFile, entry: tarfile.TarInfo, place: Path) -> None:
         source = tar.extractfile(entry)
         assert source is not None, "it is a file"
-        with os.fdopen(os.open(place, _MAKE, 0o600), "wb") as file, source:
-            while piece := source.read(PIECE_BYTES):
+        with os.fdopen(os.open(place, _CREATE_FLAGS, 0o600), "wb") as file, source:
+            while piece := source.read(CHUNK_BYTES):
                 file.write(piece)
-        _give(place, entry)
+        _restore_metadata(place, entry)
 
     def _place(self, names: tuple[str, ...]) -> Path:
         return self._folder.joinpath(*names)
 
 
-def _give(place: Path, entry: tarfile.TarInfo) -> None:
+def _restore_metadata(place: Path, entry: tarfile.TarInfo) -> None:
     os.utime(place, (entry.mtime, entry.mtime))
-    place.chmod(entry.mode & _RIGHTS)
+    place.chmod(entry.mode & _PERMISSIONS)
 
 
 def _stays_inside(names: tuple[str, ...], target: str) -> bool:

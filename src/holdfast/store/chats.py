@@ -3,15 +3,22 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast.domain.chats import DeliveryRow, HeldUp, Inbound, InboundRow, NewDelivery, RouteRow
+from holdfast.domain.chats import (
+    BlockedDelivery,
+    DeliveryRow,
+    InboundRow,
+    InboundUpdate,
+    NewDelivery,
+    RouteRow,
+)
 from holdfast.domain.clock import Instant
 from holdfast.domain.ids import Seq, SessionId
 
 
-class Chats(Protocol):
+class ChatStore(Protocol):
     """What came from chat apps and what goes back to them; see `domain.chats`."""
 
-    async def receive(self, *inbound: Inbound) -> bool:
+    async def receive(self, *inbound: InboundUpdate) -> bool:
         """Keep what came, durably and all at once, each update id once; False: it is all here already."""
 
     async def received(self, channel: str, limit: int, after: int = 0) -> Sequence[InboundRow]:
@@ -39,7 +46,7 @@ class Chats(Protocol):
     async def put_route(self, route: RouteRow) -> None: ...
 
     async def plan(
-        self, key: str, session_id: SessionId, before: Seq, after: Seq, fresh: Sequence[NewDelivery]
+        self, key: str, session_id: SessionId, before: Seq, after: Seq, deliveries: Sequence[NewDelivery]
     ) -> bool:
         """Note what a chat is to be told of its conversation up to `after`, all at once.
 
@@ -50,7 +57,7 @@ class Chats(Protocol):
     async def due(self, channel: str, now: Instant, limit: int) -> Sequence[tuple[str, DeliveryRow]]:
         """The first delivery of each chat that is not over, if it may be tried now: they go in order."""
 
-    async def held_up(self, channel: str, now: Instant, limit: int) -> Sequence[HeldUp]:
+    async def blocked_deliveries(self, channel: str, now: Instant, limit: int) -> Sequence[BlockedDelivery]:
         """Of each chat whose first delivery FAILED_ALONE that one, and the one behind it, if it may go."""
 
     async def begin_delivery(self, key: str, n: int) -> DeliveryRow | None:
@@ -59,7 +66,9 @@ class Chats(Protocol):
         Another that lives has it for CHANNEL_LEASE_MS: whoever was slower may not be heard of again.
         """
 
-    async def settle_delivery(self, key: str, row: DeliveryRow, fresh: Sequence[NewDelivery] = ()) -> bool:
+    async def settle_delivery(
+        self, key: str, row: DeliveryRow, new_deliveries: Sequence[NewDelivery] = ()
+    ) -> bool:
         """What became of it, and what is `fresh` to be said of that: all of it or nothing.
 
         False, and nothing changed, if another try was begun since (`attempts`).
@@ -70,5 +79,5 @@ class Chats(Protocol):
     async def deliveries(self, key: str, limit: int) -> Sequence[DeliveryRow]:
         """The newest first."""
 
-    async def offered(self, key: str, press: str) -> DeliveryRow | None:
+    async def message_with_button(self, key: str, press: str) -> DeliveryRow | None:
         """The newest message of a chat that has this button, however long ago; None if none (any more)."""

@@ -5,7 +5,7 @@ from bisect import bisect_left
 BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5)
 
 
-class CommitMeter:
+class CommitMetrics:
     """A histogram of seconds. A reader may see a count that is one commit ahead of the sum."""
 
     def __init__(self) -> None:
@@ -15,6 +15,6 @@ class CommitMeter:
         self.deltas = 0
         """Pieces of streamed output that are on disk."""
 
-    def add(self, seconds: float) -> None:
+    def record(self, seconds: float) -> None:
         self.counts[bisect_left(BOUNDS_S, seconds)] += 1
         self.total_s += seconds

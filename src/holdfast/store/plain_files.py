@@ -16,7 +16,7 @@ _OTHERS = 0o077
 _BYTES_MAX = 1_000
 
 
-def sync(path: Path) -> None:
+def fsync_path(path: Path) -> None:
     """Bring a file's content, or a folder's names, to the disk itself."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -28,12 +28,12 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def make_own(path: Path) -> None:
+def create_private_file(path: Path) -> None:
     """Make an empty file that only its owner can read, in any folder. An existing file stays."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
-def keep_own(path: Path) -> None:
+def make_private(path: Path) -> None:
     """Take the rights to a file or folder from everybody but its owner. A link is left alone."""
     with suppress(FileNotFoundError):
         found = path.lstat()
@@ -41,21 +41,21 @@ def keep_own(path: Path) -> None:
             path.chmod(stat.S_IMODE(found.st_mode) & ~0o077)
 
 
-def sync_names(folder: Path) -> None:
+def fsync_folders(folder: Path) -> None:
     """Sync a folder and all above it: one that was just made can vanish with everything in it."""
     for each in (folder.resolve(), *folder.resolve().parents):
         # One that may be passed through but not read was not made by us.
         if os.access(each, os.R_OK):
-            sync(each)
+            fsync_path(each)
 
 
 @contextmanager
-def locked(folder: Path, wait_s: float) -> Iterator[bool]:
+def folder_lock(folder: Path, wait_s: float) -> Iterator[bool]:
     """Hold the lock on a folder. Yield False where another process has not let go of it in time."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    until = time.monotonic() + wait_s
+    deadline = time.monotonic() + wait_s
     try:
-        while not (is_held := try_lock(handle)) and time.monotonic() < until:
+        while not (is_held := try_lock(handle)) and time.monotonic() < deadline:
             time.sleep(_LOCK_POLL_S)
         yield is_held
     finally:
@@ -72,7 +72,7 @@ def try_lock(handle: int) -> bool:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Yield an empty file beside `path`, readable by its owner alone; on leaving, it takes that name.
 
     `path` is then whole and on disk. After an error nothing is left behind, and `path` is as it was.
@@ -82,9 +82,9 @@ def replacing(path: Path) -> Iterator[Path]:
     part = Path(name)
     try:
         yield part
-        sync(part)
+        fsync_path(part)
         part.replace(path)
-        sync(path.parent)
+        fsync_path(path.parent)
     finally:
         part.unlink(missing_ok=True)
 
@@ -113,49 +113,49 @@ def _make_writable(folder: Path) -> None:
             os.close(handle)
 
 
-class NotOwn(Exception):
+class BadSecretFile(Exception):
     """A file is not a secret of this user; the message says why."""
 
 
-def own_secret(path: Path, fresh: Callable[[], str], note: Callable[[str], None]) -> str:
+def read_or_create_secret(path: Path, create: Callable[[], str], warn: Callable[[str], None]) -> str:
     """The secret in a file, `fresh` where there is no such file yet; `note` is told if others could read it.
 
-    Raises NotOwn or OSError.
+    Raises BadSecretFile or OSError.
     """
     if not os.path.lexists(path):
-        _keep(path, fresh())
+        _create_secret(path, create())
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise NotOwn(error.strerror) from None
+        raise BadSecretFile(error.strerror) from None
     found = os.fstat(handle)
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
         os.close(handle)
-        raise NotOwn("another user owns it, or it is not a file")
+        raise BadSecretFile("another user owns it, or it is not a file")
     with os.fdopen(handle) as file:
         if found.st_mode & _OTHERS:
             os.fchmod(file.fileno(), _MODE)
-            note(f"{path} could be read by others; now it cannot. If they may have, delete it and restart.")
+            warn(f"{path} could be read by others; now it cannot. If they may have, delete it and restart.")
         try:
             return file.read(_BYTES_MAX).strip()
         except UnicodeDecodeError:
-            raise NotOwn("it is not text") from None
+            raise BadSecretFile("it is not text") from None
 
 
-def _keep(path: Path, secret: str) -> None:
+def _create_secret(path: Path, secret: str) -> None:
     """It appears whole or not at all; of several who make one, the first one's stays."""
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
-    fresh.unlink(missing_ok=True)
-    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
+    part = path.with_name(f"{path.name}.{os.getpid()}.new")
+    part.unlink(missing_ok=True)
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
     try:
         with os.fdopen(handle, "w") as file:
             file.write(secret + "\n")
             file.flush()
             os.fsync(file.fileno())
         try:
-            os.link(fresh, path)
+            os.link(part, path)
         except FileExistsError:
             return
-        sync(path.parent)
+        fsync_path(path.parent)
     finally:
-        fresh.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)

@@ -18,13 +18,21 @@ from holdfast.domain.clock import Instant
 from holdfast.domain.events.codec import Event
 from holdfast.domain.events.facts import Ranges
 from holdfast.domain.ids import ProcessId, RunId, Seq, SessionId
-from holdfast.domain.memories import Notebook
-from holdfast.domain.state.changes import Change
-from holdfast.domain.state.rows import Debt, DebtRow, MessageRow, RunRow, SessionRow, ToolRow, TurnRow
+from holdfast.domain.memories import NoteRepository
+from holdfast.domain.state.changes import CommittedChange
+from holdfast.domain.state.rows import (
+    MessageRow,
+    QueuedCommit,
+    QueuedCommitRow,
+    RunRow,
+    SessionRow,
+    ToolRow,
+    TurnRow,
+)
 from holdfast.domain.state.session_state import Decide, Facts
-from holdfast.store.chats import Chats
-from holdfast.store.commit_metrics import CommitMeter
-from holdfast.store.session_status import Attention, Standing
+from holdfast.store.chats import ChatStore
+from holdfast.store.commit_metrics import CommitMetrics
+from holdfast.store.session_status import SessionStatus, SessionStatusStore
 
 Durability = Literal["full", "normal"]
 """`full` survives power loss; `normal` survives a kill of the process."""
@@ -45,7 +53,7 @@ class Lease(msgspec.Struct, frozen=True):
     epoch: int
     process_id: ProcessId
     expires_at: Instant
-    fenced: ProcessId | None = None
+    fenced_process: ProcessId | None = None
     """The process it was taken from, if that one is still alive: it may have more to tell."""
     was_free: bool = False
     """Nobody held it: it was let go of, or never claimed."""
@@ -70,7 +78,7 @@ class Append(msgspec.Struct, frozen=True):
     number: int = 0
 
 
-class Receipt(msgspec.Struct, frozen=True):
+class AppendReceipt(msgspec.Struct, frozen=True):
     """Proof that an append is durable: its first and last seq, and the context version before and after.
 
     `repeated` is the turn that an earlier send with the same key made; nothing was stored then.
@@ -82,11 +90,11 @@ class Receipt(msgspec.Struct, frozen=True):
     last_seq: Seq
     context_before: Seq
     context_after: Seq
-    repeated: TurnRow | None = None
+    repeated_turn: TurnRow | None = None
     incarnation: int = 0
 
 
-class Message(msgspec.Struct, frozen=True):
+class StoredMessage(msgspec.Struct, frozen=True):
     """A transcript row with what it says: its body event, or the deltas so far of one being written."""
 
     row: MessageRow
@@ -97,7 +105,7 @@ class Message(msgspec.Struct, frozen=True):
 class MessagePage(msgspec.Struct, frozen=True):
     """Newest page first, oldest message first within it. `before` asks for the page before this one."""
 
-    messages: tuple[Message, ...]
+    messages: tuple[StoredMessage, ...]
     head: Seq
     before: str | None
 
@@ -107,7 +115,7 @@ class SessionPage(msgspec.Struct, frozen=True):
     cursor: str | None
 
 
-class Hit(msgspec.Struct, frozen=True):
+class SearchHit(msgspec.Struct, frozen=True):
     """A message that matches; `marks` are the [start, end) of the words found within `snippet`."""
 
     session_id: SessionId
@@ -121,7 +129,7 @@ class Hit(msgspec.Struct, frozen=True):
     marks: tuple[tuple[int, int], ...]
 
 
-class Swept(msgspec.Struct, frozen=True):
+class SweepResult(msgspec.Struct, frozen=True):
     """What a sweep did; `mismatched` counts bodies whose deltas did not add up and were left alone.
 
     With `deltas` is counted whatever else is a small row: events of deleted sessions, chats' and notes' rows.
@@ -134,7 +142,7 @@ class Swept(msgspec.Struct, frozen=True):
     bytes_freed: int = 0
 
 
-class Replaced(msgspec.Struct, frozen=True):
+class BackupRestoreResult(msgspec.Struct, frozen=True):
     """The paths under which a restore keeps what it replaced; None if there was nothing.
 
     `left_out` says which files of the backup it did not bring back.
@@ -145,15 +153,15 @@ class Replaced(msgspec.Struct, frozen=True):
     left_out: tuple[str, ...]
 
 
-class Finding(msgspec.Struct, frozen=True):
+class StoreFinding(msgspec.Struct, frozen=True):
     """Something doctor found wrong, and whether it was mended."""
 
     where: str
     what: str
-    mended: bool = False
+    repaired: bool = False
 
 
-class Totals(msgspec.Struct, frozen=True):
+class StoreTotals(msgspec.Struct, frozen=True):
     """What a store holds, in one look; `events` counts all that were ever stored.
 
     Of the `sessions`, so many are `archived`; one that was deleted is not counted, though rows of it be left.
@@ -166,26 +174,26 @@ class Totals(msgspec.Struct, frozen=True):
     archived: int = 0
 
 
-class Follower(Protocol):
+class SessionFollower(Protocol):
     """One reader's place in one session."""
 
     session_id: SessionId
     after: Seq
 
-    async def take(self) -> Sequence[Event]:
+    async def next_events(self) -> Sequence[Event]:
         """What is new, in order, and moves past it; nothing when there is nothing yet.
 
         Raises NoSuchSession, or a StoreFault: the same events are there to be taken again then.
         """
 
-    def look(self) -> None:
+    def resync(self) -> None:
         """Have the next `take` ask the store itself: a hint may be lost, a look may not."""
 
 
 class Journal(Protocol):
     """Appending to sessions and reading them back."""
 
-    async def append(self, *appends: Append) -> tuple[Receipt, ...]:
+    async def append(self, *appends: Append) -> tuple[AppendReceipt, ...]:
         """Store all of `appends` in one transaction, or none; returns once they are durable.
 
         Raises what the first refused append was refused for (SeqMismatch, LeaseLost, KeyReused,
@@ -193,20 +201,20 @@ class Journal(Protocol):
         retry after a StoreFault, with a key where the append must not happen twice.
         """
 
-    def submit(self, append: Append) -> "Future[tuple[Receipt, ...]]":
+    def submit(self, append: Append) -> "Future[tuple[AppendReceipt, ...]]":
         """Hand over one append without waiting: for streams, whose order this keeps.
 
         Consecutive deltas of one message become one event. Await `room` between submits.
         """
 
     @property
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         """Whether fewer than PENDING_APPENDS_MAX appends are waiting."""
 
-    async def room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         """Return once fewer than PENDING_APPENDS_MAX appends are waiting."""
 
-    def note_changes(self, note: Callable[[Change], None]) -> None:
+    def add_change_listener(self, listener: Callable[[CommittedChange], None]) -> None:
         """Have `note` told of every change that this process makes through this store, in order.
 
         It is called once the change is durable and before whoever made it goes on; it must be quick.
@@ -221,14 +229,16 @@ class Journal(Protocol):
         """
 
     def follow(
-        self, session_id: SessionId, after: Seq, ring: Callable[[], None]
-    ) -> AbstractContextManager[Follower]:
+        self, session_id: SessionId, after: Seq, notify: Callable[[], None]
+    ) -> AbstractContextManager[SessionFollower]:
         """The same in batches, for a reader who waits for several things at once: `ring` says when to take.
 
         `ring` may be called before anything is taken, and more often than there is something.
         """
 
-    async def adopt(self, session_id: SessionId, events: Sequence[Event], closes: bool = False) -> int:
+    async def import_session(
+        self, session_id: SessionId, events: Sequence[Event], cancel_open_runs: bool = False
+    ) -> int:
         """Store another store's events as they are; returns how many were new. For imports.
 
         With `closes`, runs that are open in them are cancelled: their work is the other store's to do.
@@ -248,14 +258,14 @@ class Snapshot(Protocol):
     def head(self, session_id: SessionId) -> Seq: ...
 
     def sessions(
-        self, cursor: str | None, limit: int, archived: bool = False, words: Sequence[str] = ()
+        self, cursor: str | None, limit: int, archived: bool = False, title_words: Sequence[str] = ()
     ) -> SessionPage: ...
 
     def messages(self, session_id: SessionId, before: str | None, limit: int) -> MessagePage: ...
 
-    def search(self, query: str, limit: int, session_id: SessionId | None = None) -> Sequence[Hit]: ...
+    def search(self, query: str, limit: int, session_id: SessionId | None = None) -> Sequence[SearchHit]: ...
 
-    def prepared(
+    def prepared_contexts(
         self, session_id: SessionId, from_turn: int, before: Seq | None = None
     ) -> Sequence[Event]: ...
 
@@ -273,16 +283,16 @@ class Snapshot(Protocol):
 
     def tools(self, session_id: SessionId, run_id: RunId) -> Sequence[ToolRow]: ...
 
-    def standings(self, session_ids: Sequence[SessionId]) -> Mapping[SessionId, Standing]: ...
+    def session_statuses(self, session_ids: Sequence[SessionId]) -> Mapping[SessionId, SessionStatus]: ...
 
-    def debts(self, session_id: SessionId) -> Sequence[DebtRow]: ...
+    def queued_commits(self, session_id: SessionId) -> Sequence[QueuedCommitRow]: ...
 
-    def open_debts(self, limit: int) -> Sequence[Debt]: ...
+    def pending_commits(self, limit: int) -> Sequence[QueuedCommit]: ...
 
-    def kept_debts(self, limit: int) -> Sequence[Debt]:
+    def unretracted_commits(self, limit: int) -> Sequence[QueuedCommit]:
         """Return what memory has and cannot forget although it was undone, the newest first."""
 
-    def told(self, session_id: SessionId, turns: Ranges) -> Sequence[Message]: ...
+    def turn_messages(self, session_id: SessionId, turns: Ranges) -> Sequence[StoredMessage]: ...
 
     def count_notes(self, session_id: SessionId) -> int:
         """Return how many notes were saved from a session and hold, in every scope."""
@@ -290,10 +300,10 @@ class Snapshot(Protocol):
     def item(self, kind: str, item_id: str) -> bytes | None: ...
 
 
-class Views(Protocol):
+class SessionQueries(Protocol):
     """Reading what the journal says. Raises NoSuchSession, NoSuchRun, BadCursor, BadQuery."""
 
-    async def snapshot(self, query: Callable[[Snapshot], T], searches: bool = False) -> T:
+    async def snapshot(self, query: Callable[[Snapshot], T], needs_search: bool = False) -> T:
         """Return `query(snapshot)`, run on a reader's thread. Use it wherever an answer combines reads.
 
         A query that `searches` finds all that was committed before this call.
@@ -306,13 +316,13 @@ class Views(Protocol):
     async def head(self, session_id: SessionId) -> Seq: ...
 
     async def sessions(
-        self, cursor: str | None, limit: int, archived: bool = False, words: Sequence[str] = ()
+        self, cursor: str | None, limit: int, archived: bool = False, title_words: Sequence[str] = ()
     ) -> SessionPage:
         """The most recently active first; with `words`, those whose titles hold all of them."""
 
     async def messages(self, session_id: SessionId, before: str | None, limit: int) -> MessagePage: ...
 
-    async def prepared(
+    async def prepared_contexts(
         self, session_id: SessionId, from_turn: int, before: Seq | None = None
     ) -> Sequence[Event]:
         """What the runs of the turns from `from_turn` on were given beside the transcript, in order; with
@@ -325,7 +335,7 @@ class Views(Protocol):
     async def successor(self, session_id: SessionId) -> SessionId | None:
         """Where a conversation went on, also of one that was deleted since; None if it did not."""
 
-    async def buried(self, session_id: SessionId) -> int:
+    async def deleted_session_number(self, session_id: SessionId) -> int:
         """The number of the session with this id that was deleted last, while it is still there; or 0."""
 
     async def run(self, run_id: RunId) -> tuple[SessionId, RunRow]: ...
@@ -345,40 +355,44 @@ class Views(Protocol):
     async def tools(self, session_id: SessionId, run_id: RunId) -> Sequence[ToolRow]:
         """The calls of a run that are not settled."""
 
-    async def search(self, query: str, limit: int, session_id: SessionId | None = None) -> Sequence[Hit]:
+    async def search(
+        self, query: str, limit: int, session_id: SessionId | None = None
+    ) -> Sequence[SearchHit]:
         """Live messages that hold every word of `query`, the newest first. Sees all that is committed.
 
         With `session_id`, those of one session; raises NoSuchSession.
         """
 
-    async def totals(self) -> Totals: ...
+    async def totals(self) -> StoreTotals: ...
 
 
-class Debts(Protocol):
+class MemoryQueueStore(Protocol):
     """What memory is owed. It changes by facts alone, decided in `domain.decisions.memory_queue`."""
 
-    async def debts(self, session_id: SessionId, buried: bool = False) -> Sequence[DebtRow]:
+    async def queued_commits(self, session_id: SessionId, deleted: bool = False) -> Sequence[QueuedCommitRow]:
         """All of a session's, whatever became of them, the oldest first; none if there is no such session."""
 
-    async def owing(self, session_id: SessionId) -> Sequence[Debt]:
+    async def pending_commits_of(self, session_id: SessionId) -> Sequence[QueuedCommit]:
         """What is open of the session with that id and then of those that had it before and were deleted."""
 
-    async def open_debts(self, limit: int) -> Sequence[Debt]:
+    async def pending_commits(self, limit: int) -> Sequence[QueuedCommit]:
         """What any session owes, or memory is to forget, the oldest first."""
 
-    async def due_debts(
-        self, quiet_since: Instant, now: Instant, limit: int, resting: Sequence[str] = ()
-    ) -> Sequence[Debt]:
+    async def due_commits(
+        self, quiet_since: Instant, now: Instant, limit: int, owners_in_backoff: Sequence[str] = ()
+    ) -> Sequence[QueuedCommit]:
         """Those that something can be done for now: untouched since `quiet_since`, or begun before.
 
         One that is to be tried again later is left out until then, with what comes after it in its session;
         one in doubt until somebody answers; and all that the owners `resting` are to tell.
         """
 
-    async def debt_totals(self) -> tuple[int, Instant]:
+    async def pending_commit_totals(self) -> tuple[int, Instant]:
         """How many are open, and since when the oldest of them is; 0 when there is none."""
 
-    async def told(self, session_id: SessionId, turns: Ranges, number: int = 0) -> Sequence[Message]:
+    async def turn_messages(
+        self, session_id: SessionId, turns: Ranges, number: int = 0
+    ) -> Sequence[StoredMessage]:
         """What was said in these turns of the session that the store has this number for, in order.
 
         Without a number, of the one that has the id now.
@@ -411,7 +425,7 @@ class Leases(Protocol):
         """Claim what one process at a time may do. Raises LeaseHeld as `claim` does."""
 
 
-class Blobs(Protocol):
+class BlobStore(Protocol):
     """Large output and attachments, by the hash of their content."""
 
     async def put_blob(self, content: bytes) -> str:
@@ -425,7 +439,7 @@ DELETED = "deleted"
 """The kind of the items that record deletions; see `Shelf`."""
 
 
-class Shelf(Protocol):
+class KeyValueStore(Protocol):
     """Things that are no facts of a session: who may come in, what is always allowed. By kind and id.
 
     What is kept of a kind `draft` under a session's id goes when that session is purged. The change that
@@ -439,7 +453,9 @@ class Shelf(Protocol):
     async def take_item(self, kind: str, item_id: str) -> bytes | None:
         """Remove an item and return it; of several who take the same one, one gets it."""
 
-    async def swap_item(self, kind: str, item_id: str, before: bytes, after: bytes | None) -> bool:
+    async def compare_and_swap_item(
+        self, kind: str, item_id: str, expected: bytes, replacement: bytes | None
+    ) -> bool:
         """Keep `after` in place of `before`, or nothing; False, and nothing changes, where that is not what
         is there.
 
@@ -452,21 +468,21 @@ class Shelf(Protocol):
         """All of a kind by their ids; committed, whichever process put them there."""
 
 
-class Upkeep(Protocol):
+class Maintenance(Protocol):
     """Looking after the store. All of it goes in slices, beside normal work."""
 
     @property
-    def copy_before(self) -> Path | None:
+    def pre_migration_copy(self) -> Path | None:
         """Where it is as it was before, if opening it brought it to a newer format."""
 
     @property
-    def commits(self) -> CommitMeter:
+    def commit_metrics(self) -> CommitMetrics:
         """How long this process's commits have taken so far."""
 
-    async def sweep(self) -> Swept:
+    async def sweep(self) -> SweepResult:
         """Prune settled deltas, purge deleted sessions, drop unused blobs, give space back."""
 
-    async def check(self, mend: bool, progress: Progress) -> Sequence[Finding]:
+    async def check(self, repair: bool, progress: Progress) -> Sequence[StoreFinding]:
         """Prove that the file is whole and that projections equal the fold; with `mend`, rebuild."""
 
     async def backup(self, path: Path, progress: Progress) -> None: ...
@@ -475,5 +491,17 @@ class Upkeep(Protocol):
         """Store what was submitted, then let go of everything."""
 
 
-class Store(Journal, Views, Attention, Debts, Leases, Blobs, Shelf, Notebook, Chats, Upkeep, Protocol):
+class Store(
+    Journal,
+    SessionQueries,
+    SessionStatusStore,
+    MemoryQueueStore,
+    Leases,
+    BlobStore,
+    KeyValueStore,
+    NoteRepository,
+    ChatStore,
+    Maintenance,
+    Protocol,
+):
     """All of it."""

@@ -7,12 +7,12 @@ from typing import Protocol
 import msgspec
 
 from holdfast.domain.clock import Instant
-from holdfast.domain.events.facts import Effect, Waiting
+from holdfast.domain.events.facts import Effect, WaitReason
 from holdfast.domain.ids import CallId, RunId, Seq, SessionId
 from holdfast.domain.state.rows import SessionRow
 
 
-class Question(msgspec.Struct, frozen=True):
+class OpenQuestion(msgspec.Struct, frozen=True):
     """Something that waits for a person. With a call it is about that call, else about the run itself.
 
     `may_have_run`: the process that was to carry the call out is gone, and nobody knows how far it came.
@@ -24,7 +24,7 @@ class Question(msgspec.Struct, frozen=True):
     title: str
     workspace: str
     run_id: RunId
-    kind: Waiting
+    kind: WaitReason
     asked_at: Instant
     reason: str = ""
     call_id: CallId | None = None
@@ -38,7 +38,7 @@ class Question(msgspec.Struct, frozen=True):
     multiple: bool = False
 
 
-class Standing(msgspec.Struct, frozen=True):
+class SessionStatus(msgspec.Struct, frozen=True):
     """A session as the list shows it now: is there something in it that nobody has read, what does it ask.
 
     `opening`: how the first message in it begins, where it has no title.
@@ -46,39 +46,39 @@ class Standing(msgspec.Struct, frozen=True):
 
     row: SessionRow
     unread: bool
-    questions: tuple[Question, ...]
+    questions: tuple[OpenQuestion, ...]
     pinned: bool = False
     opening: str = ""
 
 
-class Survey(msgspec.Struct, frozen=True):
+class SessionOverview(msgspec.Struct, frozen=True):
     """The newest sessions, the pinned ones and all that are not idle, within limits.
 
     `more`: there are others beside them.
     """
 
-    standings: tuple[Standing, ...]
-    questions: tuple[Question, ...]
-    more: bool
+    statuses: tuple[SessionStatus, ...]
+    questions: tuple[OpenQuestion, ...]
+    has_more: bool
 
 
-class Watch(Protocol):
+class SessionWatch(Protocol):
     """Which sessions have changed, for one who has all of them in view."""
 
-    def take(self) -> frozenset[SessionId] | None:
+    def take_changed(self) -> frozenset[SessionId] | None:
         """Those that changed since the last time; None: too many to tell, look at everything."""
 
 
-class Attention(Protocol):
+class SessionStatusStore(Protocol):
     """What a person should look at: what is unread, what waits for an answer, and that it has changed."""
 
-    async def survey(self) -> Survey:
+    async def overview(self) -> SessionOverview:
         """Everything that a list begins with, as of one moment."""
 
-    async def standings(self, session_ids: Sequence[SessionId]) -> Mapping[SessionId, Standing]:
+    async def session_statuses(self, session_ids: Sequence[SessionId]) -> Mapping[SessionId, SessionStatus]:
         """How these stand, as of one moment. One that is deleted is left out."""
 
-    async def questions(self, limit: int) -> Sequence[Question]:
+    async def questions(self, limit: int) -> Sequence[OpenQuestion]:
         """What waits for a person in any session, the oldest first."""
 
     async def unread(self, session_ids: Sequence[SessionId]) -> frozenset[SessionId]:
@@ -87,7 +87,7 @@ class Attention(Protocol):
         Nothing is unread in a session whose last turn is a copy, or was taken back.
         """
 
-    async def see(self, session_id: SessionId, seq: Seq) -> None:
+    async def mark_read(self, session_id: SessionId, seq: Seq) -> None:
         """Remember that everything up to `seq` was read. The mark never moves back.
 
         Raises NoSuchSession, and BadCursor for a number that was not given out yet.
@@ -99,14 +99,14 @@ class Attention(Protocol):
     async def pinned(self, session_ids: Sequence[SessionId]) -> frozenset[SessionId]:
         """Those of them that are pinned."""
 
-    async def seen_since(self, number: int) -> tuple[int, frozenset[SessionId] | None]:
+    async def marks_moved_since(self, number: int) -> tuple[int, frozenset[SessionId] | None]:
         """Whose mark or pin was moved after the `number`th move, by any process, and the last one's number.
 
         None: too many to tell, or the numbers have begun anew.
         """
 
-    def watch(self, ring: Callable[[], None]) -> AbstractContextManager[Watch]:
+    def watch(self, notify: Callable[[], None]) -> AbstractContextManager[SessionWatch]:
         """Every change to a session that a list could show, by any process: `ring` says when to take.
 
-        Marks and pins that other processes move are not among them: ask `seen_since`.
+        Marks and pins that other processes move are not among them: ask `marks_moved_since`.
         """

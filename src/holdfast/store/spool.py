@@ -10,12 +10,12 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.domain.decisions.late_output import Unsaved
-from holdfast.domain.events.codec import Unknown, decode, encode
+from holdfast.domain.decisions.late_output import UnsavedDeltas
+from holdfast.domain.events.codec import UnknownFact, decode, encode
 from holdfast.domain.events.facts import Delta
 from holdfast.domain.ids import ProcessId, RunId
 from holdfast.domain.limits import SPOOL_BYTES_MAX
-from holdfast.store.plain_files import sync
+from holdfast.store.plain_files import fsync_path
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class Spools:
         self._folder = folder / "spool"
         self._process_id = process_id
 
-    def write(self, run_id: RunId, unsaved: Sequence[Unsaved]) -> None:
+    def write(self, run_id: RunId, unsaved: Sequence[UnsavedDeltas]) -> None:
         """Keep exactly `unsaved` for the run, durably. What is past SPOOL_BYTES_MAX is left out."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
         path = self._path(run_id)
@@ -48,13 +48,13 @@ class Spools:
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
-        sync(self._folder)
+        fsync_path(self._folder)
 
-    def drop(self, run_id: RunId) -> None:
+    def delete(self, run_id: RunId) -> None:
         """The store has everything."""
         self._path(run_id).unlink(missing_ok=True)
 
-    def left(self) -> list[tuple[RunId, ProcessId, Path]]:
+    def list_files(self) -> list[tuple[RunId, ProcessId, Path]]:
         """Every spool there is: whose run, whose process, which file."""
         found = []
         for path in sorted(self._folder.glob("*.spool")) if self._folder.is_dir() else ():
@@ -62,7 +62,7 @@ class Spools:
             found.append((RunId(run_id), ProcessId(process_id), path))
         return found
 
-    def read(self, path: Path) -> list[Unsaved]:
+    def read(self, path: Path) -> list[UnsavedDeltas]:
         """What a spool holds. Raises OSError."""
         return list(_decoded(path.read_bytes().splitlines()))
 
@@ -70,7 +70,7 @@ class Spools:
         return self._folder / f"{run_id}.{self._process_id}.spool"
 
 
-def _encoded(one: Unsaved) -> bytes:
+def _encoded(one: UnsavedDeltas) -> bytes:
     deltas = []
     for delta in one.deltas:
         kind, version, body = encode(delta)
@@ -79,12 +79,14 @@ def _encoded(one: Unsaved) -> bytes:
     return msgspec.json.encode(line) + b"\n"
 
 
-def _decoded(lines: Iterable[bytes]) -> Iterable[Unsaved]:
+def _decoded(lines: Iterable[bytes]) -> Iterable[UnsavedDeltas]:
     for text in lines:
         try:
             line = msgspec.json.decode(text, type=_Line)
         except msgspec.DecodeError:
             return
         facts = [decode(kind, version, bytes(body)) for kind, version, body in line.deltas]
-        deltas = tuple(fact for fact in facts if not isinstance(fact, Unknown) and isinstance(fact, Delta))
-        yield Unsaved(line.turn, line.place, line.saved_chars, deltas)
+        deltas = tuple(
+            fact for fact in facts if not isinstance(fact, UnknownFact) and isinstance(fact, Delta)
+        )
+        yield UnsavedDeltas(line.turn, line.place, line.saved_chars, deltas)

@@ -19,35 +19,38 @@ from holdfast.domain.events.facts import Delta
 from holdfast.domain.events.tool_facts import ToolOutputAppended
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import DELTA_BYTES_MAX, PENDING_APPENDS_MAX
-from holdfast.domain.state.changes import Change
-from holdfast.store.commit_metrics import CommitMeter
-from holdfast.store.hub import News
-from holdfast.store.ports import Append, Receipt
+from holdfast.domain.state.changes import CommittedChange
+from holdfast.store.commit_metrics import CommitMetrics
+from holdfast.store.hub import CommittedEvents
+from holdfast.store.ports import Append, AppendReceipt
 
 _DELTAS = frozenset(get_args(Delta))
 HEAVY_PER_BATCH_MAX = 8
 """Tickets in one transaction that are more than a piece of text; each costs as much as many of those."""
 
-SWITCH_S = 0.002
+SWITCH_INTERVAL_S = 0.002
 
-Work = Callable[[object], object]
+TransactionWork = Callable[[object], object]
 """Something else to do inside a transaction; it gets the store's own transaction object."""
 
 
-class Ticket:
+class PendingWrite:
     """One thing to commit, and who waits for it."""
 
-    __slots__ = ("_delta", "_joined", "_size", "appends", "future", "weight", "work")
+    __slots__ = ("_delta", "_merged_texts", "_size", "appends", "future", "weight", "work")
 
     def __init__(
-        self, future: "asyncio.Future[Any]", appends: tuple[Append, ...] = (), work: Work | None = None
+        self,
+        future: "asyncio.Future[Any]",
+        appends: tuple[Append, ...] = (),
+        work: TransactionWork | None = None,
     ) -> None:
         self.future = future
         self.appends = appends
         self.work = work
         self.weight = 1
         self._delta: Delta | None = None
-        self._joined: list[str] = []
+        self._merged_texts: list[str] = []
         self._size = 0
         if len(appends) == 1 and appends[0].expect is None and not callable(appends[0].facts):
             facts = appends[0].facts
@@ -61,22 +64,22 @@ class Ticket:
     def is_delta(self) -> bool:
         return self._delta is not None
 
-    def joins(self, other: "Ticket") -> bool:
+    def try_merge(self, other: "PendingWrite") -> bool:
         """Whether `other` continues what this one streams; if so it is now part of this one."""
         mine, theirs = self._delta, other._delta
         if mine is None or theirs is None or not _continues(mine, theirs):
             return False
         if self.appends[0].fence != other.appends[0].fence or self._size + other._size > DELTA_BYTES_MAX:
             return False
-        self._joined.append(theirs.text)
+        self._merged_texts.append(theirs.text)
         self._size += other._size
         self.weight += 1
         return True
 
-    def sealed(self) -> tuple[Append, ...]:
+    def merged_appends(self) -> tuple[Append, ...]:
         """The appends, with everything joined in. Called once, by the thread, after gathering."""
-        if self._joined and self._delta is not None:
-            text = "".join((self._delta.text, *self._joined))
+        if self._merged_texts and self._delta is not None:
+            text = "".join((self._delta.text, *self._merged_texts))
             return (replace(self.appends[0], facts=(replace(self._delta, text=text),)),)
         return self.appends
 
@@ -100,118 +103,118 @@ def _continues(first: Delta, next_: Delta) -> bool:
 class Committer(Protocol):
     """The store's half: one transaction for a batch. Called only by the writer's thread."""
 
-    def commit(self, tickets: Sequence[Ticket]) -> tuple[Sequence[object], News]:
+    def commit(self, writes: Sequence[PendingWrite]) -> tuple[Sequence[object], CommittedEvents]:
         """Each ticket's result or the exception that refused it, and what is new in the journal."""
 
-    def chores(self, idle: bool) -> bool:
+    def housekeep(self, idle: bool) -> bool:
         """Called between batches, and when nothing came for a while: a slice of housekeeping.
 
         Returns whether more is left to do.
         """
 
-    def idle_s(self) -> float:
+    def poll_interval_s(self) -> float:
         """How long the thread may sleep before it is to look for other processes' commits."""
 
     def close(self) -> None: ...
 
 
-def favour_threads() -> None:
+def shorten_thread_switches() -> None:
     """Let a thread that waits for the interpreter have it soon. For a program's start, once.
 
     By default a busy thread keeps it for 5 ms; the writer needs it for some microseconds before and after
     each sync, and a hundred readers wait for that.
     """
-    sys.setswitchinterval(SWITCH_S)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
 
 
 class Writer:
     """Gathers on the loop, commits on a thread, answers on the loop."""
 
-    def __init__(self, committer: Committer, publish: Callable[[News], None]) -> None:
+    def __init__(self, committer: Committer, publish: Callable[[CommittedEvents], None]) -> None:
         self._committer = committer
         self._publish = publish
-        self.notes: list[Callable[[Change], None]] = []
+        self.change_listeners: list[Callable[[CommittedChange], None]] = []
         """Told of each change, in order, before those who made it go on."""
-        self.meter = CommitMeter()
+        self.metrics = CommitMetrics()
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
-        self._pending: list[Ticket] = []
-        self._last: dict[SessionId, Ticket] = {}
+        self._pending: list[PendingWrite] = []
+        self._last: dict[SessionId, PendingWrite] = {}
         self._weight = 0
         self._heavy = 0
-        self._roomless: list[asyncio.Future[None]] = []
+        self._capacity_waiters: list[asyncio.Future[None]] = []
         # A bare lock: taken by the thread to sleep, let go by whoever wakes it.
-        self._bell = threading.Lock()
-        self._bell.acquire()
+        self._wakeup = threading.Lock()
+        self._wakeup.acquire()
         self._asleep = False
         self._closing = False
-        self._ended = self._loop.create_future()
-        self._thread = threading.Thread(target=self._work, name="holdfast-writer", daemon=True)
+        self._finished = self._loop.create_future()
+        self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, *appends: Append) -> "asyncio.Future[tuple[Receipt, ...]]":
+    def submit(self, *appends: Append) -> "asyncio.Future[tuple[AppendReceipt, ...]]":
         """Hand over appends for one transaction; the future ends with their receipts.
 
         Several deltas may share one future, so do not cancel it.
         """
-        ticket = Ticket(self._loop.create_future(), appends)
+        write = PendingWrite(self._loop.create_future(), appends)
         with self._lock:
             self._refuse_if_closing()
             if len(appends) == 1:
                 last = self._last.get(appends[0].session_id)
-                if last is not None and last.joins(ticket):
+                if last is not None and last.try_merge(write):
                     self._weight += 1
                     return last.future
             for append in appends:
-                self._last[append.session_id] = ticket
-            self._enqueue(ticket)
-        return ticket.future
+                self._last[append.session_id] = write
+            self._enqueue(write)
+        return write.future
 
-    async def perform(self, work: Work) -> Any:
+    async def run_in_transaction(self, work: TransactionWork) -> Any:
         """Carry out `work` inside a transaction and return what it returned, once that is durable."""
-        ticket = Ticket(self._loop.create_future(), work=work)
+        write = PendingWrite(self._loop.create_future(), work=work)
         with self._lock:
             self._refuse_if_closing()
             # Text that was submitted before this must not end up in an event after it.
             self._last.clear()
-            self._enqueue(ticket)
-        return await asyncio.shield(ticket.future)
+            self._enqueue(write)
+        return await asyncio.shield(write.future)
 
     @property
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         return self._weight < PENDING_APPENDS_MAX
 
-    async def room(self) -> None:
-        while not self.has_room:
+    async def wait_for_capacity(self) -> None:
+        while not self.has_capacity:
             waiter: asyncio.Future[None] = self._loop.create_future()
-            self._roomless.append(waiter)
+            self._capacity_waiters.append(waiter)
             await waiter
 
     async def close(self) -> None:
         """Commit what was submitted, then end the thread."""
         with self._lock:
             self._closing = True
-            self._ring()
-        await asyncio.shield(self._ended)
+            self._wake()
+        await asyncio.shield(self._finished)
 
     def _refuse_if_closing(self) -> None:
         if self._closing:
             raise StoreClosed()
 
-    def _enqueue(self, ticket: Ticket) -> None:
-        self._pending.append(ticket)
-        self._heavy += not ticket.is_delta
+    def _enqueue(self, write: PendingWrite) -> None:
+        self._pending.append(write)
+        self._heavy += not write.is_delta
         self._weight += 1
         if self._asleep:
-            self._ring()
+            self._wake()
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         """Wake the thread. Called with the lock held; ringing twice wakes once."""
         self._asleep = False
-        if self._bell.locked():
-            self._bell.release()
+        if self._wakeup.locked():
+            self._wakeup.release()
 
-    def _take(self) -> list[Ticket]:
+    def _next_batch(self) -> list[PendingWrite]:
         """The next batch: all there is, but only so much that is more than text.
 
         What streams overtakes the rest, except in its own session, whose order is kept: a hundred messages
@@ -222,98 +225,100 @@ class Writer:
         if self._heavy <= HEAVY_PER_BATCH_MAX:
             self._heavy = 0
             return pending
-        batch: list[Ticket] = []
-        held: set[SessionId] = set()
+        batch: list[PendingWrite] = []
+        delayed: set[SessionId] = set()
         heavy = 0
-        for ticket in pending:
-            sessions = [append.session_id for append in ticket.appends]
-            if held.intersection(sessions) or (not ticket.is_delta and heavy == HEAVY_PER_BATCH_MAX):
-                held.update(sessions)
-                self._pending.append(ticket)
+        for write in pending:
+            sessions = [append.session_id for append in write.appends]
+            if delayed.intersection(sessions) or (not write.is_delta and heavy == HEAVY_PER_BATCH_MAX):
+                delayed.update(sessions)
+                self._pending.append(write)
             else:
-                heavy += not ticket.is_delta
-                batch.append(ticket)
+                heavy += not write.is_delta
+                batch.append(write)
         self._heavy -= heavy
         return batch
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         more = False
         try:
             while True:
                 with self._lock:
-                    batch = self._take()
+                    batch = self._next_batch()
                     self._asleep = not batch and not self._closing
                     done = not batch and self._closing
                 if done:
                     return
                 if batch:
-                    self._carry_out(batch)
-                    more = self._committer.chores(idle=False)
-                elif more or not self._bell.acquire(timeout=self._committer.idle_s()):
-                    more = self._committer.chores(idle=True)
+                    self._commit(batch)
+                    more = self._committer.housekeep(idle=False)
+                elif more or not self._wakeup.acquire(timeout=self._committer.poll_interval_s()):
+                    more = self._committer.housekeep(idle=True)
         finally:
             with self._lock:
                 self._closing = True
-                left, self._pending = self._pending, []
+                unfinished, self._pending = self._pending, []
             self._committer.close()
-            self._loop.call_soon_threadsafe(self._end, left)
+            self._loop.call_soon_threadsafe(self._finish, unfinished)
 
-    def _end(self, left: list[Ticket]) -> None:
+    def _finish(self, unfinished: list[PendingWrite]) -> None:
         # Nothing is left unless the thread failed; then nobody may wait for ever.
-        self._answer(left, [StoreClosed() for _ in left], ())
-        self._ended.set_result(None)
+        self._resolve(unfinished, [StoreClosed() for _ in unfinished], ())
+        self._finished.set_result(None)
 
-    def _carry_out(self, batch: list[Ticket]) -> None:
-        began = time.perf_counter()
-        results, news = self._committer.commit(batch)
-        self.meter.add(time.perf_counter() - began)
-        self.meter.deltas += sum(ticket.weight for ticket in batch if ticket.is_delta)
-        self._loop.call_soon_threadsafe(self._answer, batch, results, news)
+    def _commit(self, batch: list[PendingWrite]) -> None:
+        started = time.perf_counter()
+        results, events = self._committer.commit(batch)
+        self.metrics.record(time.perf_counter() - started)
+        self.metrics.deltas += sum(ticket.weight for ticket in batch if ticket.is_delta)
+        self._loop.call_soon_threadsafe(self._resolve, batch, results, events)
 
-    def _answer(self, batch: list[Ticket], results: Sequence[object], news: News) -> None:
-        self._publish(news)
-        for ticket, result in zip(batch, results, strict=True):
-            self._weight -= ticket.weight
-            if ticket.future.done():
+    def _resolve(self, batch: list[PendingWrite], results: Sequence[object], events: CommittedEvents) -> None:
+        self._publish(events)
+        for write, result in zip(batch, results, strict=True):
+            self._weight -= write.weight
+            if write.future.done():
                 continue
             if isinstance(result, BaseException):
-                ticket.future.set_exception(result)
+                write.future.set_exception(result)
                 # Looked at here: whoever streams, or was cancelled, need not come back for a refusal.
-                ticket.future.exception()
+                write.future.exception()
             else:
-                ticket.future.set_result(result)
-        if self._roomless and self._weight < PENDING_APPENDS_MAX:
-            waiting, self._roomless = self._roomless, []
+                write.future.set_result(result)
+        if self._capacity_waiters and self._weight < PENDING_APPENDS_MAX:
+            waiting, self._capacity_waiters = self._capacity_waiters, []
             for waiter in waiting:
                 if not waiter.done():
                     waiter.set_result(None)
-        if self.notes:
+        if self.change_listeners:
             # Whoever was answered above goes on after this. Last, so that they do even if a note fails.
-            for change in changes_of(results, news):
-                for note in self.notes:
-                    note(change)
+            for change in changes_in(results, events):
+                for listener in self.change_listeners:
+                    listener(change)
 
 
-def changes_of(results: Sequence[object], news: News) -> Iterator[Change]:
+def changes_in(results: Sequence[object], new_events: CommittedEvents) -> Iterator[CommittedChange]:
     """What a batch has done to each session, in order. What nobody has a receipt for came by an import."""
     at = 0
     for receipt in (each for result in results if isinstance(result, tuple) for each in result):
-        if not isinstance(receipt, Receipt) or receipt.repeated is not None:
+        if not isinstance(receipt, AppendReceipt) or receipt.repeated_turn is not None:
             continue
         count = receipt.last_seq - receipt.first_seq + 1
         start = at
-        while count and (news[at][0] != receipt.session_id or news[at][1].seq != receipt.first_seq):
+        while count and (
+            new_events[at][0] != receipt.session_id or new_events[at][1].seq != receipt.first_seq
+        ):
             at += 1
-        yield from _imported(news[start:at])
-        events = [event for _, event in news[at : at + count]]
+        yield from _imported_changes(new_events[start:at])
+        events = [event for _, event in new_events[at : at + count]]
         at += count
-        yield Change(
+        yield CommittedChange(
             receipt.session_id, receipt.first_seq, receipt.last_seq,
             receipt.context_before, receipt.context_after, events, receipt.incarnation,
         )  # fmt: skip
-    yield from _imported(news[at:])
+    yield from _imported_changes(new_events[at:])
 
 
-def _imported(news: News) -> Iterator[Change]:
-    for session_id, event in news:
-        yield Change(session_id, event.seq, event.seq, None, None, (event,))
+def _imported_changes(events: CommittedEvents) -> Iterator[CommittedChange]:
+    for session_id, event in events:
+        yield CommittedChange(session_id, event.seq, event.seq, None, None, (event,))

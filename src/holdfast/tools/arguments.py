@@ -7,31 +7,31 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.domain.events.parts import Text
-from holdfast.domain.shell.commands import Unreadable, checked_arguments
+from holdfast.domain.shell.commands import UnreadableArguments, validate_arguments
 from holdfast.models.ports import ToolSpec
 from holdfast.tools.ports import ToolResult
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-_WORDS = (("`str`", "text"), ("`int`", "a whole number"), ("`bool`", "true or false"), ("`array`", "a list"),
+_TYPE_NAMES = (("`str`", "text"), ("`int`", "a whole number"), ("`bool`", "true or false"), ("`array`", "a list"),
           ("`object`", "an object"), ("`null`", "nothing"), ("`float`", "a number"))  # fmt: skip
-_AT = re.compile(r"(?P<problem>.*?) - at `\$\.?(?P<field>.*?)`$")
+_LOCATION = re.compile(r"(?P<problem>.*?) - at `\$\.?(?P<field>.*?)`$")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
-_WRONG_KIND = re.compile(r"Expected (.*), got (.*)")
+_WRONG_TYPE = re.compile(r"Expected (.*), got (.*)")
 _OUT_OF_RANGE = re.compile(r"Expected .* (<=|>=) ([\d.]+)")
 
 
-class Refused(Exception):
+class ToolError(Exception):
     """A tool will not or cannot do what it was asked; the message is the sentence that the model reads."""
 
 
-def spec_of(name: str, description: str, arguments: type[msgspec.Struct]) -> ToolSpec:
+def tool_spec(name: str, description: str, arguments: type[msgspec.Struct]) -> ToolSpec:
     """The tool as a model is told of it."""
-    return ToolSpec(name, description, schema_of(arguments))
+    return ToolSpec(name, description, json_schema(arguments))
 
 
-def schema_of(arguments: type[msgspec.Struct]) -> Mapping[str, Any]:
+def json_schema(arguments: type[msgspec.Struct]) -> Mapping[str, Any]:
     """The JSON schema of a struct of plain fields, without references or titles."""
     _, components = msgspec.json.schema_components((arguments,))
     schema = dict(components[arguments.__name__])
@@ -43,48 +43,48 @@ def schema_of(arguments: type[msgspec.Struct]) -> Mapping[str, Any]:
 def read_arguments(text: str, shape: type[T]) -> T:
     """What the model wrote, as `shape`. Numbers written as text are taken. Raises Refused."""
     try:
-        return msgspec.json.decode(checked_arguments(text), type=shape, strict=False)
-    except Unreadable as error:
-        raise Refused(f"arguments: {error}") from None
+        return msgspec.json.decode(validate_arguments(text), type=shape, strict=False)
+    except UnreadableArguments as error:
+        raise ToolError(f"arguments: {error}") from None
     except msgspec.ValidationError as error:
-        raise Refused(f"arguments: {_sentence(str(error))}") from None
+        raise ToolError(f"arguments: {_validation_sentence(str(error))}") from None
     except msgspec.DecodeError as error:
-        raise Refused(f"arguments: not valid JSON ({error})") from None
+        raise ToolError(f"arguments: not valid JSON ({error})") from None
     except UnicodeError:
-        raise Refused("arguments: not valid Unicode text") from None
+        raise ToolError("arguments: not valid Unicode text") from None
     except RecursionError:
-        raise Refused("arguments: nested too deeply") from None
+        raise ToolError("arguments: nested too deeply") from None
 
 
-def flaw_in(text: str, read: Callable[[str], object]) -> str:
+def argument_error(text: str, read: Callable[[str], object]) -> str:
     """Why `read` refuses a call's arguments; empty if it does not."""
     try:
         read(text)
-    except Refused as refusal:
-        return str(refusal)
+    except ToolError as error:
+        return str(error)
     return ""
 
 
-def done(text: str) -> ToolResult:
+def done_result(text: str) -> ToolResult:
     return ToolResult("done", (Text(text),))
 
 
-def failed(refusal: Refused) -> ToolResult:
+def failed_result(refusal: ToolError) -> ToolResult:
     return ToolResult("failed", (Text(str(refusal)),))
 
 
-def _sentence(problem: str) -> str:
-    place = _AT.match(problem)
-    field = place["field"] if place else ""
-    problem = place["problem"] if place else problem
+def _validation_sentence(problem: str) -> str:
+    location = _LOCATION.match(problem)
+    field = location["field"] if location else ""
+    problem = location["problem"] if location else problem
     if missing := _MISSING.match(problem):
         return f"`{missing[1]}` is missing"
     if unknown := _UNKNOWN.match(problem):
         return f"there is no argument `{unknown[1]}`"
-    for kind, word in _WORDS:
-        problem = problem.replace(kind, word)
+    for kind, name in _TYPE_NAMES:
+        problem = problem.replace(kind, name)
     subject = f"`{field}`" if field else "the whole"
-    if wrong := _WRONG_KIND.match(problem):
+    if wrong := _WRONG_TYPE.match(problem):
         return f"{subject} must be {wrong[1]}, not {wrong[2]}"
     if beyond := _OUT_OF_RANGE.match(problem):
         return f"{subject} must be {'at most' if beyond[1] == '<=' else 'at least'} {beyond[2]}"

@@ -8,15 +8,15 @@ from msgspec.structs import replace
 
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId
-from holdfast.domain.secrets import Mask, StreamMask, masked
+from holdfast.domain.secrets import SecretMask, StreamMask, mask_value
 from holdfast.models.ports import ToolSpec
-from holdfast.tools.ports import Foreseeing, Keep, Tool, ToolResult, ToolRun
+from holdfast.tools.ports import KeepBlob, Preflight, Tool, ToolResult, ToolRun
 
 
 class MaskedTool:
     """A tool whose output and result hold no known secret."""
 
-    def __init__(self, tool: Tool, mask: Mask) -> None:
+    def __init__(self, tool: Tool, mask: SecretMask) -> None:
         self._tool = tool
         self._mask = mask
 
@@ -29,44 +29,48 @@ class MaskedTool:
         return self._tool.effect
 
     @property
-    def asks(self) -> bool:
-        return self._tool.asks
+    def needs_approval(self) -> bool:
+        return self._tool.needs_approval
 
-    def flaw(self, arguments: str) -> str:
-        return self._mask.whole(self._tool.flaw(arguments))
+    def validate(self, arguments: str) -> str:
+        return self._mask.mask(self._tool.validate(arguments))
 
-    async def foreseen(self, arguments: str, workspace: Path) -> str:
-        if not isinstance(self._tool, Foreseeing):
+    async def preflight(self, arguments: str, workspace: Path) -> str:
+        if not isinstance(self._tool, Preflight):
             return ""
-        return self._mask.whole(await self._tool.foreseen(arguments, workspace))
+        return self._mask.mask(await self._tool.preflight(arguments, workspace))
 
     async def run(self, call: ToolRun) -> ToolResult:
-        output = _Output(call, self._mask)
+        output = _MaskedOutput(call, self._mask)
         try:
-            result = await self._tool.run(replace(call, emit=output.emit, keep=self._keeping(call.keep)))
+            result = await self._tool.run(
+                replace(call, emit=output.emit, keep=self._unless_secret(call.keep))
+            )
         finally:
             output.finish()
         return (
-            result if result.parts is None else replace(result, parts=masked(result.parts, self._mask.whole))
+            result
+            if result.parts is None
+            else replace(result, parts=mask_value(result.parts, self._mask.mask))
         )
 
-    async def is_gone(self, call_id: CallId) -> bool:
-        return await self._tool.is_gone(call_id)
+    async def is_finished(self, call_id: CallId) -> bool:
+        return await self._tool.is_finished(call_id)
 
-    def _keeping(self, keep: Keep) -> Keep:
+    def _unless_secret(self, keep: KeepBlob) -> KeepBlob:
         async def kept(content: bytes) -> str | None:
             # Masked it would be another file, which nobody could put back.
-            if not self._mask.holds_none(content.decode("utf-8", "replace")):
+            if not self._mask.is_clean(content.decode("utf-8", "replace")):
                 return None
             return await keep(content)
 
         return kept
 
 
-class _Output:
+class _MaskedOutput:
     """What a call emits on its way: each of its streams is a text of its own."""
 
-    def __init__(self, call: ToolRun, mask: Mask) -> None:
+    def __init__(self, call: ToolRun, mask: SecretMask) -> None:
         self._emit = call.emit
         self._streams: Mapping[Literal["stdout", "stderr"], StreamMask] = {
             "stdout": mask.stream(),
@@ -76,10 +80,10 @@ class _Output:
     def emit(self, text: str, stream: Literal["stdout", "stderr"]) -> None:
         for name, other in self._streams.items():
             # The two are read as one text, in the order in which they came.
-            if name != stream and (before := other.show()):
+            if name != stream and (before := other.reveal_pending()):
                 self._emit(before, name)
-        if certain := self._streams[stream].feed(text):
-            self._emit(certain, stream)
+        if masked_text := self._streams[stream].feed(text):
+            self._emit(masked_text, stream)
 
     def finish(self) -> None:
         for name, stream in self._streams.items():
@@ -87,5 +91,5 @@ class _Output:
                 self._emit(rest, name)
 
 
-def masked_tools(tools: Sequence[Tool], mask: Mask) -> tuple[Tool, ...]:
+def masked_tools(tools: Sequence[Tool], mask: SecretMask) -> tuple[Tool, ...]:
     return tuple(MaskedTool(tool, mask) for tool in tools)

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
-from holdfast.domain.events.parts import AnyPart, File, Text, text_of
+from holdfast.domain.events.parts import AnyPart, File, Text, message_text
 from holdfast.domain.files import TEXT, output_name
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import (
@@ -20,74 +20,74 @@ from holdfast.domain.limits import (
 from holdfast.tools.ports import Emit
 
 Stream = Literal["stdout", "stderr"]
-OUTPUT = "output:"
+OUTPUT_PREFIX = "output:"
 """Before a call's id, in place of a path: what `read_file` reads then is the output of that call."""
-_CONTINUES = bytes(range(0x80, 0xC0))
+_CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
 
 
-class Outpour:
+class OutputBuffer:
     """What one call prints, on its way to `emit`."""
 
     def __init__(self, emit: Emit, call_id: CallId) -> None:
         self._emit = emit
         self._call_id = call_id
         self._head_room = OUTPUT_HEAD_BYTES_MAX
-        self._kept = bytearray()
-        self._not_kept = 0
+        self._stored = bytearray()
+        self._not_stored_bytes = 0
         self._tail: deque[tuple[bytes, Stream]] = deque()
         self._tail_bytes = self._left_out = 0
         self._at_line_start = True
 
-    def take(self, text: str, stream: Stream) -> None:
+    def write(self, text: str, stream: Stream) -> None:
         """The next piece; costs the same however much there was."""
         body = text.encode("utf-8", "replace")
-        room = OUTPUT_KEPT_BYTES_MAX - len(self._kept)
-        self._kept += body[:room]
-        self._not_kept += max(0, len(body) - room)
+        room = OUTPUT_KEPT_BYTES_MAX - len(self._stored)
+        self._stored += body[:room]
+        self._not_stored_bytes += max(0, len(body) - room)
         if self._head_room:
-            now = body if len(body) <= self._head_room else whole_characters(body[: self._head_room])
+            now = body if len(body) <= self._head_room else trim_partial_character(body[: self._head_room])
             body = body[len(now) :]
             self._head_room = 0 if body else self._head_room - len(now)
-            self._say(now, stream)
+            self._emit_text(now, stream)
         if body:
-            self._hold(body, stream)
+            self._buffer_tail(body, stream)
 
     def finish(self) -> bytes | None:
         """Show the end. All that was printed, if that is more than what was shown."""
         whole = None
         if self._left_out:
             tail = b"".join(body for body, _ in self._tail)
-            whole = self._whole(tail)
-            self._say(self._note(), "stdout")
+            whole = self._join_whole(tail)
+            self._emit_text(self._left_out_note(), "stdout")
         while self._tail:
-            self._say(*self._tail.popleft())
+            self._emit_text(*self._tail.popleft())
         return whole
 
-    def _hold(self, body: bytes, stream: Stream) -> None:
+    def _buffer_tail(self, body: bytes, stream: Stream) -> None:
         self._tail.append((body, stream))
         self._tail_bytes += len(body)
         while self._tail_bytes > OUTPUT_TAIL_BYTES_MAX:
             first, its_stream = self._tail.popleft()
             over = self._tail_bytes - OUTPUT_TAIL_BYTES_MAX
-            rest = first[over:].lstrip(_CONTINUES) if over < len(first) else b""
+            rest = first[over:].lstrip(_CONTINUATION_BYTES) if over < len(first) else b""
             self._left_out += len(first) - len(rest)
             self._tail_bytes -= len(first) - len(rest)
             if rest:
                 self._tail.appendleft((rest, its_stream))
 
-    def _whole(self, tail: bytes) -> bytes:
-        if not self._not_kept:
-            return bytes(self._kept)
-        rest = tail[max(0, len(tail) - self._not_kept) :]  # The tail may begin in what is kept.
-        lost = self._not_kept - len(rest)
+    def _join_whole(self, tail: bytes) -> bytes:
+        if not self._not_stored_bytes:
+            return bytes(self._stored)
+        rest = tail[max(0, len(tail) - self._not_stored_bytes) :]  # The tail may begin in what is kept.
+        lost = self._not_stored_bytes - len(rest)
         note = f"\n[{lost:,} bytes were not kept]\n".encode() if lost else b""
-        return bytes(self._kept) + note + rest
+        return bytes(self._stored) + note + rest
 
-    def _note(self) -> bytes:
-        note = told_left_out(self._left_out, self._call_id)
+    def _left_out_note(self) -> bytes:
+        note = left_out_note(self._left_out, self._call_id)
         return (note if self._at_line_start else f"\n{note}").encode()
 
-    def _say(self, body: bytes, stream: Stream) -> None:
+    def _emit_text(self, body: bytes, stream: Stream) -> None:
         if body:
             self._at_line_start = body.endswith(b"\n")
             self._emit(body.decode("utf-8", "replace"), stream)
@@ -96,11 +96,11 @@ class Outpour:
 _FILE_BYTES_MAX = OUTPUT_KEPT_BYTES_MAX + OUTPUT_TAIL_BYTES_MAX + 1_000
 
 
-def told_left_out(count: int, call_id: CallId) -> str:
-    return f"[{count:,} bytes left out; read_file with the path {OUTPUT}{call_id} reads them]\n"
+def left_out_note(count: int, call_id: CallId) -> str:
+    return f"[{count:,} bytes left out; read_file with the path {OUTPUT_PREFIX}{call_id} reads them]\n"
 
 
-def whole_characters(body: bytes) -> bytes:
+def trim_partial_character(body: bytes) -> bytes:
     """Without a character at the end that was cut in two."""
     for back in range(1, min(4, len(body)) + 1):
         first = body[-back]
@@ -110,14 +110,14 @@ def whole_characters(body: bytes) -> bytes:
     return body
 
 
-def _beginning_and_end(text: bytes, call_id: CallId) -> str:
-    head = whole_characters(text[:OUTPUT_HEAD_BYTES_MAX])
-    tail = text[-OUTPUT_TAIL_BYTES_MAX:].lstrip(_CONTINUES)
-    note = told_left_out(len(text) - len(head) - len(tail), call_id)
+def _head_and_tail(text: bytes, call_id: CallId) -> str:
+    head = trim_partial_character(text[:OUTPUT_HEAD_BYTES_MAX])
+    tail = text[-OUTPUT_TAIL_BYTES_MAX:].lstrip(_CONTINUATION_BYTES)
+    note = left_out_note(len(text) - len(head) - len(tail), call_id)
     return f"{head.decode('utf-8', 'replace')}\n{note}{tail.decode('utf-8', 'replace')}"
 
 
-async def shown_parts(
+async def stored_parts(
     keep: Callable[[bytes], Awaitable[str]],
     call_id: CallId,
     parts: tuple[AnyPart, ...],
@@ -127,13 +127,13 @@ async def shown_parts(
 
     So does the text of a result that is too long. Raises StoreFault.
     """
-    text = text_of(parts).encode("utf-8", "replace")
+    text = message_text(parts).encode("utf-8", "replace")
     if len(text) > RESULT_BYTES_MAX:
         whole = whole or text
         others = tuple(part for part in parts if not isinstance(part, Text))
-        parts = (Text(_beginning_and_end(text, call_id)), *others)
+        parts = (Text(_head_and_tail(text, call_id)), *others)
     if whole is None:
         return parts
-    kept = whole_characters(whole[:OUTPUT_KEPT_BYTES_MAX]) if len(whole) > _FILE_BYTES_MAX else whole
-    blob = await keep(kept)
-    return (*parts, File(blob, output_name(call_id), TEXT, len(kept)))
+    stored = trim_partial_character(whole[:OUTPUT_KEPT_BYTES_MAX]) if len(whole) > _FILE_BYTES_MAX else whole
+    blob = await keep(stored)
+    return (*parts, File(blob, output_name(call_id), TEXT, len(stored)))

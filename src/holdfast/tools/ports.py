@@ -9,33 +9,33 @@ import msgspec
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.events.parts import AnyPart
 from holdfast.domain.ids import CallId, SessionId
-from holdfast.domain.memories import Recollection
+from holdfast.domain.memories import RecalledMemory
 from holdfast.models.ports import ToolSpec
 
 
-class Memories(Protocol):
+class MemoryAccess(Protocol):
     """Memory, as tools reach it. Raises a HoldfastError that says what is wrong."""
 
     async def remember(self, text: str, session_id: SessionId, turn: int, key: str) -> str:
         """Remember one thing, once for a key; returns it as it is remembered."""
 
-    async def search(self, query: str, session_id: SessionId) -> Sequence[Recollection]:
+    async def search(self, query: str, session_id: SessionId) -> Sequence[RecalledMemory]:
         """What is remembered that may have to do with `query`, the best first; only so many."""
 
 
 Emit = Callable[[str, Literal["stdout", "stderr"]], None]
 """Takes a piece of output as it comes."""
-Keep = Callable[[bytes], Awaitable[str | None]]
+KeepBlob = Callable[[bytes], Awaitable[str | None]]
 """Has what a file holds durable, and says under which name; None: it holds a secret, and is not kept."""
-Output = Callable[[CallId], Awaitable[bytes | None]]
+ReadOutput = Callable[[CallId], Awaitable[bytes | None]]
 """Gives the whole output of an earlier call of the same conversation, where that was too long to be shown."""
 
 
-async def keeps_nothing(content: bytes) -> str | None:
+async def keep_nothing(content: bytes) -> str | None:
     return None
 
 
-async def no_output(call_id: CallId) -> bytes | None:
+async def read_no_output(call_id: CallId) -> bytes | None:
     return None
 
 
@@ -48,8 +48,8 @@ class ToolRun(msgspec.Struct, frozen=True):
     emit: Emit
     session_id: SessionId = SessionId("")
     turn: int = 0
-    keep: Keep = keeps_nothing
-    output: Output = no_output
+    keep: KeepBlob = keep_nothing
+    read_output: ReadOutput = read_no_output
 
 
 class ToolResult(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class ToolResult(msgspec.Struct, frozen=True):
 
     outcome: Literal["done", "failed", "unknown"]
     parts: tuple[AnyPart, ...] | None = None
-    settled: Callable[[], None] | None = None
+    on_settled: Callable[[], None] | None = None
 
 
 class Tool(Protocol):
@@ -74,13 +74,13 @@ class Tool(Protocol):
     def effect(self) -> Effect: ...
 
     @property
-    def asks(self) -> bool:
+    def needs_approval(self) -> bool:
         """Whether a call is put to a person first, where calls are.
 
         One that only looks is not; nor is one whose effect stays in sight and can be taken back at any time.
         """
 
-    def flaw(self, arguments: str) -> str:
+    def validate(self, arguments: str) -> str:
         """Why a call with these arguments can only fail, in a sentence; empty where it may be carried out.
 
         Such a call is put to nobody, and not made. Looks at nothing but the arguments.
@@ -89,15 +89,15 @@ class Tool(Protocol):
     async def run(self, call: ToolRun) -> ToolResult:
         """Carry out one call. Bad arguments and failures are results, not exceptions."""
 
-    async def is_gone(self, call_id: CallId) -> bool:
+    async def is_finished(self, call_id: CallId) -> bool:
         """Whether nothing of an earlier run of this call, by any process, is still at work."""
 
 
 @runtime_checkable
-class Foreseeing(Protocol):
+class Preflight(Protocol):
     """A tool that can tell whether a call would fail as things are now."""
 
-    async def foreseen(self, arguments: str, workspace: Path) -> str:
+    async def preflight(self, arguments: str, workspace: Path) -> str:
         """Why a call would fail, in a sentence; empty where it may be carried out. Changes nothing.
 
         A call that would is put to nobody, and not made. What it looked at may change before another call is

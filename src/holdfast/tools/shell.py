@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from holdfast.aio.finish import see_through
+from holdfast.aio.finish import run_to_completion
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId, is_id
 from holdfast.domain.limits import (
@@ -20,97 +20,101 @@ from holdfast.domain.limits import (
     SHELL_TIMEOUT_S,
     SHELL_TIMEOUT_S_MAX,
 )
-from holdfast.tools.arguments import Refused, failed, flaw_in, read_arguments, spec_of
+from holdfast.tools.arguments import ToolError, argument_error, failed_result, read_arguments, tool_spec
 from holdfast.tools.ports import Emit, ToolResult, ToolRun
-from holdfast.tools.sandbox.protected_paths import Vault, make_workspace
-from holdfast.tools.sandbox.sandbox import Walls
-from holdfast.tools.sandbox.supervised import Order, Supervised, is_over
+from holdfast.tools.sandbox.protected_paths import ProtectedPaths, make_workspace
+from holdfast.tools.sandbox.sandbox import Sandbox
+from holdfast.tools.sandbox.supervised import CommandSpec, SupervisedProcess, is_finished
 
 _SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
-_PASSED_ON = frozenset({
+_ALLOWED_VARIABLES = frozenset({
     "HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "SSL_CERT_DIR", "SSL_CERT_FILE", "TMPDIR", "TZ",
     "USER",
 })  # fmt: skip
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 
 
-class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ShellArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     command: Annotated[str, Meta(description="What to run, as for `bash -c`.")]
     timeout_s: Annotated[
         int, Meta(ge=1, le=SHELL_TIMEOUT_S_MAX, description="Seconds after which it is stopped.")
     ] = SHELL_TIMEOUT_S
 
 
-def _read(text: str) -> Arguments:
+def _read_shell_arguments(text: str) -> ShellArguments:
     """Raises Refused."""
-    arguments = read_arguments(text, Arguments)
+    arguments = read_arguments(text, ShellArguments)
     if "\0" in arguments.command or len(arguments.command.encode("utf-8")) > SHELL_COMMAND_BYTES_MAX:
-        raise Refused(f"a command holds no NUL and has at most {SHELL_COMMAND_BYTES_MAX:,} bytes")
+        raise ToolError(f"a command holds no NUL and has at most {SHELL_COMMAND_BYTES_MAX:,} bytes")
     return arguments
 
 
-class Shell:
+class ShellTool:
     """Runs a command under a supervisor, behind `walls`. `folder` holds a lock for each call at work."""
 
-    spec = spec_of(
+    spec = tool_spec(
         "shell",
         "Run a shell command in the workspace. It has no input and no terminal, cannot become another user,"
         " and what it leaves in the background is stopped when it ends. Of long output the first"
         f" {OUTPUT_HEAD_BYTES_MAX} and the last {OUTPUT_TAIL_BYTES_MAX} bytes are shown.",
-        Arguments,
+        ShellArguments,
     )
     effect: Effect = "unsafe"
-    asks = True
+    needs_approval = True
 
-    def __init__(self, folder: Path, environ: Mapping[str, str], walls: Walls) -> None:
+    def __init__(self, folder: Path, environ: Mapping[str, str], sandbox: Sandbox) -> None:
         self._locks = folder / "calls"
-        self._vault = Vault(folder)
-        self._walls = walls
+        self._protected_paths = ProtectedPaths(folder)
+        self._sandbox = sandbox
         self._environ = clean_environment(environ)
         self._shell = next(shell for shell in _SHELLS if Path(shell).exists())
 
-    def flaw(self, arguments: str) -> str:
-        return flaw_in(arguments, _read)
+    def validate(self, arguments: str) -> str:
+        return argument_error(arguments, _read_shell_arguments)
 
     async def run(self, call: ToolRun) -> ToolResult:
         try:
-            order = self._order(call, _read(call.arguments))
-            supervised = Supervised.start(order)
-        except Refused as refusal:
-            return failed(refusal)
+            spec = self._command_spec(call, _read_shell_arguments(call.arguments))
+            supervised = SupervisedProcess.start(spec)
+        except ToolError as refusal:
+            return failed_result(refusal)
         except OSError as error:
-            return failed(Refused(f"the command could not be started: {error}"))
-        relay, ending, is_over = Relay(call.emit), "", False
+            return failed_result(ToolError(f"the command could not be started: {error}"))
+        decoder, ending, all_stopped = OutputDecoder(call.emit), "", False
         try:
             async for tag, body in supervised.frames():
                 if tag == "x":
                     ending = body.decode()
                 else:
-                    relay.take(tag, body)
+                    decoder.decode(tag, body)
         finally:
-            is_over = await see_through(supervised.end(SHELL_STOP_S_MAX))
-        relay.say(_told(ending or ("lost" if supervised.has_begun else "never begun"), order.timeout_s))
-        if not is_over:
-            relay.say("some of what it started could not be stopped")
-        return ToolResult("done" if ending == "exit 0" and is_over else "failed")
+            all_stopped = await run_to_completion(supervised.stop(SHELL_STOP_S_MAX))
+        decoder.write_line(
+            _ending_text(ending or ("lost" if supervised.has_started else "never begun"), spec.timeout_s)
+        )
+        if not all_stopped:
+            decoder.write_line("some of what it started could not be stopped")
+        return ToolResult("done" if ending == "exit 0" and all_stopped else "failed")
 
-    def _order(self, call: ToolRun, arguments: Arguments) -> Order:
+    def _command_spec(self, call: ToolRun, arguments: ShellArguments) -> CommandSpec:
         command = arguments.command
         make_workspace(call.workspace)
         self._locks.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = self._lock(call.call_id).absolute()
-        workspace = self._vault.admitted(call.workspace)
-        return Order(command, self._shell, workspace, lock, arguments.timeout_s, self._environ, self._walls)
+        lock = self._lock_path(call.call_id).absolute()
+        workspace = self._protected_paths.resolve_workspace(call.workspace)
+        return CommandSpec(
+            command, self._shell, workspace, lock, arguments.timeout_s, self._environ, self._sandbox
+        )
 
-    async def is_gone(self, call_id: CallId) -> bool:
-        return is_over(self._lock(call_id))
+    async def is_finished(self, call_id: CallId) -> bool:
+        return is_finished(self._lock_path(call_id))
 
-    def _lock(self, call_id: CallId) -> Path:
+    def _lock_path(self, call_id: CallId) -> Path:
         assert is_id(call_id), f"{call_id!r} is not an id"
         return self._locks / f"{call_id}.lock"
 
 
-class Relay:
+class OutputDecoder:
     """Hands output on as text: each stream decoded on its own, what is not UTF-8 replaced."""
 
     def __init__(self, emit: Emit) -> None:
@@ -119,27 +123,27 @@ class Relay:
         self._left_out = False
         self._at_line_start = True
 
-    def take(self, tag: str, body: bytes) -> None:
+    def decode(self, tag: str, body: bytes) -> None:
         if tag == "n":
-            self._skip(int(body))
+            self._mark_left_out(int(body))
         elif tag in self._decoders:
             if self._left_out:  # The first bytes may be the rest of a character.
                 body, self._left_out = body.lstrip(bytes(range(0x80, 0xC0))), False
-            self._say(self._decoders[tag].decode(body), "stdout" if tag == "o" else "stderr")
+            self._emit_text(self._decoders[tag].decode(body), "stdout" if tag == "o" else "stderr")
 
-    def _skip(self, count: int) -> None:
+    def _mark_left_out(self, count: int) -> None:
         for decoder in self._decoders.values():
             decoder.reset()
         self._left_out = True
-        self.say(f"[{count:,} bytes were not kept]")
+        self.write_line(f"[{count:,} bytes were not kept]")
 
-    def say(self, line: str) -> None:
+    def write_line(self, line: str) -> None:
         """A line of our own, apart from what the command wrote."""
         for tag, decoder in self._decoders.items():
-            self._say(decoder.decode(b"", final=True), "stdout" if tag == "o" else "stderr")
-        self._say(("" if self._at_line_start else "\n") + line + "\n", "stdout")
+            self._emit_text(decoder.decode(b"", final=True), "stdout" if tag == "o" else "stderr")
+        self._emit_text(("" if self._at_line_start else "\n") + line + "\n", "stdout")
 
-    def _say(self, text: str, stream: Literal["stdout", "stderr"]) -> None:
+    def _emit_text(self, text: str, stream: Literal["stdout", "stderr"]) -> None:
         if text:
             self._at_line_start = text.endswith("\n")
             self._emit(text.replace("\0", "\ufffd"), stream)  # Neither models nor stores take a NUL.
@@ -147,11 +151,13 @@ class Relay:
 
 def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """What a command may know of the server's environment: named variables only, so no key or token."""
-    kept = {name: value for name, value in environ.items() if name in _PASSED_ON or name.startswith("LC_")}
-    return {"PATH": _DEFAULT_PATH, **kept, "TERM": "dumb"}
+    allowed = {
+        name: value for name, value in environ.items() if name in _ALLOWED_VARIABLES or name.startswith("LC_")
+    }
+    return {"PATH": _DEFAULT_PATH, **allowed, "TERM": "dumb"}
 
 
-def _told(ending: str, timeout_s: int) -> str:
+def _ending_text(ending: str, timeout_s: int) -> str:
     how, _, number = ending.partition(" ")
     if how == "exit":
         return f"exit code {number}"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.agent.config.files import AgentFiles, PromptFiles
-from holdfast.agent.config.info import AgentTold
+from holdfast.agent.config.info import AgentInfo
 from holdfast.agent.config.service import AgentReader
 from holdfast.agent.config.watched_files import SETTLED_MS
 from holdfast.domain import agents, prompts
@@ -19,7 +19,7 @@ from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import HoldfastError, TooLarge
 from holdfast.domain.limits import AGENT_FILE_BYTES_MAX, TEXT_BYTES_MAX
 from holdfast.domain.prompts import BadPrompt, Prompt
-from holdfast.engine.workspaces import why_closed
+from holdfast.engine.workspaces import forbidden_reason
 
 TOOLS = ("shell", "read_file", "list_files", "remember")
 WHOLE = """\
@@ -38,7 +38,7 @@ workspace = "/anywhere/reading"
 """
 
 
-def test_everything_that_can_be_said_of_an_agent_is_read() -> None:
+def test_every_agent_key_is_read() -> None:
     spec = agents.parse("reader", WHOLE, TOOLS)
     assert spec == AgentSpec(
         name="reader", description="Reads, and changes nothing.", instructions="You only look.\n",
@@ -74,9 +74,7 @@ def test_everything_that_can_be_said_of_an_agent_is_read() -> None:
         ("description = 0x" + "f" * 5_000, "TOML", "too long"),
     ],
 )
-def test_what_is_wrong_is_told_with_the_file_the_key_and_what_is_allowed(
-    text: str, key: str, told: str
-) -> None:
+def test_an_error_names_the_file_the_key_and_the_allowed_values(text: str, key: str, told: str) -> None:
     with pytest.raises(BadAgent) as wrong:
         agents.parse("reader", text, TOOLS)
     said = str(wrong.value)
@@ -84,7 +82,7 @@ def test_what_is_wrong_is_told_with_the_file_the_key_and_what_is_allowed(
 
 
 @given(st.text(max_size=400))
-def test_no_text_at_all_does_anything_but_be_read_or_refused(text: str) -> None:
+def test_any_text_is_either_parsed_or_refused(text: str) -> None:
     try:
         agents.parse("reader", text, TOOLS)
     except BadAgent as wrong:
@@ -101,33 +99,33 @@ def test_an_agent_has_the_tools_that_it_names_and_no_others() -> None:
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".", "A", "a b", "x" * 41, "-a", "a\n", "é", "a.b"])
-def test_a_name_that_leads_elsewhere_is_no_name(name: str) -> None:
-    assert not agents.is_name(name)
-    assert not prompts.is_name(name)
+def test_a_name_with_a_path_is_invalid(name: str) -> None:
+    assert not agents.is_valid_name(name)
+    assert not prompts.is_valid_name(name)
 
 
 # Files.
 
 
-class Desk:
+class AgentFilesFixture:
     """A folder, what is read there, and what people were told of it."""
 
     def __init__(self, folder: Path) -> None:
         self.base = folder / "deep" / "data"
         self.folder = self.base / "agents"
         self.folder.mkdir(parents=True)
-        self.told: list[str] = []
+        self.notices: list[str] = []
         self.files = self.started()
 
     def started(self, tools: tuple[str, ...] = TOOLS, keeps: bool = True) -> AgentFiles:
         """Those of a process that starts now; one that does not keep is a command."""
-        files = AgentFiles(self.base, lambda: tools, SystemClock(), self.told.append, keeps=keeps)
+        files = AgentFiles(self.base, lambda: tools, SystemClock(), self.notices.append, keep_copies=keeps)
         files.read_all()
         return files
 
-    def shown(self, files: AgentFiles, name: str) -> AgentTold:
-        prompts = PromptFiles(self.base, SystemClock(), self.told.append)
-        return AgentReader(files, prompts, lambda: TOOLS).one(name)
+    def shown(self, files: AgentFiles, name: str) -> AgentInfo:
+        prompts = PromptFiles(self.base, SystemClock(), self.notices.append)
+        return AgentReader(files, prompts, lambda: TOOLS).get(name)
 
     def write(self, name: str, text: str, ago_s: float = 0.0) -> Path:
         path = self.folder / f"{name}.toml"
@@ -139,7 +137,7 @@ class Desk:
 
 
 def test_the_agent_that_every_server_has_needs_no_file(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+    desk = AgentFilesFixture(tmp_path)
     assert desk.files.spec("") == desk.files.spec("main") == AgentSpec()
     desk.write("main", "more_instructions = 'Be brief.'")
     assert desk.files.spec("").more_instructions == "Be brief."
@@ -148,7 +146,7 @@ def test_the_agent_that_every_server_has_needs_no_file(tmp_path: Path) -> None:
 
 
 def test_a_changed_file_is_read_again_at_the_next_look(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+    desk = AgentFilesFixture(tmp_path)
     for text in ("one", "two", "six"):
         # The same size, and within the same moment as far as its times can tell.
         desk.write("reader", f"description = '{text}'")
@@ -156,27 +154,27 @@ def test_a_changed_file_is_read_again_at_the_next_look(tmp_path: Path) -> None:
 
 
 def test_a_file_that_has_not_changed_for_a_while_is_not_read_again(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+    desk = AgentFilesFixture(tmp_path)
     path = desk.write("reader", "description = 'one'")
 
     class Later(SystemClock):
         def now_ms(self) -> int:
             return super().now_ms() + SETTLED_MS + 1_000
 
-    files = AgentFiles(desk.base, lambda: TOOLS, Later(), desk.told.append)
+    files = AgentFiles(desk.base, lambda: TOOLS, Later(), desk.notices.append)
     assert files.spec("reader") is files.spec("reader")
     path.write_text("description = 'another'")
     assert files.spec("reader").description == "another"
 
 
-def test_a_bad_file_is_told_of_once_and_the_last_good_one_stays(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+def test_a_bad_file_is_reported_once_and_the_last_good_one_stays(tmp_path: Path) -> None:
+    desk = AgentFilesFixture(tmp_path)
     desk.write("reader", "description = 'good'")
     assert desk.files.spec("reader").description == "good"
     desk.write("reader", "descripton = 'bad'")
     for _ in range(3):
         assert desk.files.spec("reader").description == "good"
-    (told,) = desk.told
+    (told,) = desk.notices
     assert "agents/reader.toml: there is no 'descripton'" in told and told.endswith("It stays as it was.")
     assert [line for line in desk.files.problems() if "descripton" in line]
     desk.write("reader", "description = 'better'")
@@ -184,7 +182,7 @@ def test_a_bad_file_is_told_of_once_and_the_last_good_one_stays(tmp_path: Path) 
 
 
 def test_the_last_good_one_stays_when_the_server_starts_with_a_bad_file(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+    desk = AgentFilesFixture(tmp_path)
     desk.write("reader", "description = 'good'\ntools = ['read_file']")
     desk.write("main", "approvals = 'allow'")
     desk.started()
@@ -203,8 +201,8 @@ def test_the_last_good_one_stays_when_the_server_starts_with_a_bad_file(tmp_path
     assert files.spec("reader").description == "better" and not desk.shown(files, "reader").stays
 
 
-def test_a_last_good_one_that_cannot_be_any_more_answers_nobody(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+def test_a_last_good_copy_that_became_invalid_is_not_used(tmp_path: Path) -> None:
+    desk = AgentFilesFixture(tmp_path)
     desk.write("reader", "tools = ['list_files']")
     desk.started()
     desk.write("reader", "descripton = 'bad'")
@@ -216,8 +214,8 @@ def test_a_last_good_one_that_cannot_be_any_more_answers_nobody(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("runs", [True, False])
-def test_a_file_that_was_taken_away_leaves_no_last_good_one(tmp_path: Path, runs: bool) -> None:
-    desk = Desk(tmp_path)
+def test_removing_a_file_removes_its_last_good_copy(tmp_path: Path, runs: bool) -> None:
+    desk = AgentFilesFixture(tmp_path)
     path = desk.write("reader", "description = 'good'")
     files = desk.started()
     path.unlink()
@@ -231,15 +229,15 @@ def test_a_file_that_was_taken_away_leaves_no_last_good_one(tmp_path: Path, runs
         desk.started().spec("reader")
 
 
-def test_a_command_that_only_looks_keeps_nothing(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+def test_a_read_only_command_writes_no_copies(tmp_path: Path) -> None:
+    desk = AgentFilesFixture(tmp_path)
     desk.write("reader", "description = 'good'")
     desk.started(keeps=False)
     assert sorted(each.name for each in desk.folder.iterdir()) == ["reader.toml"]
 
 
-def test_a_last_good_one_that_cannot_be_kept_or_read_is_as_if_there_was_none(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+def test_an_unreadable_or_unwritable_last_good_copy_is_ignored(tmp_path: Path) -> None:
+    desk = AgentFilesFixture(tmp_path)
     desk.write("reader", "description = 'good'")
     (desk.folder / ".last-good").write_text("in the way")
     assert desk.started().spec("reader").description == "good"
@@ -251,8 +249,8 @@ def test_a_last_good_one_that_cannot_be_kept_or_read_is_as_if_there_was_none(tmp
         desk.started().spec("reader")
 
 
-def test_a_bad_file_that_was_never_good_answers_nobody(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+def test_a_file_that_was_never_valid_gives_no_agent(tmp_path: Path) -> None:
+    desk = AgentFilesFixture(tmp_path)
     desk.write("reader", "resume = 'maybe'")
     with pytest.raises(BadAgent, match=r"agents/reader\.toml: resume must be auto, ask or never"):
         desk.files.spec("reader")
@@ -261,19 +259,17 @@ def test_a_bad_file_that_was_never_good_answers_nobody(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["resume = 'maybe'", "description = " + "1" * 5_000], ids=["value", "digits"]
 )
-def test_the_agent_that_every_server_has_asks_before_all_while_its_file_was_never_good(
-    tmp_path: Path, text: str
-) -> None:
-    desk = Desk(tmp_path)
+def test_main_asks_for_every_approval_while_its_file_was_never_valid(tmp_path: Path, text: str) -> None:
+    desk = AgentFilesFixture(tmp_path)
     desk.write("main", text)
     desk.files.read_all()
     # What the file would have kept from it, nobody knows.
     assert desk.files.spec("") == AgentSpec(approvals="ask")
     assert "agents/main.toml: " in desk.files.problems()[0] and len(desk.files.problems()) == 1
-    assert desk.told == [], "whoever reads all of them at the start tells the problems"
+    assert desk.notices == [], "whoever reads all of them at the start tells the problems"
     told = AgentReader(
-        desk.files, PromptFiles(desk.base, SystemClock(), desk.told.append), lambda: TOOLS
-    ).one("main")
+        desk.files, PromptFiles(desk.base, SystemClock(), desk.notices.append), lambda: TOOLS
+    ).get("main")
     assert told.answers and told.error == desk.files.problems()[0]
 
 
@@ -286,20 +282,24 @@ def test_the_agent_that_every_server_has_asks_before_all_while_its_file_was_neve
         ("fallbacks = ['demo', 'x:y']", "fallbacks"),
     ],
 )
-def test_a_model_that_nobody_offers_is_refused(tmp_path: Path, text: str, key: str) -> None:
+def test_a_model_of_an_unknown_provider_is_refused(tmp_path: Path, text: str, key: str) -> None:
     with pytest.raises(BadAgent, match=rf"{key} must be .*PROVIDER:MODEL.*ollama"):
-        Desk(tmp_path).files.check("reader", text)
+        AgentFilesFixture(tmp_path).files.check("reader", text)
 
 
 @pytest.mark.parametrize("model", ["demo", "local", "local:smollm2-135m", "openai:x", "ollama:qwen3:8b"])
-def test_a_model_that_somebody_may_offer_is_taken(tmp_path: Path, model: str) -> None:
-    assert Desk(tmp_path).files.check("reader", f"model = '{model}'").model == model
+def test_a_model_of_a_known_provider_is_accepted(tmp_path: Path, model: str) -> None:
+    assert AgentFilesFixture(tmp_path).files.check("reader", f"model = '{model}'").model == model
 
 
-def test_a_workspace_in_a_place_that_is_closed_is_refused(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+def test_a_workspace_in_a_forbidden_folder_is_refused(tmp_path: Path) -> None:
+    desk = AgentFilesFixture(tmp_path)
     files = AgentFiles(
-        desk.base, lambda: TOOLS, SystemClock(), desk.told.append, closed=partial(why_closed, desk.base)
+        desk.base,
+        lambda: TOOLS,
+        SystemClock(),
+        desk.notices.append,
+        workspace_problem=partial(forbidden_reason, desk.base),
     )
     for folder in ("/proc", "/sys/kernel", str(desk.base), str(desk.base / "not there yet")):
         with pytest.raises(BadAgent, match=r"agents/reader\.toml: workspace must not lie in"):
@@ -307,14 +307,14 @@ def test_a_workspace_in_a_place_that_is_closed_is_refused(tmp_path: Path) -> Non
     assert files.check("reader", f"workspace = '{tmp_path.parent}'").workspace
 
 
-def test_a_file_that_is_taken_away_takes_its_agent_with_it(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+def test_removing_a_file_removes_its_agent(tmp_path: Path) -> None:
+    desk = AgentFilesFixture(tmp_path)
     path = desk.write("reader", "resume = 'never'")
-    assert desk.files.spec("reader").resume == desk.files.resume("reader") == "never"
+    assert desk.files.spec("reader").resume == desk.files.resume_policy("reader") == "never"
     path.unlink()
     with pytest.raises(NoSuchAgent):
         desk.files.spec("reader")
-    assert desk.files.resume("reader") is None
+    assert desk.files.resume_policy("reader") is None
 
 
 def _link(path: Path) -> None:
@@ -344,8 +344,8 @@ def _unreadable(path: Path) -> None:
 
 
 @pytest.mark.parametrize("made", [_link, _huge, _rubbish, _pipe, _folder, _unreadable])
-def test_what_is_no_plain_small_text_in_the_folder_itself_is_refused(tmp_path: Path, made: object) -> None:
-    desk = Desk(tmp_path)
+def test_anything_but_a_small_regular_text_file_is_refused(tmp_path: Path, made: object) -> None:
+    desk = AgentFilesFixture(tmp_path)
     assert callable(made)
     made(desk.folder / "reader.toml")
     with pytest.raises(BadAgent, match=r"agents/reader\.toml: this "):
@@ -353,15 +353,15 @@ def test_what_is_no_plain_small_text_in_the_folder_itself_is_refused(tmp_path: P
 
 
 def test_no_name_leads_out_of_the_folder(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+    desk = AgentFilesFixture(tmp_path)
     (desk.base / "x.toml").write_text("description = 'outside'")
     for name in ("../x", "..%2fx", "/etc/passwd", "\0", "a" * 5_000):
         with pytest.raises(NoSuchAgent):
             desk.files.spec(name)
 
 
-def test_a_file_whose_name_cannot_be_an_agents_is_told_of(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+def test_a_file_with_an_invalid_agent_name_is_reported(tmp_path: Path) -> None:
+    desk = AgentFilesFixture(tmp_path)
     (desk.folder / "My Agent.toml").write_text("")
     (desk.folder / "notes.txt").write_text("not one of ours")
     assert desk.files.names() == ["main"]
@@ -372,28 +372,28 @@ def test_a_file_whose_name_cannot_be_an_agents_is_told_of(tmp_path: Path) -> Non
 # Prompts.
 
 
-def test_a_prompt_says_its_text_with_what_was_typed_in_its_place() -> None:
+def test_a_prompt_expands_with_its_arguments() -> None:
     review = Prompt("review", "Review $ARGUMENTS, please: $ARGUMENTS.\n")
-    assert review.said("a.py") == "Review a.py, please: a.py."
-    assert review.said("$ARGUMENTS") == "Review $ARGUMENTS, please: $ARGUMENTS."
+    assert review.expand("a.py") == "Review a.py, please: a.py."
+    assert review.expand("$ARGUMENTS") == "Review $ARGUMENTS, please: $ARGUMENTS."
     plain = Prompt("plain", "# Look\n\nLook around.\n")
-    assert plain.said("") == "# Look\n\nLook around." and plain.about == "Look"
-    assert plain.said("twice\nor more") == "# Look\n\nLook around.\n\ntwice\nor more"
+    assert plain.expand("") == "# Look\n\nLook around." and plain.about == "Look"
+    assert plain.expand("twice\nor more") == "# Look\n\nLook around.\n\ntwice\nor more"
 
 
-def test_a_prompt_that_would_say_too_much_is_refused_before_it_is_made() -> None:
+def test_a_prompt_expanding_beyond_the_limit_is_refused() -> None:
     many, rest = Prompt("boom", "$ARGUMENTS " * 600), "y" * 500_000
     tracemalloc.start()
     try:
         with pytest.raises(TooLarge, match=f"the limit is {TEXT_BYTES_MAX}"):
-            many.said(rest)
+            many.expand(rest)
         assert tracemalloc.get_traced_memory()[1] < 2 * len(rest)
     finally:
         tracemalloc.stop()
     two = Prompt("two", "\n$ARGUMENTS$ARGUMENTS\n")
-    assert len(two.said("\N{GREEK SMALL LETTER ALPHA}" * (TEXT_BYTES_MAX // 4))) == TEXT_BYTES_MAX // 2
+    assert len(two.expand("\N{GREEK SMALL LETTER ALPHA}" * (TEXT_BYTES_MAX // 4))) == TEXT_BYTES_MAX // 2
     with pytest.raises(TooLarge):
-        two.said("\N{GREEK SMALL LETTER ALPHA}" * (TEXT_BYTES_MAX // 4 + 1))
+        two.expand("\N{GREEK SMALL LETTER ALPHA}" * (TEXT_BYTES_MAX // 4 + 1))
 
 
 @pytest.mark.parametrize(
@@ -411,7 +411,7 @@ def test_a_prompt_that_would_say_too_much_is_refused_before_it_is_made() -> None
     ],
 )
 def test_a_slash_and_a_name_call_a_prompt(typed: str, found: object) -> None:
-    assert prompts.called(typed) == found
+    assert prompts.parse_call(typed) == found
 
 
 def test_a_message_that_calls_no_prompt_is_as_it_was_typed(tmp_path: Path) -> None:
@@ -442,14 +442,14 @@ def test_a_prompt_cannot_take_the_name_of_a_command(tmp_path: Path) -> None:
         prompts.parse("undo", "x")
 
 
-def test_what_files_say_holds_no_known_secret(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+def test_known_secrets_in_files_are_masked(tmp_path: Path) -> None:
+    desk = AgentFilesFixture(tmp_path)
     desk.write("reader", "instructions = 'The key is sk-very-secret.'")
     files = AgentFiles(
         desk.base,
         lambda: TOOLS,
         SystemClock(),
-        desk.told.append,
+        desk.notices.append,
         lambda text: text.replace("sk-very-secret", "***"),
     )
     assert files.spec("reader").instructions == "The key is ***."

@@ -14,7 +14,7 @@ from holdfast.domain.events import facts as f
 from holdfast.domain.events.codec import Event, encode
 from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import MessageId, RunId, SessionId, TurnId
-from holdfast.domain.state.changes import Change, ReadBack
+from holdfast.domain.state.changes import CommittedChange, LoadedContext
 from holdfast.domain.transcript.transcript import TranscriptFold
 
 CHARS = 1_000
@@ -27,41 +27,41 @@ def named(n: int) -> SessionId:
 ONE = named(1)
 
 
-class Shelf:
+class FakeLoader:
     """What would be read back: counts how often it is asked."""
 
     def __init__(self, head: int | None = 1, size_bytes: int = 100, is_all: bool = True) -> None:
         self.head, self.size_bytes, self.is_all = head, size_bytes, is_all
         self.reads = 0
 
-    async def __call__(self) -> ReadBack:
+    async def __call__(self) -> LoadedContext:
         self.reads += 1
-        return ReadBack(TranscriptFold(), self.head, self.size_bytes, self.is_all)
+        return LoadedContext(TranscriptFold(), self.head, self.size_bytes, self.is_all)
 
 
-def looked(session_id: SessionId = ONE, head: int = 1, version: int = 1) -> Change:
+def empty_change(session_id: SessionId = ONE, head: int = 1, version: int = 1) -> CommittedChange:
     """A change of ours that says nothing but where the session stands."""
-    return Change(session_id, head + 1, head, version, version)
+    return CommittedChange(session_id, head + 1, head, version, version)
 
 
-def told(fact: f.AnyFact, seq: int, before: int | None, after: int | None) -> Change:
-    return Change(ONE, seq, seq, before, after, (Event(seq, 0, *encode(fact)),))
+def change_of(fact: f.AnyFact, seq: int, before: int | None, after: int | None) -> CommittedChange:
+    return CommittedChange(ONE, seq, seq, before, after, (Event(seq, 0, *encode(fact)),))
 
 
-def accepted(seq: int, text: str = "Hello") -> Change:
+def accepted(seq: int, text: str = "Hello") -> CommittedChange:
     fact = f.TurnAccepted(TurnId(f"t{seq}"), seq, MessageId(f"m{seq}"), (Text(text),))
-    return told(fact, seq, seq - 1, seq)
+    return change_of(fact, seq, seq - 1, seq)
 
 
-async def use(cache: ContextCache, session_id: SessionId = ONE, read: Shelf | None = None) -> None:
+async def run_once(cache: ContextCache, session_id: SessionId = ONE, read: FakeLoader | None = None) -> None:
     """One run, from its beginning to its end."""
-    held = cache.hold(session_id)
-    cache.note(looked(session_id))
-    await held.fold(CHARS, read or Shelf())
+    held = cache.acquire(session_id)
+    cache.on_change(empty_change(session_id))
+    await held.fold(CHARS, read or FakeLoader())
     held.release()
 
 
-class Leaving:
+class BlockingEviction:
     """Who lets go of conversations, as memory would: when it is told to."""
 
     def __init__(self, error: Exception | None = None) -> None:
@@ -77,23 +77,23 @@ class Leaving:
             raise self.error
 
 
-async def test_the_longest_unused_is_let_go_when_there_are_too_many() -> None:
-    leaving = Leaving()
+async def test_the_least_recently_used_context_is_evicted_above_the_count_limit() -> None:
+    leaving = BlockingEviction()
     cache = ContextCache(FakeClock(), leaving, sessions_max=2)
     for n in (1, 2, 1, 3):
-        await use(cache, named(n))
+        await run_once(cache, named(n))
     await cache.close()
     assert leaving.asked == [named(2)]
 
 
-async def test_the_longest_unused_is_let_go_when_there_is_too_much() -> None:
-    leaving = Leaving()
+async def test_the_least_recently_used_context_is_evicted_above_the_size_limit() -> None:
+    leaving = BlockingEviction()
     cache = ContextCache(FakeClock(), leaving, bytes_max=250)
     for n in (1, 2, 3):
-        await use(cache, named(n))
+        await run_once(cache, named(n))
     assert cache.size_bytes == 200 and cache.entries == 2
-    held = cache.hold(named(2))
-    cache.note(Change(named(2), 2, 2, 1, 2, (Event(2, 0, "dream_recorded", 1, b"x" * 500),)))
+    held = cache.acquire(named(2))
+    cache.on_change(CommittedChange(named(2), 2, 2, 1, 2, (Event(2, 0, "dream_recorded", 1, b"x" * 500),)))
     assert cache.size_bytes == 700
     held.release()
     await asyncio.sleep(0)
@@ -102,44 +102,44 @@ async def test_the_longest_unused_is_let_go_when_there_is_too_much() -> None:
     await cache.close()
 
 
-async def test_what_is_in_use_is_not_let_go() -> None:
-    clock, leaving = FakeClock(), Leaving()
+async def test_a_context_in_use_is_not_evicted() -> None:
+    clock, leaving = FakeClock(), BlockingEviction()
     cache = ContextCache(clock, leaving, sessions_max=1, idle_ms=1_000)
-    held = cache.hold(ONE)
-    await use(cache, named(2))
+    held = cache.acquire(ONE)
+    await run_once(cache, named(2))
     clock.advance(5_000)
-    await cache.sweep()
+    await cache.evict_idle()
     assert cache.entries == 1
     held.release()
     await cache.close()
     assert leaving.asked == [named(2)]
 
 
-async def test_what_nobody_has_used_for_a_while_is_let_go() -> None:
-    clock, leaving = FakeClock(), Leaving()
+async def test_idle_contexts_are_evicted() -> None:
+    clock, leaving = FakeClock(), BlockingEviction()
     cache = ContextCache(clock, leaving, idle_ms=1_000)
-    await use(cache, named(1))
+    await run_once(cache, named(1))
     clock.advance(600)
-    await use(cache, named(2))
+    await run_once(cache, named(2))
     clock.advance(600)
-    await cache.sweep()
+    await cache.evict_idle()
     await asyncio.sleep(0)
     assert leaving.asked == [named(1)]
-    await use(cache, named(1))
+    await run_once(cache, named(1))
     assert cache.rebuilds == {"new": 2, "evicted": 1}
     await cache.close()
 
 
-async def test_memory_is_told_before_what_is_held_is_given_back_and_nobody_waits_for_it() -> None:
-    leaving = Leaving()
+async def test_eviction_commits_memory_first_without_blocking() -> None:
+    leaving = BlockingEviction()
     leaving.may_go.clear()
     cache = ContextCache(FakeClock(), leaving, sessions_max=1)
-    await use(cache, named(1))
-    await use(cache, named(2))
+    await run_once(cache, named(1))
+    await run_once(cache, named(2))
     await asyncio.sleep(0)
     assert leaving.asked == [named(1)], "it is being told"
-    await asyncio.wait_for(use(cache, named(2)), 30)
-    await asyncio.wait_for(use(cache, named(1)), 30)
+    await asyncio.wait_for(run_once(cache, named(2)), 30)
+    await asyncio.wait_for(run_once(cache, named(1)), 30)
     assert cache.rebuilds == {"new": 2, "evicted": 1}
     leaving.may_go.set()
     await cache.close()
@@ -147,14 +147,14 @@ async def test_memory_is_told_before_what_is_held_is_given_back_and_nobody_waits
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_what_is_held_is_given_back_once_memory_is_told_however_that_went(fails: bool) -> None:
-    leaving = Leaving(StoreClosed() if fails else None)
+async def test_a_context_is_released_after_the_eviction_hook_even_if_it_fails(fails: bool) -> None:
+    leaving = BlockingEviction(StoreClosed() if fails else None)
     leaving.may_go.clear()
     cache = ContextCache(FakeClock(), leaving, sessions_max=1)
-    held = cache.hold(named(1))
-    fold = weakref.ref(await held.fold(CHARS, Shelf()))
+    held = cache.acquire(named(1))
+    fold = weakref.ref(await held.fold(CHARS, FakeLoader()))
     held.release()
-    await use(cache, named(2))
+    await run_once(cache, named(2))
     await asyncio.sleep(0)
     assert leaving.asked == [named(1)] and fold() is not None
     leaving.may_go.set()
@@ -163,12 +163,12 @@ async def test_what_is_held_is_given_back_once_memory_is_told_however_that_went(
     assert fold() is None
 
 
-async def test_a_model_that_can_be_shown_more_has_it_read_again_unless_that_was_all() -> None:
+async def test_a_larger_window_rebuilds_an_incomplete_context() -> None:
     cache = ContextCache(FakeClock())
     for is_all, rebuilds in ((False, {"new": 1, "configuration": 1}), (True, {"new": 1})):
-        cache, read = ContextCache(FakeClock()), Shelf(is_all=is_all)
-        await use(cache, read=read)
-        held = cache.hold(ONE)
+        cache, read = ContextCache(FakeClock()), FakeLoader(is_all=is_all)
+        await run_once(cache, read=read)
+        held = cache.acquire(ONE)
         await held.fold(2 * CHARS, read)
         await held.fold(CHARS, read)
         assert cache.rebuilds == rebuilds
@@ -176,142 +176,142 @@ async def test_a_model_that_can_be_shown_more_has_it_read_again_unless_that_was_
     await cache.close()
 
 
-async def test_one_that_has_grown_too_large_is_read_again() -> None:
-    cache, read = ContextCache(FakeClock()), Shelf()
-    await use(cache, read=read)
+async def test_a_context_that_grew_too_large_is_rebuilt() -> None:
+    cache, read = ContextCache(FakeClock()), FakeLoader()
+    await run_once(cache, read=read)
     for seq in range(2, 30):
-        cache.note(accepted(seq, "x" * 200))
-    held = cache.hold(ONE)
-    cache.note(looked(head=29, version=29))
+        cache.on_change(accepted(seq, "x" * 200))
+    held = cache.acquire(ONE)
+    cache.on_change(empty_change(head=29, version=29))
     read.head = 29
     await held.fold(CHARS, read)
     assert cache.rebuilds == {"new": 1, "evicted": 1} and cache.size_bytes == 100
     await cache.close()
 
 
-async def test_what_could_not_be_read_is_not_held() -> None:
+async def test_a_context_that_failed_to_load_is_not_cached() -> None:
     cache = ContextCache(FakeClock())
 
-    async def fail() -> ReadBack:
+    async def fail() -> LoadedContext:
         raise StoreClosed()
 
-    await use(cache)
-    cache.note(told(f.SessionCleared(0), 9, 8, 9))
-    held = cache.hold(ONE)
+    await run_once(cache)
+    cache.on_change(change_of(f.SessionCleared(0), 9, 8, 9))
+    held = cache.acquire(ONE)
     with pytest.raises(StoreClosed):
         await held.fold(CHARS, fail)
-    read = Shelf(head=9)
+    read = FakeLoader(head=9)
     await held.fold(CHARS, read)
     assert read.reads == 1 and cache.rebuilds == {"new": 1, "foreign": 2}
     await cache.close()
 
 
-async def test_one_that_goes_on_while_it_is_read_is_read_again_but_not_for_ever() -> None:
-    cache, read = ContextCache(FakeClock()), Shelf(head=None)
-    await use(cache, read=read)
+async def test_a_context_changing_while_loading_is_reloaded_a_limited_number_of_times() -> None:
+    cache, read = ContextCache(FakeClock()), FakeLoader(head=None)
+    await run_once(cache, read=read)
     assert read.reads == 3
     read.head = 1
-    await use(cache, read=read)
-    await use(cache, read=read)
+    await run_once(cache, read=read)
+    await run_once(cache, read=read)
     assert read.reads == 4 and cache.rebuilds == {"new": 1, "stale": 1} and cache.hits == 1
     await cache.close()
 
 
-async def test_two_who_ask_at_once_have_it_read_once() -> None:
-    cache, read = ContextCache(FakeClock()), Shelf()
-    one, two = cache.hold(ONE), cache.hold(ONE)
-    cache.note(looked())
+async def test_concurrent_requests_load_a_context_once() -> None:
+    cache, read = ContextCache(FakeClock()), FakeLoader()
+    one, two = cache.acquire(ONE), cache.acquire(ONE)
+    cache.on_change(empty_change())
     folds = await asyncio.gather(one.fold(CHARS, read), two.fold(CHARS, read))
     assert folds[0] is folds[1] and read.reads == 1 and cache.hits == 1
     await cache.close()
 
 
-async def test_a_deleted_conversation_is_not_held() -> None:
-    leaving = Leaving()
+async def test_a_deleted_conversation_is_not_cached() -> None:
+    leaving = BlockingEviction()
     cache = ContextCache(FakeClock(), leaving)
-    await use(cache)
-    cache.note(told(f.SessionDeleted(), 2, 1, 1))
+    await run_once(cache)
+    cache.on_change(change_of(f.SessionDeleted(), 2, 1, 1))
     assert cache.entries == 0 and cache.size_bytes == 0
     await cache.close()
     assert not leaving.asked, "whoever deletes it tells memory"
 
 
-async def test_a_change_that_says_nothing_of_versions_has_it_read_again() -> None:
-    cache, read = ContextCache(FakeClock()), Shelf()
-    await use(cache, read=read)
-    cache.note(told(f.SessionRenamed("Imported", "user"), 2, None, None))
-    cache.note(looked(head=2))
+async def test_a_change_without_versions_causes_a_rebuild() -> None:
+    cache, read = ContextCache(FakeClock()), FakeLoader()
+    await run_once(cache, read=read)
+    cache.on_change(change_of(f.SessionRenamed("Imported", "user"), 2, None, None))
+    cache.on_change(empty_change(head=2))
     read.head = 2
-    await use(cache, read=read)
+    await run_once(cache, read=read)
     assert cache.rebuilds == {"new": 1, "stale": 1}
     await cache.close()
 
 
-async def test_what_another_process_had_begun_to_write_is_read_when_this_one_ends_it() -> None:
+async def test_ending_a_message_begun_by_another_process_causes_a_rebuild() -> None:
     ended = f.RunCancelled(RunId("r"))
     for seq, rebuilds in ((2, {"new": 1}), (5, {"new": 1, "foreign": 1})):
-        cache, read = ContextCache(FakeClock()), Shelf()
-        await use(cache, read=read)
+        cache, read = ContextCache(FakeClock()), FakeLoader()
+        await run_once(cache, read=read)
         # From 2 to 4 there may be words that the journal has nowhere else.
-        cache.note(told(ended, seq, 1, seq))
-        held = cache.hold(ONE)
-        cache.note(looked(head=seq, version=seq))
+        cache.on_change(change_of(ended, seq, 1, seq))
+        held = cache.acquire(ONE)
+        cache.on_change(empty_change(head=seq, version=seq))
         read.head = seq
         await held.fold(CHARS, read)
         assert cache.rebuilds == rebuilds
         await cache.close()
 
 
-async def test_a_title_from_another_process_leaves_it_as_it_is() -> None:
-    cache, read = ContextCache(FakeClock()), Shelf()
-    await use(cache, read=read)
-    held = cache.hold(ONE)
-    cache.note(looked(head=4))
-    cache.note(told(f.SessionConfigured(resume="ask"), 5, 1, 5))
+async def test_a_title_from_another_process_causes_no_rebuild() -> None:
+    cache, read = ContextCache(FakeClock()), FakeLoader()
+    await run_once(cache, read=read)
+    held = cache.acquire(ONE)
+    cache.on_change(empty_change(head=4))
+    cache.on_change(change_of(f.SessionConfigured(resume="ask"), 5, 1, 5))
     await held.fold(CHARS, read)
     assert (cache.hits, read.reads) == (1, 1)
     await cache.close()
 
 
-async def test_one_that_was_read_further_than_our_own_changes_finds_its_baseline_with_the_next() -> None:
+async def test_a_context_loaded_past_our_changes_gets_its_baseline_from_the_next_change() -> None:
     for seq, rebuilds in ((4, {"new": 1}), (5, {"new": 1, "stale": 1})):
-        cache, read = ContextCache(FakeClock()), Shelf(head=3)
-        await use(cache, read=read)
+        cache, read = ContextCache(FakeClock()), FakeLoader(head=3)
+        await run_once(cache, read=read)
         # Whatever was the version at 3, this says it; unless there is something before it that was not read.
-        cache.note(told(f.SessionConfigured(resume="ask"), seq, 2, seq))
-        held = cache.hold(ONE)
+        cache.on_change(change_of(f.SessionConfigured(resume="ask"), seq, 2, seq))
+        held = cache.acquire(ONE)
         read.head = seq
-        cache.note(looked(head=seq, version=seq))
+        cache.on_change(empty_change(head=seq, version=seq))
         await held.fold(CHARS, read)
         assert cache.rebuilds == rebuilds
         await cache.close()
 
 
-async def test_one_that_could_not_take_in_a_change_is_read_again() -> None:
-    cache, read = ContextCache(FakeClock()), Shelf()
-    await use(cache, read=read)
+async def test_a_context_that_failed_to_apply_a_change_is_rebuilt() -> None:
+    cache, read = ContextCache(FakeClock()), FakeLoader()
+    await run_once(cache, read=read)
     with pytest.raises(msgspec.ValidationError):
-        cache.note(Change(ONE, 2, 2, 1, 2, (Event(2, 0, "turn_accepted", 1, b"{"),)))
+        cache.on_change(CommittedChange(ONE, 2, 2, 1, 2, (Event(2, 0, "turn_accepted", 1, b"{"),)))
     read.head = 2
-    held = cache.hold(ONE)
-    cache.note(looked(head=2, version=2))
+    held = cache.acquire(ONE)
+    cache.on_change(empty_change(head=2, version=2))
     await held.fold(CHARS, read)
     assert cache.rebuilds == {"new": 1, "stale": 1}
     await cache.close()
 
 
-async def test_who_only_looks_is_not_counted_and_can_tell_that_another_process_has_gone_on() -> None:
-    cache, read = ContextCache(FakeClock()), Shelf()
-    await use(cache, read=read)
-    looking = cache.hold(ONE, is_run=False)
-    cache.note(looked())
-    assert not looking.is_overtaken
+async def test_reading_without_a_run_is_not_counted_and_detects_foreign_changes() -> None:
+    cache, read = ContextCache(FakeClock()), FakeLoader()
+    await run_once(cache, read=read)
+    looking = cache.acquire(ONE, is_run=False)
+    cache.on_change(empty_change())
+    assert not looking.is_changed_elsewhere
     await looking.fold(CHARS, read)
     assert (cache.hits, read.reads) == (0, 1)
-    cache.note(looked(head=4, version=4))
-    assert looking.is_overtaken
-    held = cache.hold(ONE)
-    await held.fold(CHARS, Shelf(head=4))
-    assert not looking.is_overtaken
+    cache.on_change(empty_change(head=4, version=4))
+    assert looking.is_changed_elsewhere
+    held = cache.acquire(ONE)
+    await held.fold(CHARS, FakeLoader(head=4))
+    assert not looking.is_changed_elsewhere
     assert (cache.hits, cache.rebuilds) == (0, {"new": 1, "foreign": 1})
     await cache.close()

@@ -10,59 +10,70 @@ import pytest
 
 from holdfast.agent.agent import Agent
 from holdfast.agent.context_cache import ContextCache
-from holdfast.agent.factory import OwnTools, instructions_of
-from holdfast.agent.instructions import CUT_OFF, GUIDE_HEADING, WorkspaceGuide
-from holdfast.agent.model_pool import Seat, Seats
-from holdfast.agent.model_step import Asking
-from holdfast.agent.registry import Switchboard
-from holdfast.agent.tool_execution import Calls
+from holdfast.agent.factory import AllowedTools, build_instructions
+from holdfast.agent.instructions import GUIDE_HEADING, TRUNCATED_NOTE, WorkspaceGuide
+from holdfast.agent.model_pool import ModelPool, PooledModel
+from holdfast.agent.model_step import ModelStep
+from holdfast.agent.registry import AgentRegistry
+from holdfast.agent.tool_execution import ToolExecutor
 from holdfast.domain.agents import AgentSpec, NoSuchAgent
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.context.context import instructions_digest
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import Text
-from holdfast.domain.ids import Ids, SessionId
+from holdfast.domain.ids import IdGenerator, SessionId
 from holdfast.domain.limits import GUIDE_BYTES_MAX
 from holdfast.engine.engine import Engine
-from holdfast.engine.resume_policy import OfAgents
+from holdfast.engine.resume_policy import AgentDefaults
 from holdfast.models.ports import Model, NoSuchModel
-from holdfast.tools.files.pdf_text import PdfTexts
+from holdfast.tools.files.pdf_text import PdfTextExtractor
 from holdfast.tools.ports import Tool
-from holdfast.tools.sandbox.protected_paths import Vault
-from holdfast.tools.sandbox.sandbox import NO_WALLS
-from tests.support.in_process_app import UNLIMITED, House, Lever, Puppet, calls, house, says
+from holdfast.tools.sandbox.protected_paths import ProtectedPaths
+from holdfast.tools.sandbox.sandbox import NO_SANDBOX
+from tests.support.in_process_app import (
+    UNLIMITED_ALLOWANCE,
+    AppHarness,
+    FakeTool,
+    ScriptedModel,
+    running_app,
+    text_step,
+    tool_call_step,
+)
 
 
-class Crew:
+class AgentFixture:
     """Agents that a test writes, and models by their names."""
 
-    def __init__(self, here: House, folder: Path, *levers: Lever) -> None:
-        self.here = here
+    def __init__(self, app: AppHarness, folder: Path, *tools: FakeTool) -> None:
+        self.here = app
         self.folder = folder
         self.specs = {"": AgentSpec(instructions="Be brief.")}
-        self.models: dict[str, Puppet] = {}
+        self.models: dict[str, ScriptedModel] = {}
         self.opened: list[tuple[str, ...]] = []
-        self.tools: dict[str, Tool] = {lever.spec.name: lever for lever in levers}
+        self.tools: dict[str, Tool] = {lever.spec.name: lever for lever in tools}
         clock = SystemClock()
-        asking, calls = Asking(clock, here.ids, self.tools, lambda: 0.0), Calls(self.tools, "ask", clock)
-        guide = WorkspaceGuide(Vault(folder / "data"))
+        asking, calls = (
+            ModelStep(clock, app.ids, self.tools, lambda: 0.0),
+            ToolExecutor(self.tools, "ask", clock),
+        )
+        guide = WorkspaceGuide(ProtectedPaths(folder / "data"))
 
         def build(spec: AgentSpec, model: Model) -> Agent:
-            own = OwnTools(self.tools, spec)
-            told = instructions_of(spec, "Be useful.", "")
+            own = AllowedTools(self.tools, spec)
+            told = build_instructions(spec, "Be useful.", "")
             return Agent(
-                told, model, own, asking.of(own), calls.of(own, spec.approvals), UNLIMITED, clock, None,
-                guide, pdfs=PdfTexts(NO_WALLS),
+                told, model, own, asking.for_tools(own), calls.for_agent(own, spec.approvals), UNLIMITED_ALLOWANCE, clock, None,
+                guide, pdfs=PdfTextExtractor(NO_SANDBOX),
             )  # fmt: skip
 
-        self.own = Puppet()
-        self.board = Switchboard(
-            build, self.own, "", False, crew=self.spec, open_model=self.open, tools=self.tools
+        self.own = ScriptedModel()
+        self.board = AgentRegistry(
+            build, self.own, "", False, load_spec=self.spec, open_model=self.open, tools=self.tools
         )
         self.engine = Engine(
-            here.store, clock, Ids(clock), self.board.of, folder, "auto",
+            app.store, clock, IdGenerator(clock), self.board.handle_for, folder, "auto",
             None, 10, ContextCache(clock),
-            of_agents=OfAgents(lambda name: self.known(name).resume, lambda name: self.known(name).workspace),
+            agent_defaults=AgentDefaults(lambda name: self.known(name).resume, lambda name: self.known(name).workspace),
         )  # fmt: skip
 
     def spec(self, name: str) -> AgentSpec:
@@ -87,14 +98,14 @@ class Crew:
 
     async def answered(self, session_id: SessionId, text: str, *statuses: str) -> str:
         sent = await self.engine.send(session_id, (Text(text),))
-        run = await self.here.until_run(sent.run_id, *(statuses or ("completed",)))
+        run = await self.here.wait_for_run(sent.run_id, *(statuses or ("completed",)))
         return run.id
 
 
 @asynccontextmanager
-async def crew(folder: Path, *levers: Lever) -> AsyncIterator[Crew]:
-    async with house(folder, started=False) as here:
-        made = Crew(here, folder, *levers)
+async def crew(folder: Path, *tools: FakeTool) -> AsyncIterator[AgentFixture]:
+    async with running_app(folder, started=False) as app:
+        made = AgentFixture(app, folder, *tools)
         try:
             yield made
         finally:
@@ -102,9 +113,9 @@ async def crew(folder: Path, *levers: Lever) -> AsyncIterator[Crew]:
             await made.board.close()
 
 
-async def test_each_agent_is_asked_by_its_own_model_and_words(tmp_path: Path) -> None:
+async def test_each_agent_uses_its_own_model_and_instructions(tmp_path: Path) -> None:
     async with crew(tmp_path) as here:
-        small, large = Puppet(), Puppet()
+        small, large = ScriptedModel(), ScriptedModel()
         here.models = {"a:small": small, "a:large": large}
         here.write("reader", instructions="You only look.", model="a:small")
         here.write("writer", more_instructions="Write well.", model="a:large", fallbacks=("a:small",))
@@ -116,9 +127,9 @@ async def test_each_agent_is_asked_by_its_own_model_and_words(tmp_path: Path) ->
         assert here.opened == [("a:small",), ("a:large", "a:small")], "one client for all that share it"
 
 
-async def test_a_conversations_own_model_goes_before_its_agents(tmp_path: Path) -> None:
+async def test_the_model_of_a_conversation_overrides_that_of_its_agent(tmp_path: Path) -> None:
     async with crew(tmp_path) as here:
-        here.models = {"a:small": Puppet(), "a:large": Puppet()}
+        here.models = {"a:small": ScriptedModel(), "a:large": ScriptedModel()}
         here.write("reader", model="a:small")
         await here.answered(await here.begin("reader", "a:large"), "Hello")
         assert len(here.models["a:large"].requests) == 1 and not here.models["a:small"].requests
@@ -146,62 +157,72 @@ async def test_a_conversation_whose_agent_or_model_is_gone_fails_and_nobody_else
 
 
 async def test_an_agent_without_a_tool_cannot_call_it_even_if_its_model_tries(tmp_path: Path) -> None:
-    lever, look = Lever("lever", "unsafe"), Lever("look", "pure")
-    async with crew(tmp_path, lever, look) as here:
+    tool, look = FakeTool("lever", "unsafe"), FakeTool("look", "pure")
+    async with crew(tmp_path, tool, look) as here:
         here.write("reader", tools=("look",), approvals="allow")
-        here.own.steps = [calls("lever"), says("I cannot."), calls("look"), says("I see.")]
+        here.own.steps = [
+            tool_call_step("lever"),
+            text_step("I cannot."),
+            tool_call_step("look"),
+            text_step("I see."),
+        ]
         session_id = await here.begin("reader")
         await here.answered(session_id, "Pull it")
         await here.answered(session_id, "Look then")
-        assert lever.pulled == [] and len(look.pulled) == 1
+        assert tool.run_arguments == [] and len(look.run_arguments) == 1
         results = [part.text for m in here.own.requests[1].messages if m.__struct_config__.tag == "tool"
                    for part in m.parts if isinstance(part, Text)]  # fmt: skip
         assert results == ["There is no tool lever. There are: look."]
 
 
-async def test_a_tool_that_is_taken_from_an_agent_does_not_run_when_a_person_allows_it(
+async def test_an_approved_call_of_a_removed_tool_does_not_run(
     tmp_path: Path,
 ) -> None:
-    lever = Lever("lever", "unsafe")
-    async with crew(tmp_path, lever) as here:
+    fake_tool = FakeTool("lever", "unsafe")
+    async with crew(tmp_path, fake_tool) as here:
         here.write("worker")
-        here.own.steps = [calls("lever"), says("Not then.")]
+        here.own.steps = [tool_call_step("lever"), text_step("Not then.")]
         session_id = await here.begin("worker")
         run_id = await here.answered(session_id, "Pull it", "waiting")
         here.write("worker", tools=())
         (tool,) = await here.here.store.tools(session_id, run_id)  # type: ignore[arg-type]
         await here.engine.resolve(run_id, tool.id, "approve")  # type: ignore[arg-type]
-        await here.here.until_run(run_id, "completed")  # type: ignore[arg-type]
-        assert lever.pulled == []
+        await here.here.wait_for_run(run_id, "completed")  # type: ignore[arg-type]
+        assert fake_tool.run_arguments == []
 
 
-async def test_whether_a_person_is_asked_is_each_agents_own_affair(tmp_path: Path) -> None:
-    lever = Lever("lever", "unsafe")
-    async with crew(tmp_path, lever) as here:
+async def test_each_agent_has_its_own_approvals_setting(tmp_path: Path) -> None:
+    tool = FakeTool("lever", "unsafe")
+    async with crew(tmp_path, tool) as here:
         here.write("careful")
         here.write("quick", approvals="allow")
-        here.own.steps = [calls("lever")]
+        here.own.steps = [tool_call_step("lever")]
         await here.answered(await here.begin("careful"), "Pull it", "waiting")
-        assert lever.pulled == []
-        here.own.steps = [calls("lever"), says("Done.")]
+        assert tool.run_arguments == []
+        here.own.steps = [tool_call_step("lever"), text_step("Done.")]
         await here.answered(await here.begin("quick"), "Pull it")
-        assert len(lever.pulled) == 1
+        assert len(tool.run_arguments) == 1
 
 
 async def test_tools_that_come_and_go_are_seen_at_the_next_step(tmp_path: Path) -> None:
-    here_and_gone, look = Lever("files__read", "pure"), Lever("look", "pure")
+    here_and_gone, look = FakeTool("files__read", "pure"), FakeTool("look", "pure")
     async with crew(tmp_path, look) as here:
         here.write("reader", tools=("look", "files__*"))
         held = asyncio.Event()
         look.hold = held
-        here.own.steps = [calls("look"), calls("files__read"), calls("files__read"), says("Done.")]
+        here.own.steps = [
+            tool_call_step("look"),
+            tool_call_step("files__read"),
+            tool_call_step("files__read"),
+            text_step("Done."),
+        ]
         session_id = await here.begin("reader")
         sent = await here.engine.send(session_id, (Text("Look"),))
         await asyncio.wait_for(look.started.wait(), 30)
         here.tools["files__read"] = here_and_gone
         held.set()
-        await here.here.until_run(sent.run_id, "completed")
-        assert len(here_and_gone.pulled) == 2
+        await here.here.wait_for_run(sent.run_id, "completed")
+        assert len(here_and_gone.run_arguments) == 2
 
 
 async def test_a_changed_agent_answers_from_the_next_run_on(tmp_path: Path) -> None:
@@ -214,27 +235,27 @@ async def test_a_changed_agent_answers_from_the_next_run_on(tmp_path: Path) -> N
         assert [each.system for each in here.own.requests] == ["First.", "Second."]
 
 
-async def test_a_run_that_goes_on_is_told_what_it_was_told_before(tmp_path: Path) -> None:
-    lever = Lever("lever", "unsafe")
-    async with crew(tmp_path, lever) as here:
+async def test_a_resumed_run_gets_its_earlier_instructions(tmp_path: Path) -> None:
+    fake_tool = FakeTool("lever", "unsafe")
+    async with crew(tmp_path, fake_tool) as here:
         here.write("worker", instructions="First.")
-        here.own.steps = [calls("lever")]
+        here.own.steps = [tool_call_step("lever")]
         session_id = await here.begin("worker")
         run_id = await here.answered(session_id, "Pull it", "waiting")
         here.write("worker", instructions="Second.")
         (tool,) = await here.here.store.tools(session_id, run_id)  # type: ignore[arg-type]
-        here.own.steps = [says("Done.")]
+        here.own.steps = [text_step("Done.")]
         await here.engine.resolve(run_id, tool.id, "approve")  # type: ignore[arg-type]
-        await here.here.until_run(run_id, "completed")  # type: ignore[arg-type]
+        await here.here.wait_for_run(run_id, "completed")  # type: ignore[arg-type]
         assert [each.system for each in here.own.requests] == ["First.", "First."]
         await here.answered(session_id, "Again")
         assert here.own.requests[-1].system == "Second."
-        prepared = await here.here.store.prepared(session_id, 1)
+        prepared = await here.here.store.prepared_contexts(session_id, 1)
         digests = [e.fact.instructions_digest for e in prepared if isinstance(e.fact, f.ContextPrepared)]
         assert digests == [instructions_digest("First."), instructions_digest("Second.")]
 
 
-async def test_a_conversation_stays_in_the_folder_that_its_agent_had_when_it_began(tmp_path: Path) -> None:
+async def test_a_conversation_keeps_the_workspace_its_agent_had_at_the_start(tmp_path: Path) -> None:
     async with crew(tmp_path) as here:
         here.write("worker", workspace="/anywhere/one")
         session_id, other = await here.begin("worker"), await here.begin("worker", workspace="/anywhere/own")
@@ -247,7 +268,7 @@ async def test_a_conversation_stays_in_the_folder_that_its_agent_had_when_it_beg
 # AGENTS.md.
 
 
-async def test_a_workspace_says_what_it_has_to_say_to_whoever_works_there(tmp_path: Path) -> None:
+async def test_the_agents_md_of_a_workspace_is_part_of_the_instructions(tmp_path: Path) -> None:
     (work := tmp_path / "work").mkdir()
     async with crew(tmp_path / "data") as here:
         session_id = await here.begin(workspace=str(work))
@@ -265,7 +286,7 @@ async def test_only_a_regular_file_inside_the_workspace_is_read(tmp_path: Path) 
     (work := tmp_path / "work").mkdir()
     (tmp_path / "secret").write_text("outside")
     (tmp_path / "data").mkdir()
-    guide, path = WorkspaceGuide(Vault(tmp_path / "data")), work / "AGENTS.md"
+    guide, path = WorkspaceGuide(ProtectedPaths(tmp_path / "data")), work / "AGENTS.md"
     assert await guide(work) == "" and await guide(tmp_path / "none") == ""
     assert not (tmp_path / "none").exists(), "looking makes nothing"
     path.symlink_to(tmp_path / "secret")
@@ -286,23 +307,23 @@ async def test_only_a_regular_file_inside_the_workspace_is_read(tmp_path: Path) 
     assert await guide(work) == "Inside.", "a link that stays inside is one's own affair"
     path.unlink()
     path.write_bytes(b"a" * (GUIDE_BYTES_MAX + 10))
-    assert await guide(work) == "a" * GUIDE_BYTES_MAX + CUT_OFF
+    assert await guide(work) == "a" * GUIDE_BYTES_MAX + TRUNCATED_NOTE
     path.write_bytes(b"ok \xff")
     assert await guide(work) == "ok \ufffd"
     path.write_bytes(b"\x7fELF\0\0")
     assert await guide(work) == ""
 
 
-async def test_the_servers_own_folder_says_nothing_to_anyone(tmp_path: Path) -> None:
+async def test_agents_md_in_the_data_folder_is_ignored(tmp_path: Path) -> None:
     (data := tmp_path / "data").mkdir()
     (data / "AGENTS.md").write_text("Inside the data folder.")
-    assert await WorkspaceGuide(Vault(data))(data) == ""
+    assert await WorkspaceGuide(ProtectedPaths(data))(data) == ""
 
 
 # Models that are open.
 
 
-class Closing(Puppet):
+class ClosableModel(ScriptedModel):
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
@@ -312,26 +333,26 @@ class Closing(Puppet):
         self.is_closed.set()
 
 
-async def test_only_so_many_models_are_held_open_that_nobody_uses() -> None:
-    made: dict[str, Closing] = {}
+async def test_the_number_of_open_unused_models_is_limited() -> None:
+    made: dict[str, ClosableModel] = {}
 
     async def open_model(name: str, fallbacks: tuple[str, ...]) -> Model:
-        made[name] = Closing(name)
+        made[name] = ClosableModel(name)
         return made[name]
 
-    own = Closing("own")
-    seats = Seats(Seat(own, "", False), open_model, most=2)
-    async with seats.used("a:1") as first:
+    own = ClosableModel("own")
+    seats = ModelPool(PooledModel(own, "", False), open_model, open_max=2)
+    async with seats.acquire("a:1") as first:
         for name in ("a:2", "a:3", "a:4"):
-            async with seats.used(name):
+            async with seats.acquire(name):
                 pass
         await asyncio.wait_for(made["a:2"].is_closed.wait(), 30)
         assert not made["a:1"].is_closed.is_set(), "somebody is at it"
-        async with seats.used("a:1") as again:
+        async with seats.acquire("a:1") as again:
             assert again is first
-        async with seats.used("own") as ours:
+        async with seats.acquire("own") as ours:
             assert ours.model is own, "the server's own by its name is the server's own"
-        seats.put_first(Seat(Closing("new"), "", False))
+        seats.set_default(PooledModel(ClosableModel("new"), "", False))
         await asyncio.wait_for(own.is_closed.wait(), 30)
         assert not made["a:1"].is_closed.is_set()
     await asyncio.wait_for(made["a:1"].is_closed.wait(), 30)
@@ -339,43 +360,43 @@ async def test_only_so_many_models_are_held_open_that_nobody_uses() -> None:
     assert all(model.is_closed.is_set() for model in made.values())
 
 
-async def test_a_model_that_cannot_be_made_is_tried_again_by_the_next() -> None:
+async def test_a_model_that_failed_to_open_is_retried() -> None:
     tries: list[str] = []
 
     async def open_model(name: str, fallbacks: tuple[str, ...]) -> Model:
         tries.append(name)
         if len(tries) == 1:
             raise NoSuchModel(name=name)
-        return Closing(name)
+        return ClosableModel(name)
 
-    seats = Seats(Seat(Closing("own"), "", False), open_model)
+    seats = ModelPool(PooledModel(ClosableModel("own"), "", False), open_model)
     with pytest.raises(NoSuchModel):
-        async with seats.used("a:1"):
+        async with seats.acquire("a:1"):
             pass
-    async with seats.used("a:1") as seat:
+    async with seats.acquire("a:1") as seat:
         assert seat.model.name == "a:1"
     await seats.close()
 
 
-async def test_a_model_whose_key_changes_while_it_is_made_is_made_again() -> None:
-    made: list[Closing] = []
+async def test_a_model_whose_key_changes_while_opening_is_opened_again() -> None:
+    made: list[ClosableModel] = []
     opening, may_open = asyncio.Event(), asyncio.Event()
 
     async def open_model(name: str, fallbacks: tuple[str, ...]) -> Model:
-        made.append(Closing(name))
+        made.append(ClosableModel(name))
         opening.set()
         await may_open.wait()
         return made[-1]
 
-    seats = Seats(Seat(Closing("own"), "", False), open_model)
+    seats = ModelPool(PooledModel(ClosableModel("own"), "", False), open_model)
 
     async def use() -> Model:
-        async with seats.used("a:1") as seat:
+        async with seats.acquire("a:1") as seat:
             return seat.model
 
     using = asyncio.create_task(use())
     await asyncio.wait_for(opening.wait(), 30)
-    seats.renew()
+    seats.reset()
     may_open.set()
     assert await asyncio.wait_for(using, 30) is made[1]
     await asyncio.wait_for(made[0].is_closed.wait(), 30)

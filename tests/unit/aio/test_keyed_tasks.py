@@ -5,20 +5,20 @@ import asyncio
 from holdfast.aio.keyed_tasks import KeyedTasks
 
 
-async def test_what_is_cancelled_before_it_began_is_not_waited_for() -> None:
+async def test_a_task_cancelled_before_it_ran_is_not_waited_for() -> None:
     tasks, begun = KeyedTasks("testing"), asyncio.Event()
 
     async def work() -> None:
         begun.set()
 
-    tasks.begin("here", work())
+    tasks.start("here", work())
     await tasks.stop_all()
     assert not begun.is_set()
     async with asyncio.timeout(5):
-        await tasks.drained()
+        await tasks.wait_until_empty()
 
 
-async def test_what_follows_at_once_in_the_same_chat_is_waited_for_too() -> None:
+async def test_waiting_until_empty_includes_tasks_started_meanwhile() -> None:
     tasks, done = KeyedTasks("testing"), asyncio.Event()
 
     async def last() -> None:
@@ -26,15 +26,15 @@ async def test_what_follows_at_once_in_the_same_chat_is_waited_for_too() -> None
         done.set()
 
     async def first() -> None:
-        tasks.begin("here", last())
+        tasks.start("here", last())
 
-    tasks.begin("here", first())
-    await tasks.drained()
+    tasks.start("here", first())
+    await tasks.wait_until_empty()
     assert done.is_set()
     assert "here" not in tasks
 
 
-async def test_one_chat_is_stopped_and_the_others_go_on_and_each_end_is_told() -> None:
+async def test_stopping_one_task_leaves_the_others_and_reports_every_end() -> None:
     ended: list[tuple[str, bool]] = []
     tasks, go = (
         KeyedTasks("testing", lambda key, task: ended.append((key, task.cancelled()))),
@@ -44,12 +44,12 @@ async def test_one_chat_is_stopped_and_the_others_go_on_and_each_end_is_told() -
     async def work() -> None:
         await go.wait()
 
-    tasks.begin("here", work())
-    tasks.begin("there", work())
+    tasks.start("here", work())
+    tasks.start("there", work())
     await tasks.stop("here")
     await tasks.stop("nowhere")
     assert ended == [("here", True)]
     assert len(tasks) == 1
     go.set()
-    await tasks.drained()
+    await tasks.wait_until_empty()
     assert ended == [("here", True), ("there", False)]

@@ -33,7 +33,7 @@ class Line:
         self.inside.append(number)
 
 
-async def test_so_many_are_let_in_and_the_others_in_their_order() -> None:
+async def test_the_size_limits_holders_and_waiters_are_admitted_in_order() -> None:
     line = Line(ResizableSemaphore(2))
     await line.come(1)
     assert not line.slots.is_full
@@ -48,7 +48,7 @@ async def test_so_many_are_let_in_and_the_others_in_their_order() -> None:
     assert not line.slots.is_full
 
 
-async def test_more_room_lets_those_in_who_wait() -> None:
+async def test_a_larger_size_admits_waiters() -> None:
     line = Line(ResizableSemaphore(1))
     await line.come(4)
     line.slots.resize(3)
@@ -56,7 +56,7 @@ async def test_more_room_lets_those_in_who_wait() -> None:
     assert line.inside == [0, 1, 2]
 
 
-async def test_less_room_is_reached_as_they_leave() -> None:
+async def test_a_smaller_size_takes_effect_as_holders_release() -> None:
     line = Line(ResizableSemaphore(3))
     await line.come(5)
     line.slots.resize(1)
@@ -70,7 +70,7 @@ async def test_less_room_is_reached_as_they_leave() -> None:
     assert line.inside == [4]
 
 
-async def test_who_gives_up_waiting_takes_no_place() -> None:
+async def test_a_cancelled_waiter_takes_no_slot() -> None:
     line = Line(ResizableSemaphore(1))
     await line.come(3)
     line.tasks[1].cancel()
@@ -80,7 +80,7 @@ async def test_who_gives_up_waiting_takes_no_place() -> None:
     assert not line.slots.is_full
 
 
-async def test_a_place_given_to_one_who_has_just_given_up_goes_to_the_next() -> None:
+async def test_a_slot_granted_to_a_cancelled_waiter_goes_to_the_next() -> None:
     line = Line(ResizableSemaphore(1))
     await line.come(3)
     line.inside.pop(0)

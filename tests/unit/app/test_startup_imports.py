@@ -13,7 +13,7 @@ print([name for name in {HEAVY!r} if name in sys.modules])
 """
 
 
-def test_what_only_some_need_is_not_loaded_to_serve() -> None:
+def test_serve_does_not_import_optional_parts() -> None:
     found = subprocess.run(
         [sys.executable, "-c", LOOK], capture_output=True, text=True, check=True, timeout=60
     )

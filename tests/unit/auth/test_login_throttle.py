@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.auth.login_throttle import Tries
-from holdfast.domain.limits import TRIES_ADDRESSES_MAX
+from holdfast.auth.login_throttle import LoginThrottle
+from holdfast.domain.limits import LOGIN_ATTEMPTS_ADDRESSES_MAX
 
 
 class Time:
@@ -14,47 +14,47 @@ class Time:
         return self.s
 
 
-def fail(tries: Tries, address: str, times: int) -> None:
+def fail(tries: LoginThrottle, address: str, times: int) -> None:
     for _ in range(times):
-        tries.count(address)
+        tries.record_attempt(address)
 
 
-def test_an_address_that_has_failed_too_often_waits_for_the_rest_of_the_minute() -> None:
+def test_an_address_with_too_many_failures_waits_until_the_window_ends() -> None:
     time = Time()
-    tries = Tries(time, per_address=3, in_all=100, window_s=60)
+    tries = LoginThrottle(time, per_address_max=3, total_max=100, window_s=60)
     fail(tries, "10.0.0.1", 2)
-    assert tries.wait_s("10.0.0.1") == 0
+    assert tries.retry_after_s("10.0.0.1") == 0
     time.s += 20
     fail(tries, "10.0.0.1", 1)
-    assert (tries.wait_s("10.0.0.1"), tries.wait_s("10.0.0.2")) == (40, 0)
+    assert (tries.retry_after_s("10.0.0.1"), tries.retry_after_s("10.0.0.2")) == (40, 0)
     time.s += 40
-    assert tries.wait_s("10.0.0.1") == 0
+    assert tries.retry_after_s("10.0.0.1") == 0
 
 
-def test_one_address_that_fails_and_fails_locks_out_no_other() -> None:
-    tries = Tries(Time())
+def test_a_throttled_address_does_not_lock_out_others() -> None:
+    tries = LoginThrottle(Time())
     for number in range(1, 50):
-        while tries.wait_s(f"10.0.0.{number}") == 0:
+        while tries.retry_after_s(f"10.0.0.{number}") == 0:
             fail(tries, f"10.0.0.{number}", 1)
-    assert tries.wait_s("10.0.1.1") == 0
+    assert tries.retry_after_s("10.0.1.1") == 0
 
 
 def test_all_addresses_together_have_a_limit_too() -> None:
-    tries = Tries(Time(), per_address=3, in_all=10)
+    tries = LoginThrottle(Time(), per_address_max=3, total_max=10)
     for number in range(10):
-        assert tries.wait_s(f"10.0.0.{number}") == 0
+        assert tries.retry_after_s(f"10.0.0.{number}") == 0
         fail(tries, f"10.0.0.{number}", 1)
-    assert tries.wait_s("10.0.0.99") > 0
+    assert tries.retry_after_s("10.0.0.99") > 0
 
 
-def test_a_try_that_succeeds_is_taken_back() -> None:
-    tries = Tries(Time(), per_address=1, in_all=10)
-    tries.count("10.0.0.1")
-    tries.take_back("10.0.0.1")
-    assert tries.wait_s("10.0.0.1") == 0
-    tries.take_back("10.0.0.1")
-    tries.count("10.0.0.1")
-    assert tries.wait_s("10.0.0.1") > 0, "taking back what was not counted gives nothing away"
+def test_a_successful_attempt_is_not_counted() -> None:
+    tries = LoginThrottle(Time(), per_address_max=1, total_max=10)
+    tries.record_attempt("10.0.0.1")
+    tries.undo_attempt("10.0.0.1")
+    assert tries.retry_after_s("10.0.0.1") == 0
+    tries.undo_attempt("10.0.0.1")
+    tries.record_attempt("10.0.0.1")
+    assert tries.retry_after_s("10.0.0.1") > 0, "taking back what was not counted gives nothing away"
 
 
 @pytest.mark.parametrize(
@@ -67,14 +67,14 @@ def test_a_try_that_succeeds_is_taken_back() -> None:
     ],
 )
 def test_the_addresses_of_one_network_count_as_one(one: str, other: str, is_one: bool) -> None:
-    tries = Tries(Time(), per_address=1, in_all=10)
-    tries.count(one)
-    assert (tries.wait_s(other) > 0) == is_one
+    tries = LoginThrottle(Time(), per_address_max=1, total_max=10)
+    tries.record_attempt(one)
+    assert (tries.retry_after_s(other) > 0) == is_one
 
 
-def test_what_is_kept_of_a_flood_is_bounded() -> None:
-    tries = Tries(Time(), per_address=1, in_all=10**9)
-    for number in range(TRIES_ADDRESSES_MAX + 1_000):
-        tries.count(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
-    assert len(tries._counts) <= TRIES_ADDRESSES_MAX + 1
-    assert tries.wait_s("192.0.2.1") > 0, "those that came too late to be told apart share one count"
+def test_the_throttle_memory_is_bounded() -> None:
+    tries = LoginThrottle(Time(), per_address_max=1, total_max=10**9)
+    for number in range(LOGIN_ATTEMPTS_ADDRESSES_MAX + 1_000):
+        tries.record_attempt(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
+    assert len(tries._counts) <= LOGIN_ATTEMPTS_ADDRESSES_MAX + 1
+    assert tries.retry_after_s("192.0.2.1") > 0, "those that came too late to be told apart share one count"

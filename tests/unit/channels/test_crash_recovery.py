@@ -15,71 +15,76 @@ from hypothesis import strategies as st
 from holdfast.channels.pairing import Pairing, Sender
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.events import facts as f
-from holdfast.domain.events.parts import text_of
-from tests.support.crashing_proxy import CHANNEL_STEPS, ENGINE_STEPS, STORE_STEPS, Fate, Mortal
-from tests.support.fake_channel import ADA, Desk, Parlour, ParlourChannel, gateway_of
-from tests.support.in_process_app import House, house, says
+from holdfast.domain.events.parts import message_text
+from tests.support.crashing_proxy import CHANNEL_STEPS, ENGINE_STEPS, STORE_STEPS, CrashingProxy, CrashPoint
+from tests.support.fake_channel import ADA, ChannelHarness, FakeChatApp, FakeChatChannel, make_gateway
+from tests.support.in_process_app import AppHarness, running_app, text_step
 
 NEVER = 10**9
 TAKEN_BACK = "\n\n*Removed.*"
 STORY = ("hello", "/new", "more", "/undo")
 
 
-def mortal_desk(home: House, app: Parlour, fate: Fate) -> Desk:
+def mortal_desk(engine_app: AppHarness, chat_app: FakeChatApp, fate: CrashPoint) -> ChannelHarness:
     told: list[str] = []
-    gateway = gateway_of(
-        home, app, told,
-        store=Mortal(home.store, fate, STORE_STEPS),
-        engine=Mortal(home.engine, fate, ENGINE_STEPS),
-        channel=Mortal(ParlourChannel(app), fate, CHANNEL_STEPS),
+    gateway = make_gateway(
+        engine_app, chat_app, told,
+        store=CrashingProxy(engine_app.store, fate, STORE_STEPS),
+        engine=CrashingProxy(engine_app.engine, fate, ENGINE_STEPS),
+        channel=CrashingProxy(FakeChatChannel(chat_app), fate, CHANNEL_STEPS),
     )  # fmt: skip
-    return Desk(home, app, gateway, told)
+    return ChannelHarness(engine_app, chat_app, gateway, told)
 
 
-async def bury(at: Desk, fate: Fate) -> None:
-    fate.bury()
-    await at.gateway.stop(0.0)
+async def bury(harness: ChannelHarness, fate: CrashPoint) -> None:
+    fate.release()
+    await harness.gateway.stop(0.0)
 
 
-async def play(home: House, app: Parlour, story: Sequence[str], fates: Sequence[Fate]) -> list[str]:
+async def play(
+    engine_app: AppHarness, chat_app: FakeChatApp, story: Sequence[str], fates: Sequence[CrashPoint]
+) -> list[str]:
     """Everything of `story` is said in turn; each time that a gateway dies, another is begun."""
-    await Pairing(home.store, SystemClock(), lambda bits: 1).allow(Sender(app.name, ADA, "Ada", 0))
-    left = [*fates, Fate(NEVER, False)]
+    await Pairing(engine_app.store, SystemClock(), lambda bits: 1).allow(Sender(chat_app.name, ADA, "Ada", 0))
+    left = [*fates, CrashPoint(NEVER, False)]
     fate = left.pop(0)
-    at = mortal_desk(home, app, fate)
+    at = mortal_desk(engine_app, chat_app, fate)
     await at.gateway.start()
     for n, text in enumerate(story):
-        home.model.steps = [says(f"answer {n}")]
-        inbound = app.say(text)
+        engine_app.model.steps = [text_step(f"answer {n}")]
+        inbound = chat_app.post_message(text)
         while True:
-            quiet, over = asyncio.create_task(at.quiet()), asyncio.create_task(fate.is_over.wait())
+            quiet, over = (
+                asyncio.create_task(at.wait_until_idle()),
+                asyncio.create_task(fate.has_crashed.wait()),
+            )
             await asyncio.wait({quiet, over}, return_when=asyncio.FIRST_COMPLETED)
             over.cancel()
-            if quiet.done() and not fate.is_over.is_set():
+            if quiet.done() and not fate.has_crashed.is_set():
                 quiet.result()
                 break
             quiet.cancel()
             await asyncio.gather(quiet, over, return_exceptions=True)
             await bury(at, fate)
             if n % 2:
-                app.tell(inbound)  # The app may well tell it again.
+                chat_app.deliver_update(inbound)  # The app may well tell it again.
             fate = left.pop(0)
-            at = mortal_desk(home, app, fate)
+            at = mortal_desk(engine_app, chat_app, fate)
             await at.gateway.start()
     await bury(at, fate)
-    assert not at.told, at.told
+    assert not at.operator_messages, at.operator_messages
     return fate.steps
 
 
-async def turns(home: House, app: Parlour) -> list[str]:
+async def turns(engine_app: AppHarness, chat_app: FakeChatApp) -> list[str]:
     """Every message that was ever taken up, of all conversations of the chat, in order."""
-    (route,) = await home.store.routes(app.name)
+    (route,) = await engine_app.store.routes(chat_app.name)
     said: list[str] = []
     for session_id in route.sessions:
-        for event in await home.store.read(session_id, 0, 1_000):
+        for event in await engine_app.store.read(session_id, 0, 1_000):
             fact = event.fact
             if isinstance(fact, f.TurnAccepted):
-                said.append(text_of(fact.parts))
+                said.append(message_text(fact.parts))
     return said
 
 
@@ -95,12 +100,12 @@ def once(texts: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("dedupes", [True, False])
 @pytest.mark.parametrize("is_after", [True, False])
-async def test_death_at_each_step_loses_nothing_and_does_nothing_twice(
+async def test_a_crash_at_each_step_loses_and_repeats_nothing(
     tmp_path: Path, dedupes: bool, is_after: bool
 ) -> None:
-    async with house(tmp_path) as home:
-        whole = Parlour("whole", dedupes)
-        steps = await play(home, whole, STORY, [])
+    async with running_app(tmp_path) as engine_app:
+        whole = FakeChatApp("whole", dedupes)
+        steps = await play(engine_app, whole, STORY, [])
         expected = whole.texts()
         assert expected == [
             "answer 0",
@@ -110,13 +115,15 @@ async def test_death_at_each_step_loses_nothing_and_does_nothing_twice(
         ]
         # Before a step is mostly after the one before, so one of the four looks at all of them.
         for at in range(1, len(steps) + 1, 1 if dedupes and is_after else 3):
-            app = Parlour(f"app{at}", dedupes)
-            before = (await home.store.totals()).sessions
-            await play(home, app, STORY, [Fate(at, is_after)])
-            told = f"death {'after' if is_after else 'before'} step {at}, {steps[at - 1]}: {app.texts()}"
-            assert await turns(home, app) == ["hello", "more"], told
-            assert (await home.store.totals()).sessions == before + 2, told
-            assert (app.texts() == expected) if dedupes else (once(app.texts()) == once(expected)), told
+            chat_app = FakeChatApp(f"app{at}", dedupes)
+            before = (await engine_app.store.totals()).sessions
+            await play(engine_app, chat_app, STORY, [CrashPoint(at, is_after)])
+            told = f"death {'after' if is_after else 'before'} step {at}, {steps[at - 1]}: {chat_app.texts()}"
+            assert await turns(engine_app, chat_app) == ["hello", "more"], told
+            assert (await engine_app.store.totals()).sessions == before + 2, told
+            assert (
+                (chat_app.texts() == expected) if dedupes else (once(chat_app.texts()) == once(expected))
+            ), told
 
 
 DEATHS = st.lists(st.tuples(st.integers(1, 60), st.booleans()), max_size=4)
@@ -131,14 +138,14 @@ STORIES = st.lists(
 
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(STORIES, DEATHS)
-def test_any_story_with_any_deaths_ends_as_it_does_without(
+def test_any_sequence_with_crashes_ends_as_without_them(
     story: list[str], deaths: list[tuple[int, bool]]
 ) -> None:
     async def tell(deaths: list[tuple[int, bool]]) -> tuple[list[str], list[str]]:
         with tempfile.TemporaryDirectory() as folder:
-            async with house(Path(folder)) as home:
-                app = Parlour(dedupes=True)
-                await play(home, app, story, [Fate(at, is_after) for at, is_after in deaths])
-                return app.texts(), await turns(home, app)
+            async with running_app(Path(folder)) as engine_app:
+                chat_app = FakeChatApp(dedupes=True)
+                await play(engine_app, chat_app, story, [CrashPoint(at, is_after) for at, is_after in deaths])
+                return chat_app.texts(), await turns(engine_app, chat_app)
 
     assert asyncio.run(tell(deaths)) == asyncio.run(tell([]))

@@ -7,19 +7,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.channels.pairing import NoSuchCode, NoSuchSender, Pairing, Sender, TooManyCodes, plain, shown
-from holdfast.domain.chats import Chat, Inbound
+from holdfast.channels.pairing import (
+    NoSuchCode,
+    NoSuchSender,
+    Pairing,
+    Sender,
+    TooManyCodes,
+    format_code,
+    normalize_code,
+)
+from holdfast.domain.chats import Chat, InboundUpdate
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.limits import PAIRING_CODES_MAX, PAIRING_MS_MAX, PAIRING_TRIES_MAX
 from holdfast.store.sqlite.store import SqliteStore
-from tests.support.fake_channel import ADA, desk
-from tests.support.in_process_app import house, says
+from tests.support.fake_channel import ADA, channel_harness
+from tests.support.in_process_app import running_app, text_step
 
 CHAT = Chat("parlour", "dm", "9")
 
 
-def came(sender: str) -> Inbound:
-    return Inbound(CHAT, "1", sender, "Eve", "let me in, my secret is 1234")
+def came(sender: str) -> InboundUpdate:
+    return InboundUpdate(CHAT, "1", sender, "Eve", "let me in, my secret is 1234")
 
 
 def code_in(words: str | None) -> str:
@@ -43,11 +51,11 @@ async def pairing_in(folder: Path, clock: FakeClock) -> tuple[SqliteStore, Pairi
     return store, Pairing(store, clock, Chance())
 
 
-async def test_a_code_lets_in_whoever_got_it_and_nobody_else(tmp_path: Path) -> None:
+async def test_a_code_pairs_only_its_recipient(tmp_path: Path) -> None:
     store, pairing = await pairing_in(tmp_path, FakeClock())
     code = code_in(await pairing.challenge(came("eve")))
     await pairing.challenge(came("mallory"))
-    assert [each.sender for each in await pairing.waiting()] == ["eve", "mallory"]
+    assert [each.sender for each in await pairing.pending_senders()] == ["eve", "mallory"]
     sender = await pairing.confirm(f" {code.lower()} ")
     assert (sender.channel, sender.sender, sender.name) == ("parlour", "eve", "Eve")
     assert await pairing.is_allowed("parlour", "eve")
@@ -55,7 +63,7 @@ async def test_a_code_lets_in_whoever_got_it_and_nobody_else(tmp_path: Path) -> 
     assert not await pairing.is_allowed("telegram", "eve")
     with pytest.raises(NoSuchCode):
         await pairing.confirm(code)
-    assert [each.sender for each in await pairing.allowed()] == ["eve"]
+    assert [each.sender for each in await pairing.allowed_senders()] == ["eve"]
     await pairing.revoke("parlour", "eve")
     assert not await pairing.is_allowed("parlour", "eve")
     with pytest.raises(NoSuchSender):
@@ -63,14 +71,14 @@ async def test_a_code_lets_in_whoever_got_it_and_nobody_else(tmp_path: Path) -> 
     await store.close()
 
 
-async def test_a_code_is_told_once_until_it_runs_out(tmp_path: Path) -> None:
+async def test_a_pairing_code_is_sent_once_until_it_expires(tmp_path: Path) -> None:
     clock = FakeClock()
     store, pairing = await pairing_in(tmp_path, clock)
     unheard = code_in(await pairing.challenge(came("eve")))
     code = code_in(await pairing.challenge(came("eve")))
     with pytest.raises(NoSuchCode):
         await pairing.confirm(unheard)
-    await pairing.told(came("eve"))
+    await pairing.mark_code_sent(came("eve"))
     assert await pairing.challenge(came("eve")) is None
     clock.advance(PAIRING_MS_MAX)
     with pytest.raises(NoSuchCode):
@@ -79,15 +87,15 @@ async def test_a_code_is_told_once_until_it_runs_out(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_no_code_and_nothing_that_was_said_is_at_rest(tmp_path: Path) -> None:
+async def test_no_pairing_code_or_message_text_is_stored(tmp_path: Path) -> None:
     store, pairing = await pairing_in(tmp_path, FakeClock())
     code = code_in(await pairing.challenge(came("eve")))
     kept = b"".join((await store.items("pairing")).values())
-    assert plain(code).encode() not in kept and code.encode() not in kept and b"secret" not in kept
+    assert normalize_code(code).encode() not in kept and code.encode() not in kept and b"secret" not in kept
     await store.close()
 
 
-async def test_wrong_codes_are_counted_by_all_processes_and_forgotten_in_time(tmp_path: Path) -> None:
+async def test_wrong_code_attempts_are_shared_between_processes_and_expire(tmp_path: Path) -> None:
     clock = FakeClock()
     store, pairing = await pairing_in(tmp_path, clock)
     code = code_in(await pairing.challenge(came("eve")))
@@ -102,7 +110,7 @@ async def test_wrong_codes_are_counted_by_all_processes_and_forgotten_in_time(tm
     await store.close()
 
 
-async def test_of_many_wrong_codes_at_once_no_more_are_tried_than_may_be(tmp_path: Path) -> None:
+async def test_concurrent_wrong_codes_respect_the_attempt_limit(tmp_path: Path) -> None:
     store, pairing = await pairing_in(tmp_path, FakeClock())
     await pairing.challenge(came("eve"))
     tries = (pairing.confirm("AAAA-AAAA") for _ in range(3 * PAIRING_TRIES_MAX))
@@ -112,12 +120,12 @@ async def test_of_many_wrong_codes_at_once_no_more_are_tried_than_may_be(tmp_pat
     await store.close()
 
 
-async def test_a_code_that_was_used_while_it_was_being_told_does_not_come_back(tmp_path: Path) -> None:
+async def test_a_code_used_while_being_sent_stays_used(tmp_path: Path) -> None:
     store, pairing = await pairing_in(tmp_path, FakeClock())
     code = code_in(await pairing.challenge(came("eve")))
     _use_meanwhile(store)
-    await pairing.told(came("eve"))
-    assert await pairing.waiting() == []
+    await pairing.mark_code_sent(came("eve"))
+    assert await pairing.pending_senders() == []
     with pytest.raises(NoSuchCode):
         await pairing.confirm(code)
     await store.close()
@@ -135,13 +143,13 @@ def _use_meanwhile(store: SqliteStore) -> None:
     store.item = item  # type: ignore[method-assign]
 
 
-async def test_strangers_are_bounded_in_number_and_the_oldest_goes(tmp_path: Path) -> None:
+async def test_pending_senders_are_bounded_and_the_oldest_is_dropped(tmp_path: Path) -> None:
     clock = FakeClock()
     store, pairing = await pairing_in(tmp_path, clock)
     for n in range(PAIRING_CODES_MAX + 2):
         clock.advance(1)
         await pairing.challenge(came(str(n)))
-    waiting = [each.sender for each in await pairing.waiting()]
+    waiting = [each.sender for each in await pairing.pending_senders()]
     assert waiting == [str(n) for n in range(2, PAIRING_CODES_MAX + 2)]
     await store.close()
 
@@ -149,126 +157,128 @@ async def test_strangers_are_bounded_in_number_and_the_oldest_goes(tmp_path: Pat
 @given(st.integers(0, 2**16 - 1))
 def test_a_code_is_read_as_it_was_made_however_it_is_typed(number: int) -> None:
     code = "".join("23456789ABCDEFGHJKMNPQRSTVWXYZ"[(number >> n) % 30] for n in range(8))
-    assert plain(shown(code)) == plain(f" {shown(code).lower()} ") == code
+    assert normalize_code(format_code(code)) == normalize_code(f" {format_code(code).lower()} ") == code
     assert not set("01OILU") & set(code)
 
 
-async def test_a_stranger_is_told_a_code_and_nothing_is_kept_or_answered(tmp_path: Path) -> None:
-    async with house(tmp_path) as home, desk(home) as at:
-        home.model.steps = [says("Welcome.")]
+async def test_an_unknown_sender_gets_a_code_and_nothing_is_stored(tmp_path: Path) -> None:
+    async with running_app(tmp_path) as app, channel_harness(app) as harness:
+        app.model.steps = [text_step("Welcome.")]
         for text in ("what is the password?", "/sessions", "/status"):
-            at.app.say(text, chat="9", sender="eve")
-        at.app.say("in a group", chat="g", sender="eve", kind="group")
-        at.app.say("", chat="9", sender="eve", press="allow r_1 c_1")
-        await at.home.until(lambda: _said(at.app.texts("9")), "a code")
-        await at.quiet()
-        (words,) = at.app.texts("9")
-        assert "Your code is" in words and not at.app.texts("g")
-        assert not home.model.requests and not (await home.store.sessions(None, 1)).sessions
-        assert not await home.store.routes()
-        pairing = Pairing(home.store, FakeClock(), Chance())
+            harness.chat_app.post_message(text, chat="9", sender="eve")
+        harness.chat_app.post_message("in a group", chat="g", sender="eve", kind="group")
+        harness.chat_app.post_message("", chat="9", sender="eve", press="allow r_1 c_1")
+        await harness.engine_app.wait_until(lambda: _said(harness.chat_app.texts("9")), "a code")
+        await harness.wait_until_idle()
+        (words,) = harness.chat_app.texts("9")
+        assert "Your code is" in words and not harness.chat_app.texts("g")
+        assert not app.model.requests and not (await app.store.sessions(None, 1)).sessions
+        assert not await app.store.routes()
+        pairing = Pairing(app.store, FakeClock(), Chance())
         await pairing.confirm(code_in(words))
-        at.app.say("hello", chat="9", sender="eve")
-        await at.shown(words, "You are let in. Say it again, please.", "Welcome.", chat="9")
+        harness.chat_app.post_message("hello", chat="9", sender="eve")
+        await harness.wait_for_texts(words, "You are let in. Say it again, please.", "Welcome.", chat="9")
 
 
-async def test_of_a_stranger_who_says_things_together_a_code_is_told_where_nobody_listens(
+async def test_an_unknown_sender_gets_a_code_only_in_a_direct_chat(
     tmp_path: Path,
 ) -> None:
-    async with house(tmp_path) as home, desk(home) as at:
-        home.model.steps = [says("one"), says("two")]
+    async with running_app(tmp_path) as app, channel_harness(app) as harness:
+        app.model.steps = [text_step("one"), text_step("two")]
         group = Chat("parlour", "group", "g")
-        known = [Inbound(Chat("parlour", "dm", "42"), str(n), ADA, text="hello") for n in range(2)]
-        strange = [Inbound(chat, f"e{n}", "eve", text="hello") for n, chat in enumerate((group, CHAT, group))]
-        await at.gateway.take("parlour")(known[0], *strange, known[1])
-        await at.home.until(lambda: _said(at.app.texts("9")), "a code")
-        await at.shown("one", "two")
-        await at.quiet()
-        assert len(at.app.texts("9")) == 1 and not at.app.texts("g")
-        assert len(home.model.requests) == 2
+        known = [InboundUpdate(Chat("parlour", "dm", "42"), str(n), ADA, text="hello") for n in range(2)]
+        strange = [
+            InboundUpdate(chat, f"e{n}", "eve", text="hello") for n, chat in enumerate((group, CHAT, group))
+        ]
+        await harness.gateway.receiver_for("parlour")(known[0], *strange, known[1])
+        await harness.engine_app.wait_until(lambda: _said(harness.chat_app.texts("9")), "a code")
+        await harness.wait_for_texts("one", "two")
+        await harness.wait_until_idle()
+        assert len(harness.chat_app.texts("9")) == 1 and not harness.chat_app.texts("g")
+        assert len(app.model.requests) == 2
 
 
-async def test_whoever_is_let_in_is_told_so_in_their_chat_once(tmp_path: Path) -> None:
-    async with house(tmp_path) as home, desk(home) as at:
-        at.app.say("hello", chat="9", sender="eve")
-        await at.home.until(lambda: _said(at.app.texts("9")), "a code")
-        (words,) = at.app.texts("9")
+async def test_a_paired_sender_is_welcomed_once(tmp_path: Path) -> None:
+    async with running_app(tmp_path) as app, channel_harness(app) as harness:
+        harness.chat_app.post_message("hello", chat="9", sender="eve")
+        await harness.engine_app.wait_until(lambda: _said(harness.chat_app.texts("9")), "a code")
+        (words,) = harness.chat_app.texts("9")
         # As another process does it, which is not the one that serves the channel.
-        await Pairing(home.store, FakeClock(), Chance()).confirm(code_in(words))
-        await at.shown(words, "You are let in. Say it again, please.", chat="9")
-        await at.quiet()
-        assert at.app.texts("9")[1:] == ["You are let in. Say it again, please."]
-        assert not home.model.requests, "what was said before is not taken up"
+        await Pairing(app.store, FakeClock(), Chance()).confirm(code_in(words))
+        await harness.wait_for_texts(words, "You are let in. Say it again, please.", chat="9")
+        await harness.wait_until_idle()
+        assert harness.chat_app.texts("9")[1:] == ["You are let in. Say it again, please."]
+        assert not app.model.requests, "what was said before is not taken up"
 
 
-async def test_who_is_no_longer_allowed_is_not_answered(tmp_path: Path) -> None:
-    async with house(tmp_path) as home, desk(home) as at:
-        home.model.steps = [says("one"), says("two")]
-        at.app.say("first")
-        await at.shown("one")
-        await at.quiet()
-        await Pairing(home.store, FakeClock(), Chance()).revoke("parlour", "7")
-        at.app.say("second")
-        await at.home.until(lambda: _said(at.app.texts()[1:]), "a code")
-        assert len(home.model.requests) == 1
+async def test_a_revoked_sender_is_not_answered(tmp_path: Path) -> None:
+    async with running_app(tmp_path) as app, channel_harness(app) as harness:
+        app.model.steps = [text_step("one"), text_step("two")]
+        harness.chat_app.post_message("first")
+        await harness.wait_for_texts("one")
+        await harness.wait_until_idle()
+        await Pairing(app.store, FakeClock(), Chance()).revoke("parlour", "7")
+        harness.chat_app.post_message("second")
+        await harness.engine_app.wait_until(lambda: _said(harness.chat_app.texts()[1:]), "a code")
+        assert len(app.model.requests) == 1
 
 
-async def test_what_was_kept_before_its_sender_was_turned_away_is_not_taken_up(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        await home.store.receive(came("eve"))  # As if it had come while Eve might speak.
-        async with desk(home) as at:
-            await at.quiet()
-            assert not home.model.requests and not (await home.store.sessions(None, 1)).sessions
+async def test_stored_messages_of_a_revoked_sender_are_dropped(tmp_path: Path) -> None:
+    async with running_app(tmp_path) as app:
+        await app.store.receive(came("eve"))  # As if it had come while Eve might speak.
+        async with channel_harness(app) as harness:
+            await harness.wait_until_idle()
+            assert not app.model.requests and not (await app.store.sessions(None, 1)).sessions
 
 
-async def test_a_chat_in_which_nobody_is_allowed_any_more_is_told_nothing(tmp_path: Path) -> None:
-    async with house(tmp_path) as home, desk(home) as at:
-        home.model.steps = [says("one"), says("two"), says("a secret")]
-        at.app.say("1")
-        await at.shown("one")
-        at.app.say("2", chat="g", kind="group")
-        await at.shown("two", chat="g")
-        await at.quiet()
-        session_id = await at.session()
+async def test_a_chat_without_allowed_senders_receives_nothing(tmp_path: Path) -> None:
+    async with running_app(tmp_path) as app, channel_harness(app) as harness:
+        app.model.steps = [text_step("one"), text_step("two"), text_step("a secret")]
+        harness.chat_app.post_message("1")
+        await harness.wait_for_texts("one")
+        harness.chat_app.post_message("2", chat="g", kind="group")
+        await harness.wait_for_texts("two", chat="g")
+        await harness.wait_until_idle()
+        session_id = await harness.session_id()
         # Something that was planned before is not said after either.
-        at.app.faults = ["too_many"]
-        await home.say(session_id, "from the page")
-        await Pairing(home.store, FakeClock(), lambda bits: 1).revoke("parlour", ADA)
-        await at.quiet()
-        assert at.app.texts() == ["one"] and at.app.texts("g") == ["two"]
-        home.model.steps = [says("another secret")]
-        await home.say(session_id, "again from the page")
+        harness.chat_app.faults = ["too_many"]
+        await app.send(session_id, "from the page")
+        await Pairing(app.store, FakeClock(), lambda bits: 1).revoke("parlour", ADA)
+        await harness.wait_until_idle()
+        assert harness.chat_app.texts() == ["one"] and harness.chat_app.texts("g") == ["two"]
+        app.model.steps = [text_step("another secret")]
+        await app.send(session_id, "again from the page")
 
         async def is_left() -> bool:
-            return await at.session() == ""
+            return await harness.session_id() == ""
 
-        await home.until(is_left)
-        await at.quiet()
-        assert at.app.texts() == ["one"]
+        await app.wait_until(is_left)
+        await harness.wait_until_idle()
+        assert harness.chat_app.texts() == ["one"]
 
 
-async def test_a_chat_is_told_things_while_one_of_those_who_spoke_there_may(tmp_path: Path) -> None:
+async def test_a_chat_receives_messages_while_one_speaker_is_allowed(tmp_path: Path) -> None:
     store, pairing = await pairing_in(tmp_path, FakeClock())
     group = Chat("telegram", "group", "5")
-    assert await pairing.may_hear(group)
+    assert await pairing.may_send_to(group)
     for sender in ("a", "b"):
         await pairing.allow(Sender("telegram", sender, "", 0))
-        await pairing.spoke(Inbound(group, "1", sender))
+        await pairing.record_speaker(InboundUpdate(group, "1", sender))
     await pairing.revoke("telegram", "a")
-    assert await pairing.may_hear(group)
+    assert await pairing.may_send_to(group)
     await pairing.revoke("telegram", "b")
-    assert not await pairing.may_hear(group)
+    assert not await pairing.may_send_to(group)
     await store.close()
 
 
-async def test_a_code_that_did_not_arrive_is_told_with_the_next_message(tmp_path: Path) -> None:
-    async with house(tmp_path) as home, desk(home) as at:
-        at.app.faults = ["lost"]
-        at.app.say("hello", chat="9", sender="eve")
-        await at.home.until(lambda: _is_empty(at.app.faults), "a try")
+async def test_an_undelivered_code_is_resent_on_the_next_message(tmp_path: Path) -> None:
+    async with running_app(tmp_path) as app, channel_harness(app) as harness:
+        harness.chat_app.faults = ["lost"]
+        harness.chat_app.post_message("hello", chat="9", sender="eve")
+        await harness.engine_app.wait_until(lambda: _is_empty(harness.chat_app.faults), "a try")
         await asyncio.sleep(0)
-        await at.home.until(lambda: _again(at), "a code")
-        assert len(at.app.texts("9")) == 1
+        await harness.engine_app.wait_until(lambda: _again(harness), "a code")
+        assert len(harness.chat_app.texts("9")) == 1
 
 
 async def _again(at: object) -> bool:

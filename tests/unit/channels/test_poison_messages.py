@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.channels.delivery import TOLD, Delivering
+from holdfast.channels.delivery import LOST_MESSAGE_NOTICE, DeliveryWorker
 from holdfast.channels.pairing import Pairing
-from holdfast.channels.stats import Ledger
+from holdfast.channels.stats import ChannelStats
 from holdfast.channels.telegram.channel import Telegram
-from holdfast.domain.chats import FAILED_ALONE, DeliveryRow, NewDelivery, Outgoing, RouteRow
+from holdfast.domain.chats import POISON_MESSAGE, DeliveryRow, NewDelivery, OutboundMessage, RouteRow
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.events.facts import Failure
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import DELIVERY_MS_MAX
 from holdfast.store.sqlite.store import SqliteStore
 from tests.support.in_process_app import WAIT_S
-from tests.support.telegram_api import TOKEN, Refuse, TelegramApi, serving
+from tests.support.telegram_api import TOKEN, TelegramApi, TelegramError, telegram_server
 from tests.support.telegram_fixture import ADA, CALM, HERE
 
 HOUR_MS = 3_600_000
@@ -41,22 +41,22 @@ class Rude(TelegramApi):
             not self.takes_messages or (self.poison and self.poison in str(asked["text"]))
         )
         if self.is_down or refused:
-            raise Refuse(500, "Internal Server Error")
+            raise TelegramError(500, "Internal Server Error")
         return await super()._perform(token, method, asked)
 
 
 class Bench:
     def __init__(self, store: SqliteStore, api: Rude, clock: FakeClock) -> None:
         self.store, self.api, self.clock = store, api, clock
-        self.channel = Telegram(TOKEN, store, clock, api_url=api.url, patience=CALM)
-        self.ledger = Ledger(self.channel, clock, print)
+        self.channel = Telegram(TOKEN, store, clock, api_url=api.url, timeouts=CALM)
+        self.ledger = ChannelStats(self.channel, clock, print)
         pairing = Pairing(store, clock, lambda bits: 1)
-        self.delivering = Delivering(store, self.ledger, pairing, clock, lambda: 0.5)
+        self.delivering = DeliveryWorker(store, self.ledger, pairing, clock, lambda: 0.5)
 
     async def plan(self, *texts: str) -> None:
         if await self.store.route(HERE.route) is None:
             await self.store.put_route(RouteRow(HERE, SessionId("")))
-        fresh = [NewDelivery(f"m_{text}", 0, "answer", Outgoing(text)) for text in texts]
+        fresh = [NewDelivery(f"m_{text}", 0, "answer", OutboundMessage(text)) for text in texts]
         assert await self.store.plan(HERE.route, SessionId(""), 0, 0, fresh)
 
     async def rows(self) -> dict[str, DeliveryRow]:
@@ -76,10 +76,14 @@ class Bench:
                         return
                     first, *behind = sorted(waiting, key=lambda row: row.n) or [None]
                     waits = [first.retry_at] if first is not None else []
-                    if first is not None and first.failure is not None and first.failure.code == FAILED_ALONE:
+                    if (
+                        first is not None
+                        and first.failure is not None
+                        and first.failure.code == POISON_MESSAGE
+                    ):
                         waits += [row.retry_at for row in behind[:1]]
                     self.clock.advance(max(min(waits, default=0) - now, 5_000))
-                self.delivering.ring()
+                self.delivering.notify()
                 await asyncio.sleep(0.005)
                 await self.delivering.drained()
         finally:
@@ -89,7 +93,7 @@ class Bench:
 
 @asynccontextmanager
 async def bench(folder: Path) -> AsyncIterator[Bench]:
-    async with serving(Rude()) as api:
+    async with telegram_server(Rude()) as api:
         assert isinstance(api, Rude)
         api.open_chat(ADA)
         clock = FakeClock()
@@ -102,19 +106,22 @@ async def bench(folder: Path) -> AsyncIterator[Bench]:
             await store.close()
 
 
-async def test_a_message_that_telegram_never_takes_is_passed_by_and_that_is_said(tmp_path: Path) -> None:
+async def test_a_message_telegram_never_accepts_is_skipped_with_a_notice(tmp_path: Path) -> None:
     async with bench(tmp_path) as at:
         at.api.poison = "poison"
         await at.plan("one", "poison", "two", "three")
-        await at.live(3 * HOUR_MS, lambda rows: TOLD in rows and rows[TOLD].state == "sent")
-        assert at.api.texts(ADA) == ["one", "two", "three", TOLD.strip("*")]
+        await at.live(
+            3 * HOUR_MS,
+            lambda rows: LOST_MESSAGE_NOTICE in rows and rows[LOST_MESSAGE_NOTICE].state == "sent",
+        )
+        assert at.api.texts(ADA) == ["one", "two", "three", LOST_MESSAGE_NOTICE.strip("*")]
         rows = await at.rows()
         assert rows["poison"].state == "in_doubt" and rows["poison"].failure is not None
         state = at.ledger.state()
         assert "Internal Server Error" in state.undelivered and state.undelivered_at
 
 
-async def test_a_telegram_that_is_down_for_a_day_is_told_everything_afterwards(tmp_path: Path) -> None:
+async def test_everything_is_delivered_after_a_day_of_telegram_downtime(tmp_path: Path) -> None:
     async with bench(tmp_path) as at:
         at.api.is_down = True
         await at.plan("one", "two", "three")
@@ -137,7 +144,7 @@ async def test_a_telegram_that_answers_and_takes_no_message_for_a_day_loses_none
         assert sorted(text.partition("\n")[0] for text in at.api.texts(ADA)) == ["one", "two"]
 
 
-async def test_what_is_said_long_after_a_stubborn_message_does_not_wait_for_its_next_try(
+async def test_a_later_message_does_not_wait_for_a_poison_message_retry(
     tmp_path: Path,
 ) -> None:
     async with bench(tmp_path) as at:
@@ -152,7 +159,7 @@ async def test_what_is_said_long_after_a_stubborn_message_does_not_wait_for_its_
         await again.channel.close()
 
 
-async def test_that_a_message_was_let_be_is_said_also_by_whoever_comes_after_a_death(
+async def test_the_lost_message_notice_survives_a_crash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with bench(tmp_path) as at:
@@ -172,22 +179,24 @@ async def test_that_a_message_was_let_be_is_said_also_by_whoever_comes_after_a_d
             await at.live(6 * HOUR_MS, lambda rows: died.is_set())
         assert died.is_set()
         again = Bench(at.store, at.api, at.clock)
-        await again.live(HOUR_MS, lambda rows: TOLD in rows and rows[TOLD].state == "sent")
-        assert at.api.texts(ADA) == ["one", "two", TOLD.strip("*")]
+        await again.live(
+            HOUR_MS, lambda rows: LOST_MESSAGE_NOTICE in rows and rows[LOST_MESSAGE_NOTICE].state == "sent"
+        )
+        assert at.api.texts(ADA) == ["one", "two", LOST_MESSAGE_NOTICE.strip("*")]
         await again.channel.close()
 
 
-async def test_a_stubborn_message_stays_as_it_was_when_only_an_edit_gets_past_it(tmp_path: Path) -> None:
+async def test_an_edit_that_succeeds_does_not_drop_a_poison_message(tmp_path: Path) -> None:
     async with bench(tmp_path) as at:
         await at.plan("stuck", "two")
         stuck, two = [await at.store.begin_delivery(HERE.route, n) for n in (1, 2)]
         assert stuck is not None and two is not None
-        number = await at.channel.send(HERE, Outgoing("two"), "two")
+        number = await at.channel.send(HERE, OutboundMessage("two"), "two")
         await at.store.settle_delivery(HERE.route, replace(two, state="sent", platform_id=number))
         later = at.clock.now_ms() + HOUR_MS
-        refused = replace(stuck, failure=Failure(FAILED_ALONE, "refused"), retry_at=later)
+        refused = replace(stuck, failure=Failure(POISON_MESSAGE, "refused"), retry_at=later)
         await at.store.settle_delivery(HERE.route, refused)
-        edited = [NewDelivery("m_two", 0, "answer", Outgoing("two, edited"))]
+        edited = [NewDelivery("m_two", 0, "answer", OutboundMessage("two, edited"))]
         assert await at.store.plan(HERE.route, SessionId(""), 0, 0, edited)
         await at.live(60_000, lambda rows: rows["two, edited"].state == "sent")
         await at.delivering.drained()

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.channels.reply_plan import Plan, in_pieces, send_key
-from holdfast.domain.chats import NewDelivery, Outgoing
+from holdfast.channels.reply_plan import ReplyPlan, send_key, split_outgoing
+from holdfast.domain.chats import NewDelivery, OutboundMessage
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.codec import Event, encode
 from holdfast.domain.events.parts import File, Text
 from holdfast.domain.ids import MessageId, SessionId, TurnId
-from tests.support.turn_events import IDS, TurnStory
+from tests.support.turn_events import IDS, TurnEvents
 
 ROUTE = "agent:main:parlour:dm:42"
 OTHER = "agent:main:parlour:dm:43"
@@ -24,8 +24,8 @@ def events_of(facts: Iterable[f.AnyFact], after: int = 0) -> list[Event]:
     return [Event(seq, 0, *encode(fact)) for seq, fact in enumerate(facts, after + 1)]
 
 
-def plan(cursor: int = 0, buttons: bool = True) -> Plan:
-    return Plan(ROUTE, SessionId("s_1"), cursor, 4_000, buttons)
+def plan(cursor: int = 0, buttons: bool = True) -> ReplyPlan:
+    return ReplyPlan(ROUTE, SessionId("s_1"), cursor, 4_000, buttons)
 
 
 def told(facts: Iterable[f.AnyFact], buttons: bool = True) -> list[str]:
@@ -33,7 +33,7 @@ def told(facts: Iterable[f.AnyFact], buttons: bool = True) -> list[str]:
     here = plan(buttons=buttons)
     for event in events_of(facts):
         here.add(event)
-    return [each.body.text for each in here.take()]
+    return [each.body.text for each in here.take_deliveries()]
 
 
 def kept(deliveries: dict[tuple[str, int], NewDelivery], fresh: Iterable[NewDelivery]) -> None:
@@ -42,16 +42,16 @@ def kept(deliveries: dict[tuple[str, int], NewDelivery], fresh: Iterable[NewDeli
         deliveries[each.source, each.piece] = each
 
 
-def own(turn: int = 1, route: str = ROUTE) -> TurnStory:
-    return TurnStory(turn, "hello", send_key(route, "77"))
+def own(turn: int = 1, route: str = ROUTE) -> TurnEvents:
+    return TurnEvents(turn, "hello", send_key(route, "77"))
 
 
-def test_its_own_words_are_not_echoed_and_those_of_others_are() -> None:
+def test_only_messages_from_other_clients_are_echoed() -> None:
     assert told([own().accepted()]) == []
     assert told([own(route=OTHER).accepted()]) == ["> **You** (from Parlour): hello"]
-    assert told([TurnStory(1, "hello").accepted()]) == ["> **You** (from elsewhere): hello"]
-    assert told([TurnStory(1, "hello", "a1" * 16).accepted()]) == ["> **You** (from the page): hello"]
-    typed = TurnStory(1, "hello", "terminal:1").accepted()
+    assert told([TurnEvents(1, "hello").accepted()]) == ["> **You** (from elsewhere): hello"]
+    assert told([TurnEvents(1, "hello", "a1" * 16).accepted()]) == ["> **You** (from the page): hello"]
+    typed = TurnEvents(1, "hello", "terminal:1").accepted()
     assert told([typed]) == ["> **You** (from the terminal): hello"]
 
 
@@ -64,9 +64,9 @@ def test_a_key_fits_and_names_its_chat(update_id: str, chat: str) -> None:
     route = f"agent:main:parlour:dm:{chat}"
     key = send_key(route, update_id)
     assert len(key) <= 200 and key != send_key(route, update_id + "x")
-    here = Plan(route, SessionId("s_1"), 0, 4_000, True)
-    here.add(events_of([TurnStory(1, "hello", key).accepted()])[0])
-    assert here.take() == []
+    here = ReplyPlan(route, SessionId("s_1"), 0, 4_000, True)
+    here.add(events_of([TurnEvents(1, "hello", key).accepted()])[0])
+    assert here.take_deliveries() == []
 
 
 def test_words_that_were_changed_are_shown_and_what_is_answered_again_is_not_said_again() -> None:
@@ -90,7 +90,7 @@ def test_a_failure_says_why_and_can_be_tried_again() -> None:
     here = plan()
     for event in events_of(facts):
         here.add(event)
-    (failed,) = here.take()
+    (failed,) = here.take_deliveries()
     assert [(each.text, each.press) for each in failed.body.buttons] == [
         ("Try again", f"again s_1 {story.id}")
     ]
@@ -98,7 +98,7 @@ def test_a_failure_says_why_and_can_be_tried_again() -> None:
 
 def test_a_restart_is_one_line() -> None:
     story = own()
-    facts = [*story.opening(), story.says("Half "), story.settles("interrupted")]
+    facts = [*story.opening(), story.text("Half "), story.message_settled("interrupted")]
     facts += [f.RunInterrupted(story.run_id, 1, 9, MessageId("m_9"))]
     assert told(facts) == ["Half ", "Interrupted by a server restart."]
     assert told([*facts, f.RunResumed(story.run_id, "policy", 1)]) == [
@@ -109,16 +109,16 @@ def test_a_restart_is_one_line() -> None:
 
 def test_a_call_that_may_have_run_is_asked_about_and_the_answer_is_shown() -> None:
     story = own()
-    facts = [*story.opening(), story.settles(), story.intends(), story.tool_started()]
+    facts = [*story.opening(), story.message_settled(), story.tool_intended(), story.tool_started()]
     facts += [f.ToolInDoubt(story.run_id, story.call_id)]
     here = plan()
     for event in events_of(facts):
         here.add(event)
-    (asked,) = here.take()
+    (asked,) = here.take_deliveries()
     assert asked.body.text == "The server stopped while this was running. Did it finish?\n\n```\nls\n```"
     assert [each.text for each in asked.body.buttons] == ["Run again", "It finished", "Carry on without it"]
     here.add(events_of([f.ToolResolved(story.run_id, story.call_id, "skip")], len(facts))[0])
-    (answered,) = here.take()
+    (answered,) = here.take_deliveries()
     assert (answered.source, answered.piece) == (asked.source, asked.piece)
     assert answered.body.text.endswith("*Carried on without it.*") and not answered.body.buttons
 
@@ -143,12 +143,12 @@ def test_a_command_that_cannot_be_a_rule_has_no_button_for_it() -> None:
         here = plan()
         for event in events_of([*intended, call, f.ApprovalRequested(story.run_id, "c_1")]):  # type: ignore[arg-type]
             here.add(event)
-        assert [each.text for each in here.take()[-1].body.buttons] == labels
+        assert [each.text for each in here.take_deliveries()[-1].body.buttons] == labels
 
 
 def test_without_buttons_it_is_said_what_can_be_typed() -> None:
     story = own()
-    facts = [*story.opening(), story.settles(), story.intends()]
+    facts = [*story.opening(), story.message_settled(), story.tool_intended()]
     facts += [f.ApprovalRequested(story.run_id, story.call_id, "It writes.")]
     assert told(facts, buttons=False) == [
         "Run this command?\n\n```\nls\n```\n\nIt writes.\n\nType /approve or /deny."
@@ -165,14 +165,18 @@ def test_without_buttons_it_is_said_what_can_be_typed() -> None:
 )
 def test_a_question_names_what_is_to_be_done(tool: str, asks: str) -> None:
     story = own()
-    facts = [*story.opening(), story.settles(), replace(story.intends(), name=tool, arguments="{}")]
+    facts = [
+        *story.opening(),
+        story.message_settled(),
+        replace(story.tool_intended(), name=tool, arguments="{}"),
+    ]
     (asked,) = told([*facts, f.ApprovalRequested(story.run_id, story.call_id)])
     assert asked == f"{asks}\n\n```\n{tool} {{}}\n```"
 
 
-def test_late_output_is_not_told() -> None:
+def test_late_output_is_not_delivered() -> None:
     story = own()
-    assert told([*story.opening(), story.says("late"), story.settles("recovered", late=True)]) == []
+    assert told([*story.opening(), story.text("late"), story.message_settled("recovered", late=True)]) == []
 
 
 def test_nothing_is_read_again_once_it_is_over_and_everything_while_it_is_not() -> None:
@@ -180,20 +184,25 @@ def test_nothing_is_read_again_once_it_is_over_and_everything_while_it_is_not() 
     here = plan()
     for event in events_of(story.opening()):
         here.add(event)
-    assert (here.done, here.is_working) == (0, True)
+    assert (here.completed_seq, here.is_working) == (0, True)
     for event in events_of(story.rest("One."), here.seen):
         here.add(event)
-    assert (here.done, here.is_working) == (here.seen, False)
+    assert (here.completed_seq, here.is_working) == (here.seen, False)
 
 
 def _stories(data: st.DataObject) -> list[f.AnyFact]:
     facts: list[f.AnyFact] = []
     for turn in range(1, data.draw(st.integers(1, 3)) + 1):
-        story = own(turn) if data.draw(st.booleans()) else TurnStory(turn, "from elsewhere")
+        story = own(turn) if data.draw(st.booleans()) else TurnEvents(turn, "from elsewhere")
         facts += story.opening()
         if data.draw(st.booleans()):
-            facts += [story.says("Let me look."), story.settles(), story.intends(), story.tool_started()]
-            facts += [story.tool_settled(), story.begins()]
+            facts += [
+                story.text("Let me look."),
+                story.message_settled(),
+                story.tool_intended(),
+                story.tool_started(),
+            ]
+            facts += [story.tool_settled(), story.step_started()]
         facts += story.rest(*data.draw(st.lists(st.sampled_from(["one ", "two ", "three"]), max_size=3)))
         if data.draw(st.booleans()):
             facts.append(f.TurnsUndone(turn))
@@ -201,13 +210,13 @@ def _stories(data: st.DataObject) -> list[f.AnyFact]:
 
 
 @given(st.data())
-def test_wherever_it_stops_and_begins_again_the_chat_is_told_the_same(data: st.DataObject) -> None:
+def test_replanning_from_any_cursor_gives_the_same_messages(data: st.DataObject) -> None:
     facts = _stories(data)
     whole: dict[tuple[str, int], NewDelivery] = {}
     here = plan()
     for event in events_of(facts):
         here.add(event)
-    kept(whole, here.take())
+    kept(whole, here.take_deliveries())
     stops = sorted(data.draw(st.sets(st.integers(1, len(facts)))))
     told_so_far: dict[tuple[str, int], NewDelivery] = {}
     cursor = 0
@@ -215,8 +224,8 @@ def test_wherever_it_stops_and_begins_again_the_chat_is_told_the_same(data: st.D
         here = plan(cursor)
         for event in events_of(facts)[cursor:stop]:
             here.add(event)
-        kept(told_so_far, [*here.take(), *here.begin_writing()])
-        cursor = here.done
+        kept(told_so_far, [*here.take_deliveries(), *here.take_first_text()])
+        cursor = here.completed_seq
     assert told_so_far == whole
     assert list(told_so_far) == list(whole), "and in the same order"
 
@@ -224,14 +233,14 @@ def test_wherever_it_stops_and_begins_again_the_chat_is_told_the_same(data: st.D
 def test_what_is_being_written_differs_from_what_it_becomes() -> None:
     story = own()
     here = plan()
-    for event in events_of([*story.opening(), story.says("All of it.")]):
+    for event in events_of([*story.opening(), story.text("All of it.")]):
         here.add(event)
-    (first,) = here.begin_writing()
-    assert first.body.text == "All of it. …" and here.being_written() == first
-    here.add(events_of([story.settles()], here.seen)[0])
-    (last,) = here.take()
+    (first,) = here.take_first_text()
+    assert first.body.text == "All of it. …" and here.live_delivery() == first
+    here.add(events_of([story.message_settled()], here.seen)[0])
+    (last,) = here.take_deliveries()
     assert (last.source, last.piece, last.body.text) == (first.source, first.piece, "All of it.")
-    assert here.being_written() is None
+    assert here.live_delivery() is None
 
 
 def test_words_with_something_between_them_are_shown_as_they_are_told_in_the_end() -> None:
@@ -239,37 +248,37 @@ def test_words_with_something_between_them_are_shown_as_they_are_told_in_the_end
     for event in events_of(story.opening()):
         here.add(event)
     for fact, shown in (
-        (story.thinks("Hm."), None),
-        (story.says("One,"), "One, …"),
-        (story.thinks(""), "One, …"),
-        (story.says(" more."), "One, more. …"),
-        (story.thinks("And the other?"), "One, more. …"),
-        (story.says("Two."), "One, more.\nTwo. …"),
-        (story.writes_call(IDS.call(), ""), "One, more.\nTwo. …"),
-        (story.says("Three."), "One, more.\nTwo.\nThree. …"),
+        (story.reasoning("Hm."), None),
+        (story.text("One,"), "One, …"),
+        (story.reasoning(""), "One, …"),
+        (story.text(" more."), "One, more. …"),
+        (story.reasoning("And the other?"), "One, more. …"),
+        (story.text("Two."), "One, more.\nTwo. …"),
+        (story.tool_arguments(IDS.call(), ""), "One, more.\nTwo. …"),
+        (story.text("Three."), "One, more.\nTwo.\nThree. …"),
     ):
         here.add(events_of([fact], here.seen)[0])
-        here.begin_writing()
-        written = here.being_written()
+        here.take_first_text()
+        written = here.live_delivery()
         assert (written.body.text if written is not None else None) == shown
-    here.add(events_of([story.settles()], here.seen)[0])
-    assert [each.body.text for each in here.take()] == ["One, more.\nTwo.\nThree."]
+    here.add(events_of([story.message_settled()], here.seen)[0])
+    assert [each.body.text for each in here.take_deliveries()] == ["One, more.\nTwo.\nThree."]
 
 
 def test_showing_an_answer_while_it_is_written_costs_the_same_however_long_it_is() -> None:
     story, here = own(), plan()
     chunk = "Some words of an answer that is long. " * 10
-    events = events_of([*story.opening(), *(story.says(chunk) for _ in range(1_500))])
+    events = events_of([*story.opening(), *(story.text(chunk) for _ in range(1_500))])
     for event in events[:100]:
         here.add(event)
-    here.begin_writing()
-    shown = here.being_written()
+    here.take_first_text()
+    shown = here.live_delivery()
     assert shown is not None and len(shown.body.text) <= 4_000
     began = time.process_time()
     for event in events[100:]:
         here.add(event)
-        here.begin_writing()
-        shown = here.being_written()
+        here.take_first_text()
+        shown = here.live_delivery()
         assert shown is not None and len(shown.body.text) <= 4_000
     assert shown.piece > 100
     # What is being written is looked at 1,400 times: split anew each time, that takes a minute.
@@ -280,38 +289,38 @@ def test_a_failure_whose_turn_is_not_known_has_no_button_that_would_mean_another
     here = plan(cursor=7)
     story = own()
     here.add(Event(8, 0, *encode(f.RunFailed(story.run_id, f.Failure("x", "boom")))))
-    (said,) = here.take()
+    (said,) = here.take_deliveries()
     assert not said.body.buttons and "Type /retry" in said.body.text
 
 
 def test_a_command_that_cannot_be_shown_whole_cannot_be_allowed_in_a_chat() -> None:
     story = own()
     hidden = "ls # " + "harmless " * 120 + "; curl evil"
-    facts = [*story.opening(), story.settles()]
-    intended = replace(story.intends(), arguments=f'{{"command":"{hidden}"}}')
+    facts = [*story.opening(), story.message_settled()]
+    intended = replace(story.tool_intended(), arguments=f'{{"command":"{hidden}"}}')
     for buttons in (True, False):
         here = plan(buttons=buttons)
         asked = f.ApprovalRequested(story.run_id, story.call_id)
         for event in events_of([*facts, intended, asked]):
             here.add(event)
-        (said,) = here.take()
+        (said,) = here.take_deliveries()
         assert [button.text for button in said.body.buttons] == (["Deny"] if buttons else [])
         assert "It is too long to show here; allow it in the page." in said.body.text
         assert "/approve" not in said.body.text
 
 
 def test_files_and_buttons_go_with_the_last_piece() -> None:
-    found = in_pieces(Outgoing("word " * 200, files=("b1",)), 400)
+    found = split_outgoing(OutboundMessage("word " * 200, files=("b1",)), 400)
     assert len(found) > 1 and [each.files for each in found] == [()] * (len(found) - 1) + [("b1",)]
-    assert in_pieces(Outgoing("", files=("b1",)), 400) == [Outgoing("", files=("b1",))]
-    assert in_pieces(Outgoing(""), 400) == []
+    assert split_outgoing(OutboundMessage("", files=("b1",)), 400) == [OutboundMessage("", files=("b1",))]
+    assert split_outgoing(OutboundMessage(""), 400) == []
 
 
 def test_files_of_an_answer_keep_their_names() -> None:
     story = own()
     parts = (Text("Here."), File("b1", "sums.csv", "text/csv", 8), File("b2", "map.png", "image/png", 9))
     here = plan()
-    for event in events_of([*story.opening(), replace(story.settles(), parts=parts)]):
+    for event in events_of([*story.opening(), replace(story.message_settled(), parts=parts)]):
         here.add(event)
-    (told_of,) = here.take()
+    (told_of,) = here.take_deliveries()
     assert told_of.body.named_files == [("b1", "sums.csv"), ("b2", "map.png")]

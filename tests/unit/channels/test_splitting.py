@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.channels.splitting import LIMIT_MIN, pieces, size_of, split
-from holdfast.channels.streaming_reply import GOES_ON, Writing
+from holdfast.channels.splitting import LIMIT_MIN, pieces, split, utf16_length
+from holdfast.channels.streaming_reply import CONTINUATION_MARK, StreamingReply
 
 LINES = st.one_of(
     st.just(""),
@@ -40,7 +40,7 @@ def is_open(text: str) -> bool:
 def test_nothing_is_lost_and_every_piece_fits(text: str, limit: int) -> None:
     found = list(pieces(text, limit))
     assert "".join(piece.chunk for piece in found) == text
-    assert all(size_of(piece.text) <= limit for piece in found)
+    assert all(utf16_length(piece.text) <= limit for piece in found)
     assert all(piece.strip() for piece in split(text, limit))
 
 
@@ -54,11 +54,11 @@ def test_code_is_closed_in_every_piece_but_one_that_never_was(text: str, limit: 
 @settings(deadline=None)
 @given(TEXTS, st.integers(LIMIT_MIN, 900), st.integers(1, 400))
 def test_what_is_cut_while_it_is_written_is_cut_as_the_whole_is(text: str, limit: int, step: int) -> None:
-    writing, shown = Writing(limit), dict[int, str]()
+    writing, shown = StreamingReply(limit), dict[int, str]()
     for at in range(0, len(text), step):
         writing.add(text[at : at + step])
-        shown |= dict(writing.begin())
-        assert all(size_of(each.removesuffix(GOES_ON)) <= limit for each in shown.values())
+        shown |= dict(writing.take_unseen())
+        assert all(utf16_length(each.removesuffix(CONTINUATION_MARK)) <= limit for each in shown.values())
     whole = split(text, limit)
     # The last may become several; all before it stay what they are.
     assert list(shown) == list(range(len(shown))) and len(shown) <= len(whole)
@@ -69,12 +69,12 @@ def test_what_is_cut_while_it_is_written_is_cut_as_the_whole_is(text: str, limit
 def test_what_is_written_in_several_parts_is_cut_where_the_whole_of_them_is(
     parts: list[str], by: int
 ) -> None:
-    writing, shown = Writing(200), dict[int, str]()
+    writing, shown = StreamingReply(200), dict[int, str]()
     for part in parts:
-        writing.part()
+        writing.mark_break()
         for at in range(0, len(part), by):
             writing.add(part[at : at + by])
-            shown |= dict(writing.begin())
+            shown |= dict(writing.take_unseen())
     whole = split("\n".join(filter(None, parts)), 200)
     assert len(shown) <= len(whole)
     assert [shown[n] for n in range(len(shown) - 1)] == whole[: max(len(shown) - 1, 0)]
@@ -119,4 +119,4 @@ def test_what_is_before_code_is_cut_from_it() -> None:
 @pytest.mark.parametrize("text", ["x" * 1_000, "😀" * 1_000])
 def test_a_word_without_end_is_cut_where_it_must_be(text: str) -> None:
     found = split(text, 200)
-    assert "".join(found) == text and all(size_of(piece) <= 200 for piece in found)
+    assert "".join(found) == text and all(utf16_length(piece) <= 200 for piece in found)

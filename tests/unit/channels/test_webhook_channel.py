@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.channels.ports import ChannelFailure
-from holdfast.channels.webhook import ABILITIES, BadCall, Patience, Webhook
+from holdfast.channels.webhook import ABILITIES, BadChannelCall, ChannelWebhookTimeouts, WebhookChannel
 from holdfast.domain import webhook_signing as signing
-from holdfast.domain.chats import Button, Chat, FileRef, Outgoing
+from holdfast.domain.chats import Button, Chat, FileRef, OutboundMessage
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import TooLarge
-from tests.support.webhook_receiver import Receiver, headers_for, receiving
+from tests.support.webhook_receiver import WebhookReceiver, headers_for, webhook_receiver
 
 KEY = bytes(range(32))
 CHAT = Chat("webhook", "dm", "desk")
@@ -30,14 +30,16 @@ class Blobs:
         return PNG
 
 
-def a_webhook(url: str, patience: Patience | None = None) -> Webhook:
+def a_webhook(url: str, patience: ChannelWebhookTimeouts | None = None) -> WebhookChannel:
     numbers = itertools.count()
-    return Webhook(url, KEY, Blobs(), SystemClock(), lambda: f"call-{next(numbers)}", patience)
+    return WebhookChannel(url, KEY, Blobs(), SystemClock(), lambda: f"call-{next(numbers)}", patience)
 
 
 @asynccontextmanager
-async def a_receiver(patience: Patience | None = None) -> AsyncIterator[tuple[Receiver, Webhook]]:
-    async with receiving(Receiver(key=KEY)) as receiver:
+async def a_receiver(
+    patience: ChannelWebhookTimeouts | None = None,
+) -> AsyncIterator[tuple[WebhookReceiver, WebhookChannel]]:
+    async with webhook_receiver(WebhookReceiver(key=KEY)) as receiver:
         channel = a_webhook(receiver.url, patience)
         try:
             yield receiver, channel
@@ -45,9 +47,9 @@ async def a_receiver(patience: Patience | None = None) -> AsyncIterator[tuple[Re
             await channel.close()
 
 
-async def failure_of(channel: Webhook) -> ChannelFailure:
+async def failure_of(channel: WebhookChannel) -> ChannelFailure:
     with pytest.raises(ChannelFailure) as raised:
-        await channel.send(CHAT, Outgoing("hello"), "d_1")
+        await channel.send(CHAT, OutboundMessage("hello"), "d_1")
     return raised.value
 
 
@@ -55,8 +57,10 @@ async def failure_of(channel: Webhook) -> ChannelFailure:
 
 
 def test_a_signature_is_the_one_that_standard_webhooks_give_as_an_example() -> None:
-    key = signing.key_of("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
-    made = signing.signed(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330_000, b'{"test": 2432232314}')
+    key = signing.decode_key("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    made = signing.signature_headers(
+        key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330_000, b'{"test": 2432232314}'
+    )
     assert made == {
         "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
         "webhook-timestamp": "1614265330",
@@ -67,27 +71,27 @@ def test_a_signature_is_the_one_that_standard_webhooks_give_as_an_example() -> N
 def test_one_good_signature_among_several_is_enough() -> None:
     good = headers_for(KEY, b"{}", "msg_1", 1_000)
     several = {**good, "webhook-signature": f"v2,xx v1,AAAA {good['webhook-signature']}"}
-    assert signing.check(KEY, several, b"{}", 1_000_000) == "msg_1"
+    assert signing.verify(KEY, several, b"{}", 1_000_000) == "msg_1"
 
 
 @pytest.mark.parametrize("off_s", [-301, 301])
 def test_what_was_signed_at_another_time_is_refused(off_s: int) -> None:
     headers = headers_for(KEY, b"{}", "msg_1", 10_000)
-    signing.check(KEY, headers, b"{}", (10_000 + off_s // 301 * 299) * 1000)
+    signing.verify(KEY, headers, b"{}", (10_000 + off_s // 301 * 299) * 1000)
     with pytest.raises(signing.BadSignature):
-        signing.check(KEY, headers, b"{}", (10_000 + off_s) * 1000)
+        signing.verify(KEY, headers, b"{}", (10_000 + off_s) * 1000)
 
 
 @pytest.mark.parametrize("written", ["", "whsec_", "whsec_AAAA", "whsec_!!!", "no key at all"])
 def test_what_is_no_key_is_none(written: str) -> None:
     with pytest.raises(ValueError):
-        signing.key_of(written)
+        signing.decode_key(written)
 
 
 def test_a_key_is_written_down_as_it_is_read() -> None:
-    assert signing.key_of(signing.written_of(KEY)) == KEY
+    assert signing.decode_key(signing.encode_key(KEY)) == KEY
     with pytest.raises(ValueError, match="whsec_"):
-        signing.key_of(signing.written_of(KEY).removeprefix("whsec_"))
+        signing.decode_key(signing.encode_key(KEY).removeprefix("whsec_"))
 
 
 # What comes in.
@@ -101,7 +105,7 @@ def test_a_call_is_heard_with_all_that_it_says() -> None:
         "press": "", "thread": "t1", "kind": "group", "addressed": False,
     }  # fmt: skip
     body = json.dumps(said).encode()
-    heard = channel.heard(headers_for(KEY, body, "msg_9"), body)
+    heard = channel.parse_call(headers_for(KEY, body, "msg_9"), body)
     assert heard.chat == Chat("webhook", "group", "room.1", "t1")
     assert (heard.update_id, heard.sender, heard.sender_name) == ("msg_9", "ada@example.org", "Ada")
     assert (heard.text, heard.addressed) == ("hi", False)
@@ -117,8 +121,8 @@ def test_a_call_is_heard_with_all_that_it_says() -> None:
 )  # fmt: skip
 def test_no_call_sends_the_server_elsewhere(url: str) -> None:
     body = json.dumps({"chat": "c", "sender": "s", "files": [{"url": url}]}).encode()
-    with pytest.raises(BadCall):
-        a_webhook("https://example.org/answers").heard(headers_for(KEY, body), body)
+    with pytest.raises(BadChannelCall):
+        a_webhook("https://example.org/answers").parse_call(headers_for(KEY, body), body)
 
 
 @pytest.mark.parametrize(
@@ -129,8 +133,8 @@ def test_no_call_sends_the_server_elsewhere(url: str) -> None:
      b'{"chat":"c","sender":"s","text":5}', b'{"chat":"c\\n","sender":"s","text":"t"}', b"[" * 100_000],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused_though_it_is_signed(body: bytes) -> None:
-    with pytest.raises(BadCall):
-        a_webhook("https://example.org/").heard(headers_for(KEY, body), body)
+    with pytest.raises(BadChannelCall):
+        a_webhook("https://example.org/").parse_call(headers_for(KEY, body), body)
 
 
 # What goes out.
@@ -138,9 +142,9 @@ def test_what_makes_no_sense_is_refused_though_it_is_signed(body: bytes) -> None
 
 async def test_a_message_goes_out_whole_under_its_key() -> None:
     async with a_receiver() as (receiver, channel):
-        message = Outgoing("**May I?**", (Button("Yes", "allow r c"),), ("digest",))
+        message = OutboundMessage("**May I?**", (Button("Yes", "allow r c"),), ("digest",))
         assert await channel.send(CHAT, message, "d_1") == "own-d_1"
-        await channel.edit(CHAT, "own-d_1", Outgoing("Done"))
+        await channel.edit(CHAT, "own-d_1", OutboundMessage("Done"))
         await channel.show_typing(CHAT)
         (first_id, first), (second_id, second), (third_id, third) = receiver.calls
         assert first_id == "d_1" and len({first_id, second_id, third_id}) == 3
@@ -157,29 +161,29 @@ async def test_a_message_goes_out_whole_under_its_key() -> None:
 
 async def test_what_the_receiver_does_not_name_is_named_by_its_key() -> None:
     async with a_receiver() as (receiver, channel):
-        receiver.says_ids = False
-        assert await channel.send(CHAT, Outgoing("hello"), "d_1") == "d_1"
-        await channel.edit(CHAT, "d_1", Outgoing("hello again"))
+        receiver.returns_ids = False
+        assert await channel.send(CHAT, OutboundMessage("hello"), "d_1") == "d_1"
+        await channel.edit(CHAT, "d_1", OutboundMessage("hello again"))
         assert receiver.texts("desk") == ["hello again"]
 
 
 async def test_the_same_message_again_is_one_where_the_receiver_looks_at_its_id() -> None:
     async with a_receiver() as (receiver, channel):
-        receiver.misbehave("message", "dropped")
+        receiver.add_faults("message", "dropped")
         failure = await failure_of(channel)
         assert (failure.arrived, failure.final) == (None, False)
-        await channel.send(CHAT, Outgoing("hello"), "d_1")
+        await channel.send(CHAT, OutboundMessage("hello"), "d_1")
         assert receiver.texts("desk") == ["hello"]
 
 
-async def test_of_silence_nobody_can_tell_what_became() -> None:
-    async with a_receiver(Patience(answer_s=0.2)) as (receiver, channel):
-        receiver.misbehave("message", "silent")
+async def test_a_channel_webhook_timeout_leaves_delivery_unknown() -> None:
+    async with a_receiver(ChannelWebhookTimeouts(answer_s=0.2)) as (receiver, channel):
+        receiver.add_faults("message", "silent")
         failure = await failure_of(channel)
         assert (failure.arrived, failure.final) == (None, False)
 
 
-async def test_where_nobody_listens_nothing_has_arrived() -> None:
+async def test_an_unreachable_channel_webhook_received_nothing() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         channel = a_webhook(f"http://127.0.0.1:{taken.getsockname()[1]}/")
@@ -202,7 +206,7 @@ async def test_a_refusal_is_final_where_trying_again_is_of_no_use(
     status: int, arrived: bool | None, final: bool
 ) -> None:
     async with a_receiver() as (receiver, channel):
-        receiver.misbehave("message", (status, {"location": receiver.url}))
+        receiver.add_faults("message", (status, {"location": receiver.url}))
         failure = await failure_of(channel)
         assert (failure.arrived, failure.final) == (arrived, final)
         assert len(receiver.calls) == 1, "no redirect is followed"
@@ -224,7 +228,7 @@ async def test_the_receiver_says_how_long_to_leave_it_alone(
     if isinstance(asked, int):  # As a date, so many seconds from now.
         asked = formatdate(time.time() + asked, usegmt=True)
     async with a_receiver() as (receiver, channel):
-        receiver.misbehave("message", (429, {"retry-after": asked}))
+        receiver.add_faults("message", (429, {"retry-after": asked}))
         failure = await failure_of(channel)
         assert failure.retry_after_ms is not None and low_ms <= failure.retry_after_ms <= high_ms
 
@@ -232,7 +236,7 @@ async def test_the_receiver_says_how_long_to_leave_it_alone(
 @pytest.mark.parametrize("asked", ["", "soon", "-1", "1.5.2"])
 async def test_what_is_no_time_is_no_time(asked: str) -> None:
     async with a_receiver() as (receiver, channel):
-        receiver.misbehave("message", (429, {"retry-after": asked}))
+        receiver.add_faults("message", (429, {"retry-after": asked}))
         assert (await failure_of(channel)).retry_after_ms is None
 
 
@@ -248,11 +252,11 @@ async def test_a_file_is_fetched_with_a_signature_and_within_its_limit() -> None
             await channel.fetch(FileRef(f"{origin}/small", size_bytes=10**9))
 
 
-async def test_a_channel_that_is_closed_while_it_waits_lets_go() -> None:
+async def test_closing_a_channel_ends_its_pending_request() -> None:
     async with a_receiver() as (receiver, channel):
-        receiver.misbehave("message", "silent")
-        sending = asyncio.create_task(channel.send(CHAT, Outgoing("hello"), "d_1"))
-        await receiver.until(lambda: receiver.calls)
+        receiver.add_faults("message", "silent")
+        sending = asyncio.create_task(channel.send(CHAT, OutboundMessage("hello"), "d_1"))
+        await receiver.wait_until(lambda: receiver.calls)
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):
             await sending

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import command_line, wire
-from holdfast.cli.help import runnable
+from holdfast.app import build_wiring, command_line
+from holdfast.cli.help import build_command
 
 ODD = r"<bool>|<str>  |range>|\[\[|…\}"
 """A flag that seems to take a value, one that is named after Python's types, brackets twice."""
@@ -24,11 +24,11 @@ def shown(command: Any, capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
 
 
-def test_what_takes_no_value_is_shown_without_one_in_every_command(
+def test_help_shows_flags_without_a_metavar_in_every_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    command = runnable(command_line(wire({})))
+    command = build_command(command_line(build_wiring({})))
     found = list(every(command))
     assert ("sessions", "export") in found and len(found) > 25
     for words in found:
@@ -38,16 +38,16 @@ def test_what_takes_no_value_is_shown_without_one_in_every_command(
         assert not re.search(ODD, options) and "[[" not in told, told
 
 
-def test_short_and_long_ask_for_the_same_help(capsys: pytest.CaptureFixture[str]) -> None:
-    command = runnable(command_line(wire({})))
+def test_short_and_long_help_options_print_the_same_text(capsys: pytest.CaptureFixture[str]) -> None:
+    command = build_command(command_line(build_wiring({})))
     assert shown(command, capsys, "chat", "-h") == shown(command, capsys, "chat", "--help")
 
 
-def test_help_says_in_plain_words_what_a_command_does(
+def test_help_describes_each_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    command = runnable(command_line(wire({})))
+    command = build_command(command_line(build_wiring({})))
     assert "Print a one-time sign-in link." in shown(command, capsys, "link", "--help")
     told = shown(command, capsys, "chat", "--help")
     assert "Start a conversation in this terminal" in told

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from holdfast.cli.rendering import rendered
+from holdfast.cli.markdown_rendering import render_markdown
 
 MARKS = (
     "<details>", "</details>", "<b>", "<!-- ", " -->", "<", ">", "| ", "\n| - | - |\n", "\n| ", "![", "[",
@@ -33,7 +33,7 @@ TEXTS = st.lists(WORDS | st.sampled_from(MARKS) | BLOCKS, max_size=30)
 def drawn(text: str, columns: int = 80) -> str:
     """Return the text on a screen without its line breaks."""
     console = Console(file=io.StringIO(), width=columns, legacy_windows=False)
-    console.print(rendered(text, columns))
+    console.print(render_markdown(text, columns))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -45,7 +45,7 @@ def words_of(text: str) -> set[str]:
 
 
 @given(TEXTS, st.sampled_from([16, 40, 80]))
-def test_no_word_of_an_answer_is_lost(pieces: list[str], columns: int) -> None:
+def test_markdown_rendering_keeps_every_word(pieces: list[str], columns: int) -> None:
     text = "".join(pieces)
     shown = re.sub(r"[\W_]", "", drawn(text, columns))
     assert {word for word in words_of(text) if word not in shown} == set()
@@ -65,11 +65,11 @@ def test_no_word_of_an_answer_is_lost(pieces: list[str], columns: int) -> None:
         ("A **bold** word", "A bold word"),
     ],
 )
-def test_what_a_terminal_cannot_draw_is_shown_as_text(text: str, shown: str) -> None:
+def test_markdown_that_cannot_be_rendered_is_shown_as_text(text: str, shown: str) -> None:
     assert drawn(text).strip() == shown
 
 
-def test_a_table_that_is_too_wide_is_shown_as_it_was_written() -> None:
+def test_a_too_wide_table_is_shown_as_source_text() -> None:
     head = [f"column{number}" for number in range(20)]
     table = f"| {' | '.join(head)} |\n|{'---|' * 20}\n"
     shown = drawn(table)

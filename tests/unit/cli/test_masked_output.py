@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.cli.masked_output import MaskedOutput, cover_output
-from holdfast.domain.secrets import MASK, Mask
+from holdfast.cli.masked_output import MaskedOutput, mask_output
+from holdfast.domain.secrets import MASK, SecretMask
 
 KEY = "sk-proj-0123456789abcdef"
 
@@ -23,13 +23,13 @@ def raw() -> io.BytesIO:
 @pytest.fixture
 def output(raw: io.BytesIO) -> Iterator[MaskedOutput]:
     plain = io.TextIOWrapper(raw, encoding="utf-8", line_buffering=True)
-    masked = MaskedOutput(plain, Mask([KEY]).shapes)
+    masked = MaskedOutput(plain, SecretMask([KEY]).mask_with_shapes)
     yield masked
     masked.detach()
     plain.detach()
 
 
-def test_a_secret_is_masked_however_it_is_printed(output: MaskedOutput, raw: io.BytesIO) -> None:
+def test_a_secret_split_over_writes_is_masked(output: MaskedOutput, raw: io.BytesIO) -> None:
     print("the key", KEY, "and", "Bearer", "0123456789", file=output)
     for letter in f"again {KEY}\n":
         output.write(letter)
@@ -37,9 +37,7 @@ def test_a_secret_is_masked_however_it_is_printed(output: MaskedOutput, raw: io.
     assert raw.getvalue().decode() == f"the key {MASK} and Bearer {MASK}\nagain {MASK}\n{MASK}\n"
 
 
-def test_a_line_is_written_when_it_ends_and_a_part_of_one_when_it_is_flushed(
-    output: MaskedOutput, raw: io.BytesIO
-) -> None:
+def test_output_is_written_at_line_end_or_on_flush(output: MaskedOutput, raw: io.BytesIO) -> None:
     assert output.write("one\ntw") == 6
     assert raw.getvalue() == b"one\n"
     output.flush()
@@ -49,10 +47,10 @@ def test_a_line_is_written_when_it_ends_and_a_part_of_one_when_it_is_flushed(
     assert raw.getvalue() == b"one\ntw" + b"o" * 10_000
 
 
-def test_where_output_is_to_wait_for_nothing_a_line_does_not_wait(raw: io.BytesIO) -> None:
+def test_write_through_output_is_not_buffered(raw: io.BytesIO) -> None:
     # As Python makes it where PYTHONUNBUFFERED is set, which containers often do.
     plain = io.TextIOWrapper(raw, encoding="utf-8", write_through=True)
-    masked = MaskedOutput(plain, Mask([KEY]).shapes)
+    masked = MaskedOutput(plain, SecretMask([KEY]).mask_with_shapes)
     print("one", file=masked)
     told = raw.getvalue()
     masked.detach()
@@ -74,12 +72,12 @@ def test_a_traceback_and_a_log_record_are_masked(
     assert told.count(MASK) == 2 and "Traceback" in told
 
 
-def test_the_file_behind_it_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_masked_output_keeps_the_file_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
     with os.fdopen(writing, "w") as out, os.fdopen(reading, "rb") as pipe:
         monkeypatch.setattr(sys, "stdout", out)
         monkeypatch.setattr(sys, "stderr", io.StringIO())
-        cover_output(Mask([KEY]))
+        mask_output(SecretMask([KEY]))
         assert isinstance(sys.stdout, MaskedOutput)
         assert (sys.stdout.fileno(), sys.stdout.isatty()) == (writing, False)
         print(f"a link with hf_0123456789abcdef, but no {KEY}", flush=True)

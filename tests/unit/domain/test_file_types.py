@@ -17,19 +17,19 @@ from holdfast.domain.files import (
     IMAGE_TOKENS,
     NO_FILES,
     FileKind,
-    ModelCannotTake,
-    NotKnownToTake,
-    Takes,
+    FileNotSupported,
+    FileSupportUnknown,
+    SupportedFiles,
     UnsupportedFile,
     check_start,
-    check_taken,
+    check_supported,
     clean_name,
+    describe_kinds,
+    detect_media_type,
     file_tokens,
+    guess_media_type,
     image_size,
     is_file_id,
-    likely_type,
-    media_type_of,
-    spoken,
 )
 from holdfast.domain.limits import (
     FILE_BYTES_MAX,
@@ -51,10 +51,10 @@ IMAGES: dict[str, tuple[str, Callable[[int, int], bytes]]] = {
 
 
 @pytest.mark.parametrize("name", IMAGES)
-def test_an_image_is_known_by_its_header_and_measured(name: str) -> None:
+def test_image_type_and_size_come_from_the_header(name: str) -> None:
     media_type, make = IMAGES[name]
     for size in ((1, 1), (640, 480), (16_383, 5)):
-        assert media_type_of(make(*size)) == media_type
+        assert detect_media_type(make(*size)) == media_type
         assert image_size(media_type, make(*size)) == size
 
 
@@ -62,11 +62,11 @@ def test_an_image_is_known_by_its_header_and_measured(name: str) -> None:
 def test_a_header_that_is_cut_anywhere_is_refused_as_an_image(name: str) -> None:
     media_type, make = IMAGES[name]
     whole = make(640, 480)
-    cut = [whole[:end] for end in range(12, len(whole)) if likely_type(whole[:end]) == media_type]
+    cut = [whole[:end] for end in range(12, len(whole)) if guess_media_type(whole[:end]) == media_type]
     taken = []
     for content in cut:
         try:
-            taken.append(media_type_of(content))
+            taken.append(detect_media_type(content))
         except UnsupportedFile:
             continue
         # Once the size is there, the rest is for the model to decode.
@@ -94,32 +94,30 @@ def test_a_header_that_is_cut_anywhere_is_refused_as_an_image(name: str) -> None
         ("image/webp", webp().replace(b"VP8X", b"VP8Y")),
     ],
 )
-def test_a_damaged_or_monstrous_image_is_refused(media_type: str, content: bytes) -> None:
-    assert likely_type(content[:HEAD_BYTES]) == media_type
+def test_a_damaged_or_oversized_image_is_refused(media_type: str, content: bytes) -> None:
+    assert guess_media_type(content[:HEAD_BYTES]) == media_type
     with pytest.raises(UnsupportedFile):
-        media_type_of(content)
+        detect_media_type(content)
 
 
 def test_an_image_may_be_as_large_as_the_limits_say() -> None:
     side = IMAGE_SIDE_PX_MAX
-    assert media_type_of(png(side, IMAGE_PIXELS_MAX // side)) == "image/png"
+    assert detect_media_type(png(side, IMAGE_PIXELS_MAX // side)) == "image/png"
     with pytest.raises(UnsupportedFile):
-        media_type_of(png(side, IMAGE_PIXELS_MAX // side + 1))
+        detect_media_type(png(side, IMAGE_PIXELS_MAX // side + 1))
 
 
 @given(st.binary(max_size=200), st.sampled_from(["", *IMAGES]), st.integers(0, 2**32))
 @example(b"", "", 0)
-def test_whatever_the_bytes_are_they_are_judged_without_an_accident(
-    noise: bytes, start: str, seed: int
-) -> None:
+def test_any_bytes_are_classified_or_refused(noise: bytes, start: str, seed: int) -> None:
     """Noise, noise behind each beginning, and images with bytes overwritten."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     content = bytearray(IMAGES[start][1](640, 480) if start else b"")
-    for byte in noise[: chance.randrange(5)] if content else b"":
-        content[chance.randrange(len(content))] = byte
-    content = content[: chance.randrange(8, len(content) + 1)] + noise if content else bytearray(noise)
+    for byte in noise[: rng.randrange(5)] if content else b"":
+        content[rng.randrange(len(content))] = byte
+    content = content[: rng.randrange(8, len(content) + 1)] + noise if content else bytearray(noise)
     try:
-        media_type = media_type_of(bytes(content))
+        media_type = detect_media_type(bytes(content))
     except UnsupportedFile:
         return
     if media_type.startswith("image/"):
@@ -131,9 +129,9 @@ def test_whatever_the_bytes_are_they_are_judged_without_an_accident(
 
 
 def test_text_is_utf_8_without_controls() -> None:
-    assert media_type_of("Grüße, 世界\r\n\tund mehr\f".encode()) == "text/plain"
-    assert media_type_of(b"\xef\xbb\xbfa,b") == "text/plain"
-    assert media_type_of(b"<svg onload='alert(1)'/>") == "text/plain"
+    assert detect_media_type("Grüße, 世界\r\n\tund mehr\f".encode()) == "text/plain"
+    assert detect_media_type(b"\xef\xbb\xbfa,b") == "text/plain"
+    assert detect_media_type(b"<svg onload='alert(1)'/>") == "text/plain"
     for content in (
         b"",
         b"a\0b",
@@ -144,15 +142,15 @@ def test_text_is_utf_8_without_controls() -> None:
         b"\x7f",
     ):
         with pytest.raises(UnsupportedFile):
-            media_type_of(content)
+            detect_media_type(content)
 
 
 def test_a_file_may_be_as_long_as_its_kind_allows() -> None:
-    assert media_type_of(b"a" * TEXT_FILE_BYTES_MAX) == "text/plain"
-    assert media_type_of(PDF + bytes(FILE_BYTES_MAX - len(PDF))) == "application/pdf"
+    assert detect_media_type(b"a" * TEXT_FILE_BYTES_MAX) == "text/plain"
+    assert detect_media_type(PDF + bytes(FILE_BYTES_MAX - len(PDF))) == "application/pdf"
     for content in (b"a" * (TEXT_FILE_BYTES_MAX + 1), PDF + bytes(FILE_BYTES_MAX)):
         with pytest.raises(TooLarge):
-            media_type_of(content)
+            detect_media_type(content)
 
 
 @pytest.mark.parametrize(
@@ -167,9 +165,9 @@ def test_a_file_may_be_as_long_as_its_kind_allows() -> None:
         ),
     ],
 )
-def test_a_claim_that_fits_is_believed(content: bytes, claims: tuple[str, ...]) -> None:
+def test_a_matching_claimed_type_is_accepted(content: bytes, claims: tuple[str, ...]) -> None:
     for claim in claims:
-        assert check_start(content[:HEAD_BYTES], claim) == media_type_of(content)
+        assert check_start(content[:HEAD_BYTES], claim) == detect_media_type(content)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +183,7 @@ def test_a_claim_that_fits_is_believed(content: bytes, claims: tuple[str, ...]) 
         (b"MZ\x90\0", ""),
     ],
 )
-def test_a_claim_that_does_not_fit_is_refused(content: bytes, claim: str) -> None:
+def test_a_mismatched_claimed_type_is_refused(content: bytes, claim: str) -> None:
     with pytest.raises(UnsupportedFile, match="images, PDF files and text"):
         check_start(content[:HEAD_BYTES], claim)
 
@@ -230,18 +228,18 @@ TEXT_FILE = File("b1", "a.txt", "text/plain", 3_000)
 PICTURE = File("b2", "a.png", "image/png", 5_000_000)
 
 
-WORDS, GUESSED = Takes(frozenset({"text"})), Takes(frozenset({"text"}), guessed=True)
+WORDS, GUESSED = SupportedFiles(frozenset({"text"})), SupportedFiles(frozenset({"text"}), guessed=True)
 
 
 def refusal(takes: frozenset[FileKind], room: int, *files: File) -> str:
-    with pytest.raises(ModelCannotTake) as refused:
-        check_taken("openai:small", Takes(takes), room, (Text("Look."), *files))
+    with pytest.raises(FileNotSupported) as refused:
+        check_supported("openai:small", SupportedFiles(takes), room, (Text("Look."), *files))
     return str(refused.value)
 
 
-def test_what_a_model_cannot_take_is_said_with_what_it_takes() -> None:
-    check_taken("m", Takes(frozenset({"text", "image"})), 1_000, (TEXT_FILE, PICTURE))
-    check_taken("m", NO_FILES, 0, (Text("Only words."),))
+def test_refusing_a_file_names_the_supported_kinds() -> None:
+    check_supported("m", SupportedFiles(frozenset({"text", "image"})), 1_000, (TEXT_FILE, PICTURE))
+    check_supported("m", NO_FILES, 0, (Text("Only words."),))
     assert refusal(frozenset({"text"}), 1_000, TEXT_FILE, PICTURE) == (
         "openai:small cannot take images; it takes text files."
     )
@@ -251,23 +249,23 @@ def test_what_a_model_cannot_take_is_said_with_what_it_takes() -> None:
 
 
 def test_a_pdf_file_goes_to_any_model_as_text_that_is_cut_to_its_window() -> None:
-    check_taken("m", WORDS, 10, (File("b3", "a.pdf", "application/pdf", 20_000_000),))
+    check_supported("m", WORDS, 10, (File("b3", "a.pdf", "application/pdf", 20_000_000),))
 
 
-def test_an_image_goes_anyway_only_to_a_model_that_nobody_knows_to_take_none() -> None:
+def test_anyway_sends_an_image_only_when_support_is_a_guess() -> None:
     anyway = replace(PICTURE, anyway=True)
-    check_taken("m", GUESSED, 1_000, (anyway,))
-    with pytest.raises(NotKnownToTake) as refused:
-        check_taken("openai:small", GUESSED, 1_000, (anyway, PICTURE))
+    check_supported("m", GUESSED, 1_000, (anyway,))
+    with pytest.raises(FileSupportUnknown) as refused:
+        check_supported("openai:small", GUESSED, 1_000, (anyway, PICTURE))
     assert str(refused.value) == "openai:small is not known to take images; it takes text files."
     assert "send it anyway" in refused.value.advice
-    with pytest.raises(ModelCannotTake, match="openai:small cannot take images"):
-        check_taken("openai:small", WORDS, 1_000, (anyway,))
-    with pytest.raises(ModelCannotTake, match="cannot take files of type video/mp4"):
-        check_taken("openai:small", GUESSED, 1_000, (File("b", "a", "video/mp4", 1, anyway=True),))
+    with pytest.raises(FileNotSupported, match="openai:small cannot take images"):
+        check_supported("openai:small", WORDS, 1_000, (anyway,))
+    with pytest.raises(FileNotSupported, match="cannot take files of type video/mp4"):
+        check_supported("openai:small", GUESSED, 1_000, (File("b", "a", "video/mp4", 1, anyway=True),))
 
 
-def test_a_file_that_was_kept_before_there_was_a_choice_reads_and_is_written_as_it_was() -> None:
+def test_an_old_file_part_without_anyway_round_trips() -> None:
     kept = b'{"type":"file","blob":"b2","name":"a.png","media_type":"image/png","size_bytes":5000000}'
     assert msgspec.json.decode(kept, type=AnyPart) == PICTURE
     assert msgspec.json.encode(PICTURE) == kept
@@ -275,18 +273,18 @@ def test_a_file_that_was_kept_before_there_was_a_choice_reads_and_is_written_as_
     assert msgspec.json.decode(msgspec.json.encode(anyway), type=AnyPart) == anyway
 
 
-def test_text_that_does_not_fit_the_window_is_refused_beforehand() -> None:
+def test_text_files_larger_than_the_window_are_refused() -> None:
     assert refusal(frozenset({"text"}), 999, TEXT_FILE) == (
         "openai:small cannot take 3,000 bytes of text files; it takes about 2,997 bytes of text at once."
     )
 
 
-def test_what_is_taken_is_spoken_in_order() -> None:
-    assert spoken(frozenset({"pdf", "image", "text"})) == "text files, images and PDF files"
-    assert spoken(frozenset()) == "no files"
+def test_supported_kinds_are_listed_in_order() -> None:
+    assert describe_kinds(frozenset({"pdf", "image", "text"})) == "text files, images and PDF files"
+    assert describe_kinds(frozenset()) == "no files"
 
 
-def test_text_costs_by_its_size_and_the_rest_by_a_bound() -> None:
+def test_text_files_cost_by_size_and_others_by_a_bound() -> None:
     assert file_tokens(TEXT_FILE) == 1_000
     assert file_tokens(PICTURE) == IMAGE_TOKENS
     small, large = (File("b", "a", "application/pdf", size) for size in (1_000, 20_000_000))

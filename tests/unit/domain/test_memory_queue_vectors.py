@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.domain.state.projections import fold
-from holdfast.domain.state.rows import DebtRow
+from holdfast.domain.state.rows import QueuedCommitRow
 from tests.support.in_memory_session import SESSION
 from tests.unit.domain.transcript.test_transcript_fold import Wire, from_wire
 
@@ -22,7 +22,7 @@ class Vector(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     told: str
 
 
-def plain(row: DebtRow) -> Wire:
+def plain(row: QueuedCommitRow) -> Wire:
     return {
         "n": row.n,
         "turns": [list(each) for each in row.turns],
@@ -38,7 +38,7 @@ def test_there_are_vectors() -> None:
 
 
 @pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
-def test_a_vector_folds_to_its_stretches(path: Path) -> None:
+def test_a_vector_folds_to_its_queued_commits(path: Path) -> None:
     vector = msgspec.json.decode(path.read_bytes(), type=Vector)
     book = fold(SESSION, [from_wire(event) for event in vector.events])
-    assert [plain(book.debts[n]) for n in sorted(book.debts)] == vector.stretches
+    assert [plain(book.queued_commits[n]) for n in sorted(book.queued_commits)] == vector.stretches

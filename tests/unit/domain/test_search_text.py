@@ -118,7 +118,7 @@ def test_no_query_is_a_syntax_error(find: Find, query: str) -> None:
 
 
 @given(st.text(st.characters(blacklist_categories=["Cs"]), max_size=40))
-def test_whatever_has_a_word_is_found_by_itself(find: Find, text: str) -> None:
+def test_any_text_with_a_word_finds_itself(find: Find, text: str) -> None:
     # A quotation mark in a query opens a phrase, which asks for something else.
     query = text.replace('"', " ")
     if index_text(query):
@@ -159,7 +159,7 @@ def test_a_snippet_marks_what_was_found(text: str, query: str, found: list[str])
     assert shown == text
 
 
-def test_a_snippet_shows_the_best_stretch_of_a_long_text() -> None:
+def test_a_snippet_shows_the_best_part_of_a_long_text() -> None:
     text = "alpha " + "filler " * 100 + "then alpha met\nbeta there " + "filler " * 100
     shown, marks = snippet(text, "alpha beta")
     assert [shown[a:b] for a, b in marks] == ["alpha", "beta"]

@@ -10,7 +10,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from holdfast.domain.events.parts import AnyPart, Text, ToolCall
-from holdfast.domain.secrets import MASK, SHOWN_CHARS_MAX, Mask, masked, secrets_in
+from holdfast.domain.secrets import MASK, REVEALED_CHARS_MAX, SecretMask, find_secrets, mask_value
 
 KEY = "sk-proj-0123456789abcdef"
 OTHER = "sk-proj-0123456789abcdefGHIJ"
@@ -22,7 +22,7 @@ texts = st.lists(st.text("abc ", max_size=6), max_size=20).map("".join)
 
 
 @st.composite
-def laden(draw: st.DrawFn) -> tuple[list[str], str, list[str]]:
+def text_with_secrets(draw: st.DrawFn) -> tuple[list[str], str, list[str]]:
     """Secrets, a text that holds some of them, and the text in pieces."""
     known = draw(values)
     text = "".join(draw(st.lists(st.one_of(st.sampled_from(known), texts), max_size=8)))
@@ -31,54 +31,54 @@ def laden(draw: st.DrawFn) -> tuple[list[str], str, list[str]]:
     return known, text, pieces
 
 
-@given(laden())
+@given(text_with_secrets())
 @example((["abababab", "babababc"], "abababab" + "babababc", list("ababababbabababc")))
-def test_text_in_pieces_is_masked_as_if_it_came_whole(story: tuple[list[str], str, list[str]]) -> None:
+def test_streamed_text_is_masked_like_whole_text(story: tuple[list[str], str, list[str]]) -> None:
     known, text, pieces = story
-    mask = Mask(known)
+    mask = SecretMask(known)
     stream, told = mask.stream(), ""
     for piece in pieces:
         told += stream.feed(piece)
-        assert len(stream.held) < mask.longest_chars
+        assert len(stream.pending) < mask.longest_chars
     told += stream.finish()
-    assert told == mask.whole(text)
+    assert told == mask.mask(text)
     assert not any(value in told for value in known)
 
 
-@given(laden(), st.lists(st.booleans(), min_size=14, max_size=14))
-def test_a_little_that_is_shown_early_gives_no_secret_away(
+@given(text_with_secrets(), st.lists(st.booleans(), min_size=14, max_size=14))
+def test_revealing_pending_text_early_leaks_no_secret(
     story: tuple[list[str], str, list[str]], shows: list[bool]
 ) -> None:
     known, text, pieces = story
-    stream, told = Mask(known).stream(), ""
+    stream, told = SecretMask(known).stream(), ""
     for piece, show in zip(pieces, shows, strict=False):
-        told += stream.feed(piece) + (stream.show() if show else "")
+        told += stream.feed(piece) + (stream.reveal_pending() if show else "")
     told += stream.finish()
-    if Mask(known).holds_none(text):
+    if SecretMask(known).is_clean(text):
         assert told == text
     for value in known:
         assert value not in told
     # At most so many characters stand before a mask that would not stand there otherwise.
-    assert len(told) <= len(Mask(known).whole(text)) + SHOWN_CHARS_MAX * told.count(MASK)
+    assert len(told) <= len(SecretMask(known).mask(text)) + REVEALED_CHARS_MAX * told.count(MASK)
 
 
 @given(st.text(), values)
 def test_text_without_a_secret_is_left_alone(text: str, known: list[str]) -> None:
     assume(not any(value in text for value in known))
-    assert Mask(known).whole(text) == text
+    assert SecretMask(known).mask(text) == text
 
 
 @given(st.text(min_size=8).map(str.strip))
 def test_a_secret_is_found_quoted_and_escaped(value: str) -> None:
     assume(len(value) >= 8)
-    mask = Mask([value])
-    assert mask.whole(f" {value} ") == f" {MASK} "
-    assert mask.whole(f"?key={quote(value, safe='')}&") == f"?key={MASK}&"
-    assert msgspec.json.decode(mask.whole(msgspec.json.encode({"a": value}).decode())) == {"a": MASK}
+    mask = SecretMask([value])
+    assert mask.mask(f" {value} ") == f" {MASK} "
+    assert mask.mask(f"?key={quote(value, safe='')}&") == f"?key={MASK}&"
+    assert msgspec.json.decode(mask.mask(msgspec.json.encode({"a": value}).decode())) == {"a": MASK}
 
 
 def test_of_two_that_begin_alike_the_longer_one_is_masked_whole() -> None:
-    stream = Mask([KEY, OTHER]).stream()
+    stream = SecretMask([KEY, OTHER]).stream()
     assert stream.feed(f"a {OTHER[:-1]}") == "a "
     assert stream.feed(OTHER[-1]) == MASK
     assert stream.feed(KEY) + stream.feed(" b") == f"{MASK} b"
@@ -97,8 +97,8 @@ def test_of_two_that_begin_alike_the_longer_one_is_masked_whole() -> None:
         ("GITHUB_SECRET_2", "abcdefgh12"),
     ],
 )
-def test_a_variable_with_a_telling_name_is_secret(name: str, value: str) -> None:
-    assert Mask(secrets_in({name: value})).whole(f"<{value}>") == f"<{MASK}>"
+def test_a_variable_with_a_secret_name_is_secret(name: str, value: str) -> None:
+    assert SecretMask(find_secrets({name: value})).mask(f"<{value}>") == f"<{MASK}>"
 
 
 @pytest.mark.parametrize(
@@ -117,27 +117,27 @@ def test_a_variable_with_a_telling_name_is_secret(name: str, value: str) -> None
     ],
 )
 def test_other_variables_and_placeholders_stay_readable(name: str, value: str) -> None:
-    assert Mask(secrets_in({name: value})).whole(value) == value
+    assert SecretMask(find_secrets({name: value})).mask(value) == value
 
 
 def test_a_value_that_is_no_proper_text_is_masked_too() -> None:
     value = os.fsdecode(b"caf\xe9-0123456789")
-    assert Mask(secrets_in({"A_TOKEN": value})).whole(f"<{value}>") == f"<{MASK}>"
+    assert SecretMask(find_secrets({"A_TOKEN": value})).mask(f"<{value}>") == f"<{MASK}>"
 
 
 def test_a_password_in_an_address_is_secret_in_any_variable() -> None:
-    mask = Mask(
-        secrets_in({"OPENAI_BASE_URL": "https://me:p%40ssw0rd9@models.example/v1?api-key=k0123456789"})
+    mask = SecretMask(
+        find_secrets({"OPENAI_BASE_URL": "https://me:p%40ssw0rd9@models.example/v1?api-key=k0123456789"})
     )
     for planted in ("p%40ssw0rd9", "p@ssw0rd9", "bWU6cEBzc3cwcmQ5", "k0123456789"):
-        assert mask.whole(f"x{planted}y") == f"x{MASK}y"
-    assert mask.whole("https://models.example/v1") == "https://models.example/v1"
+        assert mask.mask(f"x{planted}y") == f"x{MASK}y"
+    assert mask.mask("https://models.example/v1") == "https://models.example/v1"
 
 
 def test_the_lines_of_a_key_of_several_lines_are_secret_by_themselves() -> None:
     line = "MIIEvQIBADANBgkqhkiG9w0BAQEF"
     pem = f"-----BEGIN PRIVATE KEY-----\n{line}\n-----END PRIVATE KEY-----"
-    assert Mask(secrets_in({"DEPLOY_KEY": pem})).whole(f"> {line}") == f"> {MASK}"
+    assert SecretMask(find_secrets({"DEPLOY_KEY": pem})).mask(f"> {line}") == f"> {MASK}"
 
 
 @pytest.mark.parametrize(
@@ -157,8 +157,8 @@ def test_the_lines_of_a_key_of_several_lines_are_secret_by_themselves() -> None:
     ],
 )
 def test_the_shapes_of_keys_are_masked_in_logs_and_nowhere_else(secret: str) -> None:
-    assert Mask().shapes(f"Incorrect key: {secret}") == f"Incorrect key: {MASK}"
-    assert Mask().whole(secret) == secret
+    assert SecretMask().mask_with_shapes(f"Incorrect key: {secret}") == f"Incorrect key: {MASK}"
+    assert SecretMask().mask(secret) == secret
 
 
 @pytest.mark.parametrize(
@@ -172,8 +172,8 @@ def test_the_shapes_of_keys_are_masked_in_logs_and_nowhere_else(secret: str) -> 
         ("cannot reach http://me:word@host/v1", f"cannot reach http://{MASK}@host/v1"),
     ],
 )
-def test_what_a_header_or_an_address_carries_is_masked_in_logs(said: str, told: str) -> None:
-    assert Mask().shapes(said) == told
+def test_credentials_in_headers_and_urls_are_masked_in_logs(said: str, told: str) -> None:
+    assert SecretMask().mask_with_shapes(said) == told
 
 
 @pytest.mark.parametrize(
@@ -188,27 +188,30 @@ def test_what_a_header_or_an_address_carries_is_masked_in_logs(said: str, told: 
     ],
 )
 def test_ordinary_lines_of_a_log_stay_as_they_are(line: str) -> None:
-    assert Mask([KEY]).shapes(line) == line
+    assert SecretMask([KEY]).mask_with_shapes(line) == line
 
 
 def test_every_text_inside_a_value_is_masked_and_the_rest_is_the_same() -> None:
     parts: tuple[AnyPart, ...] = (Text(f"a {KEY}"), ToolCall("c_1", "shell", f'{{"command":"echo {KEY}"}}'))
-    told = masked(parts, Mask([KEY]).whole)
+    told = mask_value(parts, SecretMask([KEY]).mask)
     assert told == (Text(f"a {MASK}"), ToolCall("c_1", "shell", f'{{"command":"echo {MASK}"}}'))
-    assert masked({"n": 1, "deep": [{"x": KEY}]}, Mask([KEY]).whole) == {"n": 1, "deep": [{"x": MASK}]}
-    assert masked(parts, Mask(["something-else"]).whole) is parts
+    assert mask_value({"n": 1, "deep": [{"x": KEY}]}, SecretMask([KEY]).mask) == {
+        "n": 1,
+        "deep": [{"x": MASK}],
+    }
+    assert mask_value(parts, SecretMask(["something-else"]).mask) is parts
 
 
-def test_a_mask_does_not_show_what_it_knows() -> None:
-    assert KEY not in repr(Mask([KEY])) + str(Mask([KEY]))
+def test_the_repr_of_a_mask_shows_no_secret() -> None:
+    assert KEY not in repr(SecretMask([KEY])) + str(SecretMask([KEY]))
 
 
-def test_what_is_learnt_later_is_masked_by_everyone_who_holds_the_mask() -> None:
-    mask = Mask([KEY])
-    whole, shapes = mask.whole, mask.shapes
+def test_a_value_added_later_is_masked_everywhere() -> None:
+    mask = SecretMask([KEY])
+    whole, shapes = mask.mask, mask.mask_with_shapes
     secret = "connected-0123456789"
     assert whole(f"{secret} {KEY}") == f"{secret} {MASK}"
-    mask.learn(secret, "short")
+    mask.add(secret, "short")
     assert whole(f"{secret} {KEY} short") == f"{MASK} {MASK} short"
     assert shapes(quote(secret)) == MASK
     stream = mask.stream()

@@ -11,9 +11,9 @@ from holdfast.domain.events.stream_fold import (
     OutputFold,
     PaceSampler,
     StreamFold,
-    digest_of_message,
-    digest_of_parts,
-    digest_of_tool,
+    message_digest,
+    output_digest,
+    parts_digest,
     settle_message,
     settle_tool,
 )
@@ -69,7 +69,7 @@ def test_any_split_gives_the_same_parts_and_digest(
         for text in (delta.text[:cut], delta.text[cut:]):
             split.append(type(delta)(**{**as_fields(delta), "text": text}))  # type: ignore[arg-type]
     assert folded(split).parts() == folded(deltas).parts()
-    assert digest_of_message(split, MESSAGE) == digest_of_message(deltas, MESSAGE) == folded(deltas).digest()
+    assert message_digest(split, MESSAGE) == message_digest(deltas, MESSAGE) == folded(deltas).digest()
 
 
 def as_fields(delta: f.Fact) -> dict[str, object]:
@@ -123,13 +123,13 @@ def test_signatures_never_stream_so_they_do_not_count() -> None:
         Reasoning("one", "sig1", "anthropic"),
         Reasoning("two", "sig2", "anthropic"),
     )
-    assert signed.digest() == digest_of_message(deltas, MESSAGE)
+    assert signed.digest() == message_digest(deltas, MESSAGE)
 
 
 def test_deltas_of_others_are_passed_over() -> None:
     mixed: list[f.Delta] = [said("a"), f.TextAppended(RUN, OTHER, "x"), printed("p"), said("b")]
-    assert digest_of_message(mixed, MESSAGE) == digest_of_message([said("ab")], MESSAGE)
-    assert digest_of_tool([*mixed, printed("q", "stderr")], CALL) == digest_of_tool([printed("pq")], CALL)
+    assert message_digest(mixed, MESSAGE) == message_digest([said("ab")], MESSAGE)
+    assert output_digest([*mixed, printed("q", "stderr")], CALL) == output_digest([printed("pq")], CALL)
 
 
 def test_reading_the_parts_in_the_middle_changes_nothing() -> None:
@@ -169,9 +169,7 @@ def test_a_settled_message_holds_all_that_was_streamed() -> None:
     assert settled.parts == (Text("Hello, world"),)
     assert settled.pace == (100, 7, 800, 5)
     assert settled.began_at == 1000
-    assert (
-        settled.digest == digest_of_message([said("Hello, world")], MESSAGE) == digest_of_parts(settled.parts)
-    )
+    assert settled.digest == message_digest([said("Hello, world")], MESSAGE) == parts_digest(settled.parts)
 
 
 def test_output_moved_to_a_blob_keeps_the_digest_of_the_whole() -> None:
@@ -180,12 +178,12 @@ def test_output_moved_to_a_blob_keeps_the_digest_of_the_whole() -> None:
     blob = (Text("a"), File("b" * 64, "output.txt", "text/plain", 5))
     settled = settle_tool(TOOL, MESSAGE, "done", fold, blob)
     assert settled.parts == blob
-    assert settled.digest == digest_of_tool([printed("a "), printed("lot")], CALL)
+    assert settled.digest == output_digest([printed("a "), printed("lot")], CALL)
 
 
 def test_a_result_that_never_streamed_has_the_digest_of_its_parts() -> None:
     settled = settle_tool(TOOL, MESSAGE, "done", OutputFold(), (Text("42"),))
-    assert settled.digest == digest_of_parts((Text("42"),))
+    assert settled.digest == parts_digest((Text("42"),))
     assert settled.pace == ()
 
 

@@ -5,104 +5,104 @@ from pathlib import Path
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.context.context import instructions_digest
 from holdfast.domain.limits import UNUSED_INSTRUCTIONS_AFTER_MS
-from holdfast.engine.instructions import KIND, Instructions
-from tests.support.in_process_app import House, Lever, calls, house, says
+from holdfast.engine.instructions import KIND, InstructionStore
+from tests.support.in_process_app import AppHarness, FakeTool, running_app, text_step, tool_call_step
 
 BRIEF = instructions_digest("Be brief.")
 
 
-async def kept(here: House) -> set[str]:
-    return set(await here.store.items(KIND))
+async def kept(app: AppHarness) -> set[str]:
+    return set(await app.store.items(KIND))
 
 
-async def pruned(here: House, clock: FakeClock, *waits_ms: int) -> set[str]:
+async def pruned(app: AppHarness, clock: FakeClock, *waits_ms: int) -> set[str]:
     """What is there after several processes looked, with so long before each."""
     for wait_ms in waits_ms:
         clock.advance(wait_ms)
-        await Instructions(here.store, clock).prune()
-    return await kept(here)
+        await InstructionStore(app.store, clock).prune()
+    return await kept(app)
 
 
-async def test_what_only_ended_runs_were_told_goes_after_a_while(tmp_path: Path) -> None:
+async def test_instructions_used_only_by_ended_runs_are_pruned(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with house(tmp_path, clock=clock) as here:
-        sent = await here.say(await here.begin(), "Hello")
-        await here.until_run(sent.run_id, "completed")
-        assert await pruned(here, clock, 0, 0, UNUSED_INSTRUCTIONS_AFTER_MS - 1) == {BRIEF}
-        assert await Instructions(here.store, clock).find(BRIEF) == "Be brief.", "also while it is marked"
-        assert await pruned(here, clock, 1) == set()
+    async with running_app(tmp_path, clock=clock) as app:
+        sent = await app.send(await app.create_session(), "Hello")
+        await app.wait_for_run(sent.run_id, "completed")
+        assert await pruned(app, clock, 0, 0, UNUSED_INSTRUCTIONS_AFTER_MS - 1) == {BRIEF}
+        assert await InstructionStore(app.store, clock).find(BRIEF) == "Be brief.", "also while it is marked"
+        assert await pruned(app, clock, 1) == set()
 
 
-async def test_what_a_run_that_can_go_on_was_told_stays(tmp_path: Path) -> None:
-    clock, lever = FakeClock(), Lever("lever", "unsafe")
-    async with house(tmp_path, lever, approvals="ask", clock=clock) as here:
-        session_id = await here.begin()
-        here.model.steps = [calls("lever"), says("Done.")]
-        sent = await here.say(session_id, "Go")
+async def test_instructions_of_an_open_run_are_kept(tmp_path: Path) -> None:
+    clock, fake_tool = FakeClock(), FakeTool("lever", "unsafe")
+    async with running_app(tmp_path, fake_tool, approvals="ask", clock=clock) as app:
+        session_id = await app.create_session()
+        app.model.steps = [tool_call_step("lever"), text_step("Done.")]
+        sent = await app.send(session_id, "Go")
         assert sent.run_id is not None
-        await here.until_run(sent.run_id, "waiting")
+        await app.wait_for_run(sent.run_id, "waiting")
         long_ms = 2 * UNUSED_INSTRUCTIONS_AFTER_MS
-        assert await pruned(here, clock, 0, long_ms, long_ms, long_ms) == {BRIEF}
-        (tool,) = await here.store.tools(session_id, sent.run_id)
-        await here.engine.resolve(sent.run_id, tool.id, "approve")
-        await here.until_run(sent.run_id, "completed")
-        assert await pruned(here, clock, 0) == {BRIEF}
-        assert await pruned(here, clock, long_ms) == set()
+        assert await pruned(app, clock, 0, long_ms, long_ms, long_ms) == {BRIEF}
+        (tool,) = await app.store.tools(session_id, sent.run_id)
+        await app.engine.resolve(sent.run_id, tool.id, "approve")
+        await app.wait_for_run(sent.run_id, "completed")
+        assert await pruned(app, clock, 0) == {BRIEF}
+        assert await pruned(app, clock, long_ms) == set()
 
 
-async def test_what_a_new_run_is_told_again_is_there_whoever_let_go_of_it_meanwhile(tmp_path: Path) -> None:
+async def test_instructions_saved_again_survive_a_concurrent_prune(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with house(tmp_path, clock=clock) as here:
-        session_id = await here.begin()
-        await here.until_run((await here.say(session_id, "Hello")).run_id, "completed")
-        assert await pruned(here, clock, 0, UNUSED_INSTRUCTIONS_AFTER_MS) == set()
-        await here.until_run((await here.say(session_id, "Again")).run_id, "completed")
-        assert await kept(here) == {BRIEF}
+    async with running_app(tmp_path, clock=clock) as app:
+        session_id = await app.create_session()
+        await app.wait_for_run((await app.send(session_id, "Hello")).run_id, "completed")
+        assert await pruned(app, clock, 0, UNUSED_INSTRUCTIONS_AFTER_MS) == set()
+        await app.wait_for_run((await app.send(session_id, "Again")).run_id, "completed")
+        assert await kept(app) == {BRIEF}
 
 
-async def test_what_is_about_to_be_told_is_not_let_go_of(tmp_path: Path) -> None:
+async def test_instructions_about_to_be_used_are_not_pruned(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with house(tmp_path, clock=clock) as here:
-        texts = Instructions(here.store, clock)
-        digest = await texts.keep("Be long.")
-        await pruned(here, clock, 0)
+    async with running_app(tmp_path, clock=clock) as app:
+        texts = InstructionStore(app.store, clock)
+        digest = await texts.save("Be long.")
+        await pruned(app, clock, 0)
         clock.advance(UNUSED_INSTRUCTIONS_AFTER_MS)
         # Kept by a run that has not begun yet: nothing in the store tells of it but this.
-        assert await texts.keep("Be long.") == digest
-        assert digest in await pruned(here, clock, 0)
+        assert await texts.save("Be long.") == digest
+        assert digest in await pruned(app, clock, 0)
         assert await texts.find(digest) == "Be long."
 
 
-async def test_a_mark_goes_when_an_open_run_was_told_it(tmp_path: Path) -> None:
-    clock, lever = FakeClock(), Lever("lever", "unsafe")
-    async with house(tmp_path, lever, approvals="ask", clock=clock) as here:
-        session_id = await here.begin()
-        await here.until_run((await here.say(session_id, "Hello")).run_id, "completed")
-        await pruned(here, clock, 0)
-        here.model.steps = [calls("lever")]
-        sent = await here.say(session_id, "Go")
-        await here.until_run(sent.run_id, "waiting")
-        assert await pruned(here, clock, 0) == {BRIEF}
-        assert (await here.store.items(KIND))[BRIEF] == b"Be brief."
+async def test_an_unused_mark_is_removed_when_an_open_run_uses_the_text(tmp_path: Path) -> None:
+    clock, tool = FakeClock(), FakeTool("lever", "unsafe")
+    async with running_app(tmp_path, tool, approvals="ask", clock=clock) as app:
+        session_id = await app.create_session()
+        await app.wait_for_run((await app.send(session_id, "Hello")).run_id, "completed")
+        await pruned(app, clock, 0)
+        app.model.steps = [tool_call_step("lever")]
+        sent = await app.send(session_id, "Go")
+        await app.wait_for_run(sent.run_id, "waiting")
+        assert await pruned(app, clock, 0) == {BRIEF}
+        assert (await app.store.items(KIND))[BRIEF] == b"Be brief."
 
 
-async def test_what_is_kept_is_there_though_a_clock_was_wrong_for_a_while(tmp_path: Path) -> None:
+async def test_saved_instructions_survive_a_wrong_clock(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with house(tmp_path, clock=clock) as here:
-        told = Instructions(here.store, clock)
-        await told.keep("Be kind.")
+    async with running_app(tmp_path, clock=clock) as app:
+        told = InstructionStore(app.store, clock)
+        await told.save("Be kind.")
         await told.prune()
         clock.advance(UNUSED_INSTRUCTIONS_AFTER_MS)
         await told.prune()
-        clock.put_back(UNUSED_INSTRUCTIONS_AFTER_MS - 60_000)
-        assert await told.find(await told.keep("Be kind.")) == "Be kind."
+        clock.rewind(UNUSED_INSTRUCTIONS_AFTER_MS - 60_000)
+        assert await told.find(await told.save("Be kind.")) == "Be kind."
 
 
-async def test_a_text_that_looks_marked_is_given_back_whole(tmp_path: Path) -> None:
+async def test_a_text_that_looks_like_a_mark_is_returned_whole(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with house(tmp_path, clock=clock) as here:
-        told, text = Instructions(here.store, clock), "\0unused since 5\0Be kind."
-        digest = await told.keep(text)
+    async with running_app(tmp_path, clock=clock) as app:
+        told, text = InstructionStore(app.store, clock), "\0unused since 5\0Be kind."
+        digest = await told.save(text)
         assert await told.find(digest) == text
         await told.prune()
         assert await told.find(digest) == text, "also once it is marked"

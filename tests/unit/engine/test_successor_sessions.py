@@ -6,145 +6,149 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.clock import FakeClock
-from holdfast.domain.decisions.successor import SUMMED_UP
+from holdfast.domain.decisions.continuation import SUMMARY_INTRO
 from holdfast.domain.errors import NoSuchSession, SessionMoved, SuccessorDeleted
 from holdfast.domain.events import facts as f
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import PURGE_AFTER_MS
-from tests.support.in_process_app import House, Lever, calls, house, says
-from tests.support.summarising_model import scribe, talk
+from tests.support.in_process_app import AppHarness, FakeTool, running_app, text_step, tool_call_step
+from tests.support.summarising_model import install_summarizing_model, run_turns
 
 
-async def purge(here: House, clock: FakeClock, session_id: SessionId) -> None:
+async def purge(app: AppHarness, clock: FakeClock, session_id: SessionId) -> None:
     """Have nothing left of a conversation."""
-    await here.engine.delete(session_id)
-    await here.begin()  # The newest event of all stays.
+    await app.engine.delete(session_id)
+    await app.create_session()  # The newest event of all stays.
     clock.advance(PURGE_AFTER_MS)
-    await here.store.sweep()
-    assert await here.store.buried(session_id) == 0
+    await app.store.sweep()
+    assert await app.store.deleted_session_number(session_id) == 0
 
 
-async def test_two_who_move_a_conversation_that_is_purged_meanwhile_reach_the_same_one(
+async def test_two_concurrent_moves_of_a_purged_conversation_reach_one_successor(
     tmp_path: Path,
 ) -> None:
     clock = FakeClock()
-    async with house(tmp_path, clock=clock) as here:
-        model = scribe(here)
-        old = await here.begin()
-        await talk(here, old, "one")
+    async with running_app(tmp_path, clock=clock) as app:
+        model = install_summarizing_model(app)
+        old = await app.create_session()
+        await run_turns(app, old, "one")
         model.hold = asyncio.Event()
-        movers = [asyncio.create_task(here.engine.moves.move_on(old)) for _ in range(3)]
+        movers = [asyncio.create_task(app.engine.continuation.continue_session(old)) for _ in range(3)]
 
         async def are_all_asking() -> bool:
-            return len(model.asked) == len(movers)
+            return len(model.summarized_texts) == len(movers)
 
-        await here.until(are_all_asking)
-        await purge(here, clock, old)
+        await app.wait_until(are_all_asking)
+        await purge(app, clock, old)
         model.hold.set()
         async with asyncio.timeout(30):
             (new,) = set(await asyncio.gather(*movers))
-        assert [text for _, _, text in await here.text(new)][1] == SUMMED_UP + "They talked."
-        assert len((await here.store.sessions(None, 10)).sessions) == 2, "that one, and the one beside it"
+        assert [text for _, _, text in await app.entry_texts(new)][1] == SUMMARY_INTRO + "They talked."
+        assert len((await app.store.sessions(None, 10)).sessions) == 2, "that one, and the one beside it"
 
 
-async def test_who_moves_a_conversation_after_another_has_and_it_was_purged_reaches_that_one(
+async def test_a_later_move_of_a_purged_conversation_reaches_the_first_successor(
     tmp_path: Path,
 ) -> None:
     clock = FakeClock()
-    async with house(tmp_path, clock=clock) as here:
-        scribe(here)
-        old = await here.begin()
-        await talk(here, old, "one")
-        row, drafted = await here.store.session(old), await here.engine.summaries.draft(old, 0)
-        first = await here.engine.moves._move(row, drafted)
-        await purge(here, clock, old)
+    async with running_app(tmp_path, clock=clock) as app:
+        install_summarizing_model(app)
+        old = await app.create_session()
+        await run_turns(app, old, "one")
+        row, drafted = await app.store.session(old), await app.engine.summaries.draft(old, 0)
+        first = await app.engine.continuation._start_successor(row, drafted)
+        await purge(app, clock, old)
         with pytest.raises(SessionMoved) as moved:
-            await here.engine.moves._move(row, drafted)
+            await app.engine.continuation._start_successor(row, drafted)
         assert moved.value.fields["successor"] == first
 
 
 async def test_a_conversation_whose_successor_was_deleted_says_so_and_can_be_branched(tmp_path: Path) -> None:
-    async with house(tmp_path) as here:
-        scribe(here)
-        old = await here.begin()
-        await talk(here, old, "one")
-        new = await here.engine.moves.move_on(old)
-        await talk(here, new, "two")
-        newest = await here.engine.moves.move_on(old)
+    async with running_app(tmp_path) as app:
+        install_summarizing_model(app)
+        old = await app.create_session()
+        await run_turns(app, old, "one")
+        new = await app.engine.continuation.continue_session(old)
+        await run_turns(app, new, "two")
+        newest = await app.engine.continuation.continue_session(old)
         assert newest == new, "it has gone on already"
-        newest = await here.engine.moves.move_on(new)
-        assert await here.engine.moves.move_on(old) == newest, "to where it is now"
-        await here.engine.delete(newest)
-        for deed in (here.say(old, "late"), here.engine.moves.move_on(old), here.engine.moves.where(old)):
+        newest = await app.engine.continuation.continue_session(new)
+        assert await app.engine.continuation.continue_session(old) == newest, "to where it is now"
+        await app.engine.delete(newest)
+        for deed in (
+            app.send(old, "late"),
+            app.engine.continuation.continue_session(old),
+            app.engine.continuation.current_session(old),
+        ):
             with pytest.raises(SuccessorDeleted) as told:
                 await deed
             assert str(told.value) == f"Conversation {old} went on in {newest}, which was deleted."
-        branch = await here.engine.verbs.fork(old)
-        await talk(here, branch, "on we go")
-        await here.engine.delete(new)
-        await here.engine.delete(old)
+        branch = await app.engine.commands.fork(old)
+        await run_turns(app, branch, "on we go")
+        await app.engine.delete(new)
+        await app.engine.delete(old)
         with pytest.raises(NoSuchSession) as gone:
-            await here.say(old, "late")
+            await app.send(old, "late")
         assert gone.value.code == "no_such_session" and gone.value.fields["session_id"] == old
 
 
-async def test_what_was_allowed_in_a_conversation_is_allowed_where_it_goes_on(tmp_path: Path) -> None:
-    lever = Lever("lever", "unsafe")
-    async with house(tmp_path, lever, approvals="ask") as here:
-        model = scribe(here)
-        old, other = await here.begin(), await here.begin()
-        await talk(here, old, "one")
-        allowed = await here.engine.permissions.add("lever", "*", old)
-        elsewhere = await here.engine.permissions.add("lever", "*", other)
-        new = await here.engine.moves.move_on(old)
-        found = {rule.id: rule.session_id for rule in await here.engine.permissions.rules()}
+async def test_session_rules_move_to_the_successor(tmp_path: Path) -> None:
+    tool = FakeTool("lever", "unsafe")
+    async with running_app(tmp_path, tool, approvals="ask") as app:
+        model = install_summarizing_model(app)
+        old, other = await app.create_session(), await app.create_session()
+        await run_turns(app, old, "one")
+        allowed = await app.engine.permissions.add("lever", "*", old)
+        elsewhere = await app.engine.permissions.add("lever", "*", other)
+        new = await app.engine.continuation.continue_session(old)
+        found = {rule.id: rule.session_id for rule in await app.engine.permissions.rules()}
         assert found == {allowed.id: new, elsewhere.id: other}
-        model.steps = [calls("lever"), says("Done.")]
-        sent = await here.say(old, "Go")
+        model.steps = [tool_call_step("lever"), text_step("Done.")]
+        sent = await app.send(old, "Go")
         assert sent.session_id == new
-        await here.until_run(sent.run_id, "completed")
-        assert lever.pulled == ["{}"]
+        await app.wait_for_run(sent.run_id, "completed")
+        assert tool.run_arguments == ["{}"]
         # Revoked, it is asked again.
-        await here.engine.permissions.revoke(allowed.id)
-        model.steps = [calls("lever")]
-        await here.until_run((await here.say(new, "Again")).run_id, "waiting")
+        await app.engine.permissions.revoke(allowed.id)
+        model.steps = [tool_call_step("lever")]
+        await app.wait_for_run((await app.send(new, "Again")).run_id, "waiting")
 
 
-async def test_who_only_names_a_conversation_as_the_one_before_is_allowed_nothing_of_it(
+async def test_naming_a_previous_session_grants_none_of_its_rules(
     tmp_path: Path,
 ) -> None:
-    lever = Lever("lever", "unsafe")
-    async with house(tmp_path, lever, approvals="ask") as here:
-        model = scribe(here)
-        old = await here.begin()
-        await here.engine.permissions.add("lever", "*", old)
-        new = await here.engine.create(f.SessionCreated(previous_session_id=old))
-        model.steps = [calls("lever")]
-        await here.until_run((await here.say(new, "Go")).run_id, "waiting")
-        assert lever.pulled == []
+    tool = FakeTool("lever", "unsafe")
+    async with running_app(tmp_path, tool, approvals="ask") as app:
+        model = install_summarizing_model(app)
+        old = await app.create_session()
+        await app.engine.permissions.add("lever", "*", old)
+        new = await app.engine.create(f.SessionCreated(previous_session_id=old))
+        model.steps = [tool_call_step("lever")]
+        await app.wait_for_run((await app.send(new, "Go")).run_id, "waiting")
+        assert tool.run_arguments == []
 
 
 async def test_a_rule_that_is_revoked_while_the_conversation_moves_is_gone(tmp_path: Path) -> None:
-    async with house(tmp_path, Lever("lever", "unsafe"), approvals="ask") as here:
-        old, new, permissions = await here.begin(), await here.begin(), here.engine.permissions
+    async with running_app(tmp_path, FakeTool("lever", "unsafe"), approvals="ask") as app:
+        old, new, permissions = await app.create_session(), await app.create_session(), app.engine.permissions
         for _ in range(20):
             rule = await permissions.add("lever", "*", old)
-            await asyncio.gather(permissions.carry(old, new), permissions.revoke(rule.id))
+            await asyncio.gather(permissions.move_to_successor(old, new), permissions.revoke(rule.id))
             assert await permissions.rules() == []
 
 
-async def test_what_was_allowed_in_a_conversation_that_is_deleted_while_it_moves_is_asked_again(
+async def test_rules_of_a_session_deleted_while_moving_do_not_move(
     tmp_path: Path,
 ) -> None:
-    async with house(tmp_path, Lever("lever", "unsafe"), approvals="ask") as here:
-        model = scribe(here)
-        old = await here.begin()
-        await talk(here, old, "one")
-        await here.engine.permissions.add("lever", "*", old)
+    async with running_app(tmp_path, FakeTool("lever", "unsafe"), approvals="ask") as app:
+        model = install_summarizing_model(app)
+        old = await app.create_session()
+        await run_turns(app, old, "one")
+        await app.engine.permissions.add("lever", "*", old)
         model.hold = asyncio.Event()
-        moving = asyncio.create_task(here.engine.moves.move_on(old))
-        await asyncio.wait_for(model.asking.wait(), 30)
-        await here.engine.delete(old)
+        moving = asyncio.create_task(app.engine.continuation.continue_session(old))
+        await asyncio.wait_for(model.summary_started.wait(), 30)
+        await app.engine.delete(old)
         model.hold.set()
         new = await moving
-        assert [rule.session_id for rule in await here.engine.permissions.rules()] == [old] and new != old
+        assert [rule.session_id for rule in await app.engine.permissions.rules()] == [old] and new != old

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.credentials import Entrance
+from holdfast.domain.credentials import AuthConfig
 from holdfast.domain.errors import HoldfastError
-from holdfast.http.hosts import Hosts
+from holdfast.http.hosts import HostPolicy
 
 
 def scope(path: str = "/api/me", method: str = "GET", **headers: str) -> dict[str, Any]:
@@ -14,7 +14,7 @@ def scope(path: str = "/api/me", method: str = "GET", **headers: str) -> dict[st
     return {"path": path, "raw_path": path.encode(), "method": method, "headers": lines}
 
 
-def told(hosts: Hosts, path: str = "/api/me", method: str = "GET", **headers: str) -> str:
+def error_code(hosts: HostPolicy, path: str = "/api/me", method: str = "GET", **headers: str) -> str:
     try:
         hosts.check(scope(path, method, **headers))
     except HoldfastError as error:
@@ -22,22 +22,22 @@ def told(hosts: Hosts, path: str = "/api/me", method: str = "GET", **headers: st
     return ""
 
 
-PROXIED = Entrance(public_url="https://Example.org/agent/", allowed_hosts=("box.lan", "10.0.0.5:9000"))
+PROXIED = AuthConfig(public_url="https://Example.org/agent/", allowed_hosts=("box.lan", "10.0.0.5:9000"))
 
 
 @pytest.mark.parametrize(
     ("entrance", "host", "code"),
     [
-        (Entrance(), "localhost", ""),
-        (Entrance(), "LocalHost:1234", ""),
-        (Entrance(), "127.0.0.1:8787", ""),
-        (Entrance(), "[::1]:8787", ""),
-        (Entrance(), "192.168.1.5:8787", ""),
-        (Entrance(), "192.168.1.6", "wrong_host"),
-        (Entrance(), "example.org", "wrong_host"),
-        (Entrance(), "localhost.example.org", "wrong_host"),
-        (Entrance(), "localhost:8787@example.org", "wrong_host"),
-        (Entrance(), "", "wrong_host"),
+        (AuthConfig(), "localhost", ""),
+        (AuthConfig(), "LocalHost:1234", ""),
+        (AuthConfig(), "127.0.0.1:8787", ""),
+        (AuthConfig(), "[::1]:8787", ""),
+        (AuthConfig(), "192.168.1.5:8787", ""),
+        (AuthConfig(), "192.168.1.6", "wrong_host"),
+        (AuthConfig(), "example.org", "wrong_host"),
+        (AuthConfig(), "localhost.example.org", "wrong_host"),
+        (AuthConfig(), "localhost:8787@example.org", "wrong_host"),
+        (AuthConfig(), "", "wrong_host"),
         (PROXIED, "example.org", ""),
         (PROXIED, "EXAMPLE.ORG", ""),
         (PROXIED, "example.org:444", "wrong_host"),
@@ -49,20 +49,20 @@ PROXIED = Entrance(public_url="https://Example.org/agent/", allowed_hosts=("box.
         (PROXIED, "10.0.0.5", "wrong_host"),
     ],
 )
-def test_only_its_own_names_are_answered(entrance: Entrance, host: str, code: str) -> None:
-    assert told(Hosts("192.168.1.5", 8787, entrance), host=host) == code
+def test_only_allowed_hosts_are_answered(entrance: AuthConfig, host: str, code: str) -> None:
+    assert error_code(HostPolicy("192.168.1.5", 8787, entrance), host=host) == code
 
 
-def test_two_host_headers_are_no_name() -> None:
+def test_two_host_headers_are_refused() -> None:
     twice = scope(host="localhost")
     twice["headers"] *= 2
     with pytest.raises(HoldfastError, match="does not answer"):
-        Hosts("127.0.0.1", 8787, Entrance()).check(twice)
+        HostPolicy("127.0.0.1", 8787, AuthConfig()).check(twice)
 
 
-def test_a_server_that_listens_everywhere_is_not_called_so() -> None:
+def test_a_wildcard_address_is_no_host_name() -> None:
     for host in ("0.0.0.0", "::"):
-        assert told(Hosts(host, 8787, Entrance()), host=f"{host}:8787") == "wrong_host"
+        assert error_code(HostPolicy(host, 8787, AuthConfig()), host=f"{host}:8787") == "wrong_host"
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_a_server_that_listens_everywhere_is_not_called_so() -> None:
         ("https://evil.example", "box.lan", "wrong_origin"),
     ],
 )
-def test_only_its_own_pages_may_ask(origin: str, host: str, code: str) -> None:
-    assert told(Hosts("127.0.0.1", 8787, PROXIED), origin=origin, host=host) == code
+def test_only_allowed_origins_may_send_requests(origin: str, host: str, code: str) -> None:
+    assert error_code(HostPolicy("127.0.0.1", 8787, PROXIED), origin=origin, host=host) == code
 
 
 @pytest.mark.parametrize(
@@ -95,11 +95,9 @@ def test_only_its_own_pages_may_ask(origin: str, host: str, code: str) -> None:
         ("same-site", "/api/sessions", "GET", "cross_site"),
     ],
 )
-def test_what_a_browser_says_of_another_page_is_believed(
-    site: str, path: str, method: str, code: str
-) -> None:
-    hosts = Hosts("127.0.0.1", 8787, Entrance())
-    assert told(hosts, path, method, host="localhost", sec_fetch_site=site) == code
+def test_cross_site_fetch_metadata_is_refused(site: str, path: str, method: str, code: str) -> None:
+    hosts = HostPolicy("127.0.0.1", 8787, AuthConfig())
+    assert error_code(hosts, path, method, host="localhost", sec_fetch_site=site) == code
 
 
 @pytest.mark.parametrize(
@@ -113,24 +111,24 @@ def test_what_a_browser_says_of_another_page_is_believed(
         ("/", "/"),
     ],
 )
-def test_the_path_in_front_is_taken_off_whether_a_proxy_passes_it_on_or_not(
-    path: str, inside: str | None
-) -> None:
-    found = Hosts("127.0.0.1", 8787, PROXIED).inside(scope(path))
+def test_the_base_path_is_stripped_if_present(path: str, inside: str | None) -> None:
+    found = HostPolicy("127.0.0.1", 8787, PROXIED).strip_base_path(scope(path))
     assert (found and (found["path"], found["raw_path"])) == (inside and (inside, inside.encode()))
 
 
-def test_a_cookie_is_for_the_way_that_a_browser_came() -> None:
-    hosts = Hosts("127.0.0.1", 8787, PROXIED)
-    near = hosts.cookie(scope(host="localhost:8787")).holding("x", 60)
-    far = hosts.cookie(scope(host="example.org")).holding("x", 60)
-    rewritten = hosts.cookie(scope(host="127.0.0.1:8787", origin="https://example.org")).holding("x", 60)
+def test_a_cookie_fits_the_address_that_the_browser_used() -> None:
+    hosts = HostPolicy("127.0.0.1", 8787, PROXIED)
+    near = hosts.cookie(scope(host="localhost:8787")).set_cookie_header("x", 60)
+    far = hosts.cookie(scope(host="example.org")).set_cookie_header("x", 60)
+    rewritten = hosts.cookie(scope(host="127.0.0.1:8787", origin="https://example.org")).set_cookie_header(
+        "x", 60
+    )
     assert near == "holdfast_8787=x; Path=/; Max-Age=60; HttpOnly; SameSite=Strict"
     assert far == "holdfast_443=x; Path=/agent; Max-Age=60; HttpOnly; SameSite=Strict; Secure"
     assert rewritten == far
 
 
-def test_of_many_cookies_only_its_own_are_read() -> None:
-    hosts = Hosts("127.0.0.1", 8787, PROXIED)
+def test_only_own_cookies_are_read() -> None:
+    hosts = HostPolicy("127.0.0.1", 8787, PROXIED)
     sent = "holdfast_8788=other; holdfast_8787=mine; theme=dark;holdfast_443=far; holdfast_87870=no"
-    assert hosts.cookies_in(scope(cookie=sent)) == ["mine", "far"]
+    assert hosts.cookie_secrets(scope(cookie=sent)) == ["mine", "far"]

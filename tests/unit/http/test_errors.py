@@ -11,45 +11,45 @@ from holdfast.http.app import Api
 from holdfast.http.errors import (
     MethodNotAllowed,
     NotSignedIn,
-    Problem,
+    ProblemDocument,
+    ServerShuttingDown,
     SignInFailed,
-    Stopping,
-    TooManyTries,
-    document,
-    problem,
+    TooManyAttempts,
+    problem_document,
+    problem_response,
 )
-from holdfast.http.uploads import CutOff, TooManyUploads
+from holdfast.http.uploads import TooManyUploads, UploadCutOff
 
-ALWAYS = {"title", "status", "detail", "code", "remedy"}
+STANDARD_MEMBERS = {"title", "status", "detail", "code", "remedy"}
 
 
 class Named(HoldfastError):
     """This one says more than others of {name}."""
 
     code, status = "named", 418
-    told = ("password",)
+    public_fields = ("password",)
     headers = MappingProxyType({"x-name": "{name}"})
 
 
-def kinds(above: type[HoldfastError] = HoldfastError) -> Iterator[type[HoldfastError]]:
+def error_types(above: type[HoldfastError] = HoldfastError) -> Iterator[type[HoldfastError]]:
     for kind in above.__subclasses__():
         yield kind
-        yield from kinds(kind)
+        yield from error_types(kind)
 
 
 def members(error: HoldfastError) -> dict[str, object]:
-    told: dict[str, object] = msgspec.json.decode(problem(error).body)
-    return {name: value for name, value in told.items() if name not in ALWAYS}
+    body: dict[str, object] = msgspec.json.decode(problem_response(error).body)
+    return {name: value for name, value in body.items() if name not in STANDARD_MEMBERS}
 
 
-def test_any_error_can_say_which_of_its_fields_are_told_and_what_its_answer_has_in_its_head() -> None:
+def test_an_error_declares_its_public_fields_and_headers() -> None:
     error = Named(name="it", password=True, hidden="not told")
-    assert document(error).password is True
+    assert problem_document(error).password is True
     assert members(error) == {"password": True}
-    assert problem(error).headers == ((b"x-name", b"it"),)
+    assert problem_response(error).headers == ((b"x-name", b"it"),)
 
 
-def test_what_is_told_by_name_is_what_was_given_and_nothing_where_nothing_was() -> None:
+def test_a_public_field_appears_only_if_given() -> None:
     assert members(NotSignedIn(password=False)) == {"password": False}
     assert members(NotSignedIn()) == members(NoSuchSession(session_id="s")) == members(SignInFailed()) == {}
 
@@ -58,23 +58,23 @@ def test_what_is_told_by_name_is_what_was_given_and_nothing_where_nothing_was() 
     ("error", "head"),
     [
         (MethodNotAllowed(path="/x", method="PUT", allowed="GET, POST"), {"allow": "GET, POST"}),
-        (TooManyTries(seconds=7), {"retry-after": "7"}),
+        (TooManyAttempts(seconds=7), {"retry-after": "7"}),
         (NotSignedIn(), {"www-authenticate": "Bearer"}),
         (SignInFailed(), {"www-authenticate": "Bearer"}),
-        (Stopping(), {"connection": "close", "retry-after": "2"}),
-        (CutOff(limit=5), {"connection": "close"}),
+        (ServerShuttingDown(), {"connection": "close", "retry-after": "2"}),
+        (UploadCutOff(limit=5), {"connection": "close"}),
         (TooManyUploads(), {"retry-after": "2"}),
         (NoSuchSession(session_id="s"), {}),
     ],
 )
-def test_an_answers_head_says_what_its_error_has_for_it(error: HoldfastError, head: dict[str, str]) -> None:
-    assert dict(error.head) == head
+def test_a_problem_response_has_the_headers_of_its_error(error: HoldfastError, head: dict[str, str]) -> None:
+    assert dict(error.response_headers) == head
 
 
-def test_no_error_names_a_member_that_the_documents_description_does_not_have() -> None:
+def test_every_public_error_field_is_a_problem_document_field() -> None:
     assert Api is not None, "the door is loaded, and with it every error that comes through it"
-    found = list(kinds())
+    found = list(error_types())
     assert NotSignedIn in found
     assert len(found) > 50
     for kind in found:
-        assert set(kind.told) <= set(Problem.__struct_fields__) - ALWAYS, kind
+        assert set(kind.public_fields) <= set(ProblemDocument.__struct_fields__) - STANDARD_MEMBERS, kind

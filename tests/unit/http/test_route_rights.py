@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.domain.credentials import Right
 from holdfast.http.app import PATHS
-from holdfast.http.route_rights import right_needed
+from holdfast.http.route_rights import required_right
 
 PUBLIC = {
     ("GET", "/"), ("GET", "/page/x"), ("GET", "/health/live"), ("POST", "/api/sign-in"),
@@ -97,11 +97,11 @@ PUBLIC = {
         ("GET", "", "read"),
     ],
 )
-def test_a_request_needs_the_right_of_what_it_does(method: str, path: str, right: Right | None) -> None:
-    assert right_needed(method, path) == right
+def test_a_request_needs_its_right(method: str, path: str, right: Right | None) -> None:
+    assert required_right(method, path) == right
 
 
-def test_of_all_paths_only_these_are_open_to_everyone() -> None:
+def test_only_the_listed_paths_are_public() -> None:
     methods = ("GET", "POST", "PATCH", "PUT", "DELETE", "OPTIONS")
     named = [(method, path.replace("{name}", "x")) for method in methods for path in PATHS]
-    assert {each for each in named if right_needed(*each) is None} == PUBLIC
+    assert {each for each in named if required_right(*each) is None} == PUBLIC

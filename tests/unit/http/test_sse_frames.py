@@ -5,7 +5,7 @@ import msgspec
 from holdfast.domain.events.codec import Event
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import STREAM_SEND_BYTES
-from holdfast.http.sse.frames import HEARTBEAT, Frames, of_session, of_several
+from holdfast.http.sse.frames import HEARTBEAT, FrameCache, multi_session_frame, session_frame
 
 HERE = SessionId("s_1")
 
@@ -19,20 +19,20 @@ def body_of(frame: bytes) -> object:
     return msgspec.json.decode(line.removeprefix(b"data: "))
 
 
-def test_a_frame_has_its_number_its_kind_and_its_body() -> None:
-    assert of_session(HERE, event(7)) == (
+def test_a_frame_has_its_seq_kind_and_body() -> None:
+    assert session_frame(HERE, event(7)) == (
         b'id: 7\nevent: text_appended\ndata: {"seq":7,"at":1000,"kind":"text_appended","text":"a"}\n\n'
     )
 
 
-def test_among_several_sessions_a_frame_says_which() -> None:
-    frame = of_several(HERE, event(7, b"{}", "session_deleted"))
+def test_a_multi_session_frame_names_its_session() -> None:
+    frame = multi_session_frame(HERE, event(7, b"{}", "session_deleted"))
     assert frame.startswith(b"id: s_1:7\nevent: session_deleted\n")
     assert body_of(frame) == {"session_id": "s_1", "seq": 7, "at": 1000, "kind": "session_deleted"}
 
 
-def test_a_body_that_came_with_line_ends_is_still_one_line() -> None:
-    frame = of_session(HERE, event(7, b'{\r\n  "later":\n "a\\nb"\n}', "dreamt", 9))
+def test_line_ends_in_a_body_are_removed() -> None:
+    frame = session_frame(HERE, event(7, b'{\r\n  "later":\n "a\\nb"\n}', "dreamt", 9))
     assert frame.count(b"\n") == 4
     assert body_of(frame) == {
         "seq": 7, "at": 1000, "kind": "dreamt", "version": 9, "later": "a\nb",
@@ -44,9 +44,9 @@ def test_an_event_is_encoded_once_however_many_read_it() -> None:
 
     def make(session_id: SessionId, event: Event) -> bytes:
         made.append(event.seq)
-        return of_session(session_id, event)
+        return session_frame(session_id, event)
 
-    frames, events = Frames(make), [event(seq) for seq in range(1, 2_001)]
+    frames, events = FrameCache(make), [event(seq) for seq in range(1, 2_001)]
     for start in range(0, 2_000, 10):
         for _ in range(50):
             list(frames.chunks(HERE, events[start : start + 10]))
@@ -54,23 +54,23 @@ def test_an_event_is_encoded_once_however_many_read_it() -> None:
 
 
 def test_equal_events_of_two_sessions_are_two_frames() -> None:
-    frames = Frames(of_several)
+    frames = FrameCache(multi_session_frame)
     one, other = event(1), event(1)
     assert frames.frame(HERE, one) != frames.frame(SessionId("s_2"), other)
 
 
-def test_what_is_there_at_once_is_sent_in_few_bounded_pieces() -> None:
-    frames = Frames(of_session)
+def test_available_frames_are_joined_into_bounded_chunks() -> None:
+    frames = FrameCache(session_frame)
     small = [event(seq) for seq in range(1, 101)]
     assert len(list(frames.chunks(HERE, small))) == 1
     body = b'{"text":"%s"}' % (b"x" * 60_000)
     large = [event(seq, body) for seq in range(1, 21)]
     pieces = list(frames.chunks(HERE, large))
-    assert b"".join(pieces) == b"".join(of_session(HERE, each) for each in large)
+    assert b"".join(pieces) == b"".join(session_frame(HERE, each) for each in large)
     assert all(len(piece) < STREAM_SEND_BYTES + 61_000 for piece in pieces)
     assert list(frames.chunks(HERE, [])) == []
 
 
-def test_a_sign_of_life_moves_no_cursor() -> None:
+def test_a_heartbeat_moves_no_cursor() -> None:
     assert HEARTBEAT.startswith(b":") and HEARTBEAT.endswith(b"\n\n")
     assert b"id" not in HEARTBEAT.replace(b"still", b"")

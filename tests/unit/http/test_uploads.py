@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from holdfast.http.asgi import Receive
-from holdfast.http.uploads import Incoming, Pace, Room, TooManyUploads, UploadTooSlow
+from holdfast.http.uploads import IncomingUpload, MinUploadRate, TooManyUploads, UploadBudget, UploadTooSlow
 
-PACE = Pace(0.1, 100)
+MIN_RATE = MinUploadRate(0.1, 100)
 
 
-def sending(*pieces: tuple[float, bytes]) -> Receive:
+def timed_body(*pieces: tuple[float, bytes]) -> Receive:
     """A body whose pieces each come after some seconds; after the last one nothing comes."""
 
     async def bodies() -> AsyncIterator[dict[str, Any]]:
@@ -37,9 +37,9 @@ def sending(*pieces: tuple[float, bytes]) -> Receive:
     return receive
 
 
-async def read(room: Room, receive: Receive) -> bytes:
-    with room.entered() as take:
-        return await Incoming(receive, "", None, PACE).read(take)
+async def read(room: UploadBudget, receive: Receive) -> bytes:
+    with room.reservation() as take:
+        return await IncomingUpload(receive, "", None, MIN_RATE).read(take)
 
 
 @pytest.mark.parametrize(
@@ -51,39 +51,39 @@ async def read(room: Room, receive: Receive) -> bytes:
         [(0.0, b"a" * 100_000), *[(0.02, b"a")] * 10_000],
     ],
 )
-async def test_one_that_comes_to_a_stop_is_cut_off(pieces: list[tuple[float, bytes]]) -> None:
-    room = Room(1_000_000, 1_000, 0.1)
+async def test_a_stalled_upload_is_refused(pieces: list[tuple[float, bytes]]) -> None:
+    room = UploadBudget(1_000_000, 1_000, 0.1)
     async with asyncio.timeout(30):
         with pytest.raises(UploadTooSlow):
-            await read(room, sending(*pieces))
-    assert room.held_bytes == 0
+            await read(room, timed_body(*pieces))
+    assert room.reserved_bytes == 0
 
 
-async def test_one_that_keeps_its_pace_is_taken_however_long_it_takes() -> None:
+async def test_an_upload_at_the_minimum_rate_is_accepted_however_long_it_takes() -> None:
     pieces = [*[(0.02, b"a" * 50)] * 20, (0.0, b"")]
-    assert await read(Room(1_000_000, 1_000, 0.1), sending(*pieces)) == b"a" * 1_000
+    assert await read(UploadBudget(1_000_000, 1_000, 0.1), timed_body(*pieces)) == b"a" * 1_000
 
 
-async def test_the_oldest_always_has_room_and_the_others_wait_for_it() -> None:
-    room = Room(1_000, 10, 60)
+async def test_the_oldest_upload_never_waits_and_others_wait_for_it() -> None:
+    room = UploadBudget(1_000, 10, 60)
     with ExitStack() as leaving:
-        first = leaving.enter_context(room.entered())
-        with room.entered() as second, room.entered() as small:
+        first = leaving.enter_context(room.reservation())
+        with room.reservation() as second, room.reservation() as small:
             await first(700)
             await second(200)
             waiting = asyncio.ensure_future(second(200))
             await small(10)
             await first(700)
-            assert (waiting.done(), room.held_bytes) == (False, 1_610)
+            assert (waiting.done(), room.reserved_bytes) == (False, 1_610)
             leaving.close()
             await asyncio.wait_for(waiting, 30)
-            assert room.held_bytes == 410
+            assert room.reserved_bytes == 410
 
 
-async def test_who_finds_no_room_is_told_to_come_back() -> None:
-    room = Room(1_000, 10, 0.05)
-    with room.entered() as first, room.entered() as second:
+async def test_an_upload_beyond_the_budget_is_refused() -> None:
+    room = UploadBudget(1_000, 10, 0.05)
+    with room.reservation() as first, room.reservation() as second:
         await first(1_000)
         with pytest.raises(TooManyUploads):
             await second(11)
-    assert room.held_bytes == 0
+    assert room.reserved_bytes == 0

@@ -11,9 +11,9 @@ import pytest
 from aiohttp import web
 
 from holdfast.domain.limits import MCP_MESSAGES_AT_ONCE, MCP_MESSAGES_PER_S_MAX
-from holdfast.domain.mcp import McpTold
+from holdfast.domain.mcp import McpServerInfo
 from tests.support.free_ports import own_port
-from tests.support.mcp_fixture import done, effects_of, housed, listening
+from tests.support.mcp_fixture import http_mcp_server, mcp_servers, read_effects, wait_for_effects
 
 Act = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 TOOLS = [
@@ -30,7 +30,7 @@ def at(port: int, **more: Any) -> dict[str, Any]:
     return {"url": f"http://127.0.0.1:{port}/mcp", **more}
 
 
-class Rude:
+class MisbehavingServer:
     """A server of the older kind whose answers to calls a test makes."""
 
     def __init__(self) -> None:
@@ -72,8 +72,8 @@ class Rude:
 
 
 @asynccontextmanager
-async def rude() -> AsyncIterator[Rude]:
-    server = Rude()
+async def rude() -> AsyncIterator[MisbehavingServer]:
+    server = MisbehavingServer()
     app = web.Application()
     app.router.add_route("*", "/mcp", server.answer)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
@@ -86,45 +86,45 @@ async def rude() -> AsyncIterator[Rude]:
         await runner.cleanup()
 
 
-async def test_a_server_is_reached_called_and_heard_of(tmp_path: Path) -> None:
+async def test_connects_calls_a_tool_and_receives_notifications(tmp_path: Path) -> None:
     port = own_port()
-    with listening(port=port):
-        async with housed(tmp_path, s=at(port)) as house:
-            await house.ready()
-            call = await house.call("s__count", to=3)
+    with http_mcp_server(port=port):
+        async with mcp_servers(tmp_path, s=at(port)) as harness:
+            await harness.wait_until_ready()
+            call = await harness.call("s__count", to=3)
             assert call.text == "counted"
             assert sorted(call.emitted().splitlines()) == [f"{n} of 3 step {n}" for n in (1, 2, 3)]
-            assert (await house.call("s__fail", why="no")).outcome == "failed"
-            await house.call("s__grow")
-            await house.until(lambda told: "s__grown" in told.tools)
+            assert (await harness.call("s__fail", why="no")).outcome == "failed"
+            await harness.call("s__grow")
+            await harness.wait_for(lambda told: "s__grown" in told.tools)
 
 
-async def test_killed_in_the_middle_of_a_call_it_is_not_called_again_and_the_next_call_works(
+async def test_server_killed_during_a_call_is_not_called_again_and_the_next_call_works(
     tmp_path: Path,
 ) -> None:
     port, effects = own_port(), tmp_path / "effects"
-    async with housed(tmp_path, s=at(port)) as house:
-        with listening(port=port) as process:
-            await house.ready()
+    async with mcp_servers(tmp_path, s=at(port)) as harness:
+        with http_mcp_server(port=port) as process:
+            await harness.wait_until_ready()
             until = {"effects": str(effects), "until": str(tmp_path / "never")}
-            calling = asyncio.create_task(house.call("s__act", line="one", **until))
-            await done(effects)
+            calling = asyncio.create_task(harness.call("s__act", line="one", **until))
+            await wait_for_effects(effects)
             process.kill()
             call = await calling
             assert call.outcome == "unknown"
             assert "may have done it" in call.emitted("stderr")
-        with listening(port=port):
-            await house.until(lambda told: told.connections == 2)
-            assert (await house.call("s__act", line="two", effects=str(effects))).text == "did two"
-        assert effects_of(effects) == ["one", "two"]
+        with http_mcp_server(port=port):
+            await harness.wait_for(lambda told: told.connections == 2)
+            assert (await harness.call("s__act", line="two", effects=str(effects))).text == "did two"
+        assert read_effects(effects) == ["one", "two"]
 
 
-async def test_headers_are_sent_with_the_variables_that_they_name(tmp_path: Path) -> None:
+async def test_headers_expand_environment_variables(tmp_path: Path) -> None:
     async with rude() as server:
         table = at(server.port, headers={"Authorization": "Bearer ${WIKI_TOKEN}", "X-Plain": "plain"})
-        async with housed(tmp_path, {"WIKI_TOKEN": "for-the-wiki"}, s=table) as house:
-            await house.ready()
-            assert (await house.call("s__act")).text == "did it"
+        async with mcp_servers(tmp_path, {"WIKI_TOKEN": "for-the-wiki"}, s=table) as harness:
+            await harness.wait_until_ready()
+            assert (await harness.call("s__act")).text == "did it"
         for sent in server.headers:
             assert (sent["Authorization"], sent["X-Plain"]) == ("Bearer for-the-wiki", "plain")
 
@@ -170,66 +170,68 @@ UNSURE: dict[str, Act] = {
 
 
 @pytest.mark.parametrize("how", UNSURE)
-async def test_where_the_answer_does_not_come_the_call_may_have_been_done_and_is_made_once(
+async def test_a_missing_response_leaves_the_outcome_unknown_without_a_retry(
     tmp_path: Path, how: str
 ) -> None:
-    async with rude() as server, housed(tmp_path, s=at(server.port)) as house:
-        await house.ready()
+    async with rude() as server, mcp_servers(tmp_path, s=at(server.port)) as harness:
+        await harness.wait_until_ready()
         server.act = UNSURE[how]
-        call = await house.call("s__act")
+        call = await harness.call("s__act")
         assert (call.outcome, server.calls) == ("unknown", 1)
         assert "it may have done it" in call.emitted("stderr")
-        look = await house.call("s__look")
+        look = await harness.call("s__look")
         assert (look.outcome, server.calls) == ("failed", 3)
         server.act = server.fine
-        assert (await house.call("s__act")).text == "did it"
+        assert (await harness.call("s__act")).text == "did it"
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 429])
-async def test_what_is_refused_was_not_done(tmp_path: Path, status: int) -> None:
-    async with rude() as server, housed(tmp_path, s=at(server.port)) as house:
-        await house.ready()
+async def test_a_rejected_call_was_not_executed(tmp_path: Path, status: int) -> None:
+    async with rude() as server, mcp_servers(tmp_path, s=at(server.port)) as harness:
+        await harness.wait_until_ready()
         server.act = lambda request, body: _status(status, request, body)
-        call = await house.call("s__act")
+        call = await harness.call("s__act")
         assert (call.outcome, server.calls) == ("failed", 1)
         assert f"HTTP {status}" in call.text
         server.act = server.fine
-        assert (await house.call("s__act")).text == "did it", "a server that was started anew is reached anew"
+        assert (await harness.call("s__act")).text == "did it", (
+            "a server that was started anew is reached anew"
+        )
 
 
-async def test_an_answer_that_is_no_message_is_not_waited_for(tmp_path: Path) -> None:
-    async with rude() as server, housed(tmp_path, s=at(server.port)) as house:
-        await house.ready()
+async def test_an_unreadable_response_ends_the_call_at_once(tmp_path: Path) -> None:
+    async with rude() as server, mcp_servers(tmp_path, s=at(server.port)) as harness:
+        await harness.wait_until_ready()
         server.act = _rubbish
-        call = await house.call("s__act")
+        call = await harness.call("s__act")
         assert call.outcome == "unknown"
 
 
-async def test_one_that_nobody_listens_for_is_told_and_reached_when_it_is_there(tmp_path: Path) -> None:
+async def test_an_unreachable_server_is_reported_and_connected_once_available(tmp_path: Path) -> None:
     port = own_port()
-    async with housed(tmp_path, s=at(port)) as house:
-        told: McpTold = await house.failed()
+    async with mcp_servers(tmp_path, s=at(port)) as harness:
+        told: McpServerInfo = await harness.wait_for_error()
         assert told.last_error.startswith("it cannot be reached")
-        with listening("--time", port=port):
-            await house.ready()
-            assert set(house.servers) == {"s__get_current_time", "s__convert_time"}
-            assert '"timezone": "UTC"' in (await house.call("s__get_current_time", timezone="UTC")).text
+        with http_mcp_server("--time", port=port):
+            await harness.wait_until_ready()
+            assert set(harness.servers) == {"s__get_current_time", "s__convert_time"}
+            assert '"timezone": "UTC"' in (await harness.call("s__get_current_time", timezone="UTC")).text
 
 
-async def test_a_redirect_to_elsewhere_is_not_followed(tmp_path: Path) -> None:
+async def test_a_redirect_to_another_server_is_not_followed(tmp_path: Path) -> None:
     async with rude() as server, rude() as other:
 
         async def away(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
             return web.Response(status=307, headers={"location": f"http://127.0.0.1:{other.port}/mcp"})
 
-        async with housed(tmp_path, s=at(server.port, headers={"X-Key": "k"})) as house:
-            await house.ready()
+        async with mcp_servers(tmp_path, s=at(server.port, headers={"X-Key": "k"})) as harness:
+            await harness.wait_until_ready()
             server.act = away
-            assert (await house.call("s__act")).outcome == "failed"
+            assert (await harness.call("s__act")).outcome == "failed"
         assert (other.calls, other.headers) == (0, [])
 
 
-async def test_one_that_never_stops_talking_is_listened_to_at_a_pace(tmp_path: Path) -> None:
+async def test_a_flooding_server_is_read_at_a_limited_rate(tmp_path: Path) -> None:
     told = MCP_MESSAGES_AT_ONCE + MCP_MESSAGES_PER_S_MAX
 
     async def chatter(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
@@ -244,33 +246,33 @@ async def test_one_that_never_stops_talking_is_listened_to_at_a_pace(tmp_path: P
         await response.write(b"event: message\ndata: " + msgspec.json.encode(result) + b"\n\n")
         return response
 
-    async with rude() as server, housed(tmp_path, s=at(server.port)) as house:
-        await house.ready()
+    async with rude() as server, mcp_servers(tmp_path, s=at(server.port)) as harness:
+        await harness.wait_until_ready()
         server.act = chatter
         began = asyncio.get_running_loop().time()
-        call = await house.call("s__act")
+        call = await harness.call("s__act")
         assert call.outcome == "done"
         assert asyncio.get_running_loop().time() - began > 0.9, "the last of them waited for a second"
 
 
-async def test_a_stream_of_notices_that_always_ends_is_not_opened_all_the_time(tmp_path: Path) -> None:
+async def test_reopening_the_notification_stream_is_rate_limited(tmp_path: Path) -> None:
     async with rude() as server:
         server.ends_notices = True
-        async with housed(tmp_path, s=at(server.port)) as house:
-            await house.ready()
+        async with mcp_servers(tmp_path, s=at(server.port)) as harness:
+            await harness.wait_until_ready()
             at_once = MCP_MESSAGES_AT_ONCE // 50
-            await house.until(lambda told: server.opened >= at_once)
+            await harness.wait_for(lambda told: server.opened >= at_once)
             before, began = server.opened, asyncio.get_running_loop().time()
-            assert (await house.call("s__act")).text == "did it"
-            await house.until(lambda told: server.opened > before + 3)
+            assert (await harness.call("s__act")).text == "did it"
+            await harness.wait_for(lambda told: server.opened > before + 3)
             took_s = asyncio.get_running_loop().time() - began
             assert server.opened - before <= 3 + MCP_MESSAGES_PER_S_MAX / 50 * took_s
 
 
-async def test_one_that_does_not_hear_a_goodbye_keeps_nobody(tmp_path: Path) -> None:
-    async with rude() as server, housed(tmp_path, s=at(server.port)) as house:
-        await house.ready()
+async def test_a_server_that_ignores_session_end_does_not_delay_shutdown(tmp_path: Path) -> None:
+    async with rude() as server, mcp_servers(tmp_path, s=at(server.port)) as harness:
+        await harness.wait_until_ready()
         server.lingers = True
-        house.servers.reconnect("s")
-        await house.until(lambda told: told.connections == 2)
+        harness.servers.reconnect("s")
+        await harness.wait_for(lambda told: told.connections == 2)
         server.lingers = False

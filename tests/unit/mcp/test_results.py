@@ -7,14 +7,14 @@ from mcp_types import CallToolResult, ImageContent, TextContent
 
 from holdfast.domain.events.parts import File, Text
 from holdfast.domain.files import PNG
-from holdfast.mcp.ports import Link, NotSent, Offered
-from holdfast.mcp.results import result_of
+from holdfast.mcp.ports import CallNotSent, McpSession, OfferedTool
+from holdfast.mcp.results import to_tool_result
 from holdfast.mcp.tool import McpTool
 from holdfast.models.ports import ToolSpec
 from tests.support.mcp_sdk_server import PIXEL
 
 
-class Shelf:
+class BlobRecorder:
     """Keeps what it is given."""
 
     def __init__(self) -> None:
@@ -29,10 +29,10 @@ def image(content: bytes, claimed: str = "image/png") -> ImageContent:
     return ImageContent(type="image", data=base64.b64encode(content).decode(), mime_type=claimed)
 
 
-async def test_an_image_is_kept_as_what_it_is_whatever_it_is_said_to_be() -> None:
-    shelf, pixel = Shelf(), base64.b64decode(PIXEL)
+async def test_an_image_is_stored_by_its_content_not_its_claimed_type() -> None:
+    shelf, pixel = BlobRecorder(), base64.b64decode(PIXEL)
     words = TextContent(type="text", text="Look:")
-    result = await result_of(CallToolResult(content=[words, image(pixel, "image/svg+xml")]), shelf.keep)
+    result = await to_tool_result(CallToolResult(content=[words, image(pixel, "image/svg+xml")]), shelf.keep)
     assert result.parts is not None
     text, file = result.parts
     size = len(pixel)
@@ -41,21 +41,21 @@ async def test_an_image_is_kept_as_what_it_is_whatever_it_is_said_to_be() -> Non
     assert (file.media_type, file.size_bytes, shelf.kept) == (PNG, size, [pixel])
 
 
-async def test_what_is_no_image_is_not_kept() -> None:
-    shelf = Shelf()
+async def test_content_that_is_not_an_image_is_not_stored() -> None:
+    shelf = BlobRecorder()
     for content in (b"", b"<svg onload=alert(1)>", b"%PDF-1.4", b"\x89PNG\r\n\x1a\n"):
-        result = await result_of(CallToolResult(content=[image(content)]), shelf.keep)
+        result = await to_tool_result(CallToolResult(content=[image(content)]), shelf.keep)
         assert result.parts is not None
         (text,) = result.parts
         assert isinstance(text, Text) and text.text.endswith("it cannot be shown here]")
     bad = ImageContent(type="image", data="not base64!", mime_type="image/png")
-    assert len((await result_of(CallToolResult(content=[bad]), shelf.keep)).parts or ()) == 1
+    assert len((await to_tool_result(CallToolResult(content=[bad]), shelf.keep)).parts or ()) == 1
     assert shelf.kept == []
 
 
-async def test_an_error_is_a_failed_call() -> None:
+async def test_an_mcp_error_result_fails_the_call() -> None:
     said = TextContent(type="text", text="No.")
-    result = await result_of(CallToolResult(content=[said], is_error=True), Shelf().keep)
+    result = await to_tool_result(CallToolResult(content=[said], is_error=True), BlobRecorder().keep)
     assert (result.outcome, result.parts) == ("failed", (Text("No."),))
 
 
@@ -69,14 +69,14 @@ async def test_an_error_is_a_failed_call() -> None:
         ({}, "[]", "arguments: not a JSON object"),
     ],
 )
-def test_a_call_without_what_its_server_needs_is_known_to_fail(
+def test_a_call_without_required_arguments_fails_validation(
     parameters: dict[str, object], arguments: str, flaw: str
 ) -> None:
-    async def reach() -> Link:
-        raise NotSent("nobody is there")
+    async def reach() -> McpSession:
+        raise CallNotSent("nobody is there")
 
-    offered = Offered("send", "Send it.", parameters, "unsafe")
+    offered = OfferedTool("send", "Send it.", parameters, "unsafe")
     spec = ToolSpec("mail__send", "Send it.", parameters)
     tool = McpTool(spec, offered, reach, 1, lambda outcome: None, lambda: True)
-    found = tool.flaw(arguments)
+    found = tool.validate(arguments)
     assert found.startswith(flaw) and bool(found) == bool(flaw)

@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.mcp import BadMcpServer, McpServer, expanded, read_servers, secrets_of
-from holdfast.mcp.ports import Listing, Offered
-from holdfast.mcp.tool import named
-from holdfast.mcp.tool_cache import KeptTools
+from holdfast.domain.mcp import BadMcpServer, McpServer, expand_variables, parse_servers, server_secrets
+from holdfast.mcp.ports import OfferedTool, ToolListing
+from holdfast.mcp.tool import tool_name_for
+from holdfast.mcp.tool_cache import ToolCache
 from holdfast.settings.settings import ConfigError, resolve
 
 
 def only(**table: object) -> McpServer:
-    return read_servers({"own": table})[0]
+    return parse_servers({"own": table})[0]
 
 
-def test_a_table_says_how_a_server_is_reached() -> None:
+def test_a_table_configures_a_server() -> None:
     server = only(command="uvx", args=["mcp-server-time"], env={"TZ": "UTC"}, tools=["now"], call_timeout_s=5)
     assert (server.name, server.is_remote) == ("own", False)
     assert (server.args, server.env, server.tools) == (("mcp-server-time",), {"TZ": "UTC"}, ("now",))
@@ -50,25 +50,25 @@ def test_a_table_says_how_a_server_is_reached() -> None:
         ({"command": "a", "name": "b"}, "there is no key name; there are command, args"),
     ],
 )
-def test_what_is_wrong_is_said_with_what_is_allowed(table: dict[str, object], said: str) -> None:
+def test_a_bad_server_table_names_the_allowed_values(table: dict[str, object], said: str) -> None:
     with pytest.raises(BadMcpServer) as refused:
         only(**table)
     assert str(refused.value).startswith(f"[mcp.own]: {said}")
 
 
 @pytest.mark.parametrize("name", ["", "A", "a__b", "_a", "a-", "a b", "a.b", "a" * 25, "ä"])
-def test_a_name_that_would_not_tell_tools_apart_is_refused(name: str) -> None:
+def test_an_ambiguous_server_name_is_rejected(name: str) -> None:
     with pytest.raises(BadMcpServer):
-        read_servers({name: {"command": "a"}})
+        parse_servers({name: {"command": "a"}})
 
 
 @pytest.mark.parametrize("tables", [[], "x", {"a": 1}, {f"s{n}": {"command": "a"} for n in range(21)}])
-def test_what_is_no_table_of_tables_is_refused(tables: object) -> None:
+def test_a_value_that_is_not_a_table_of_tables_is_rejected(tables: object) -> None:
     with pytest.raises(BadMcpServer):
-        read_servers(tables)
+        parse_servers(tables)
 
 
-def test_the_file_is_named_where_a_table_is_wrong(tmp_path: Path) -> None:
+def test_a_bad_table_error_names_the_file(tmp_path: Path) -> None:
     (tmp_path / "holdfast.toml").write_text('port = 1\n[mcp.own]\ncommand = "a"\n[mcp.other]\nurl = 1\n')
     with pytest.raises(ConfigError, match=r"holdfast\.toml: \[mcp\.other\]: url must be"):
         resolve({"data": str(tmp_path)}, {})
@@ -78,53 +78,56 @@ def test_the_file_is_named_where_a_table_is_wrong(tmp_path: Path) -> None:
     assert "mcp" not in settings.given
 
 
-def test_variables_are_put_in_and_what_is_sent_is_secret() -> None:
+def test_variables_are_expanded_and_their_values_are_secret() -> None:
     environ = {"KEY": "k-123456789", "HOST": "example.org", "HOME": "/folder/ada"}
     server = only(url="https://${HOST}/x", headers={"Authorization": "Bearer ${KEY}", "X-Team": "builders"})
-    reached, secrets = expanded(server, environ)
+    reached, secrets = expand_variables(server, environ)
     assert reached.url == "https://example.org/x"
     assert reached.headers["Authorization"] == "Bearer k-123456789"
     assert secrets == {"Bearer k-123456789", "k-123456789", "builders", "example.org"}
     server = only(command="a", env={"API_KEY": "${KEY}", "DATA": "${HOME}/x", "PRICE": "$5 ${"})
-    reached, secrets = expanded(server, environ)
+    reached, secrets = expand_variables(server, environ)
     assert reached.env == {"API_KEY": "k-123456789", "DATA": "/folder/ada/x", "PRICE": "$5 ${"}
     assert secrets == {"k-123456789"}, "a folder is none"
     assert "k-123456789" not in repr(reached)
 
 
-def test_what_is_secret_is_known_though_not_every_variable_is_set() -> None:
+def test_secrets_are_known_even_if_a_variable_is_unset() -> None:
     headers = {"Authorization": "Bearer ${KEY}", "X-Own": "own-123456789", "X-Bad": "a\nb"}
     server = only(url="https://x/${PATH_SECRET}", headers=headers)
-    assert secrets_of(server, {}) == {"own-123456789"}
-    assert secrets_of(server, {"KEY": "k-1"}) == {"own-123456789", "Bearer k-1", "k-1"}
-    assert secrets_of(server, {"KEY": "a\nb", "PATH_SECRET": "p-1"}) == {"own-123456789", "p-1"}
+    assert server_secrets(server, {}) == {"own-123456789"}
+    assert server_secrets(server, {"KEY": "k-1"}) == {"own-123456789", "Bearer k-1", "k-1"}
+    assert server_secrets(server, {"KEY": "a\nb", "PATH_SECRET": "p-1"}) == {"own-123456789", "p-1"}
     server = only(command="a", env={"API_KEY": "${KEY}", "API_TOKEN": "t-123456789"})
-    assert secrets_of(server, {}) == {"t-123456789"}
+    assert server_secrets(server, {}) == {"t-123456789"}
 
 
 @pytest.mark.parametrize("value", ["a\nb", "a\r\nX: y"])
-def test_a_header_cannot_become_two(value: str) -> None:
+def test_a_header_value_cannot_inject_another_header(value: str) -> None:
     with pytest.raises(BadMcpServer, match="no line break"):
-        expanded(only(url="http://x", headers={"A": "${B}"}), {"B": value})
+        expand_variables(only(url="http://x", headers={"A": "${B}"}), {"B": value})
 
 
 @given(st.text(max_size=200), st.text(max_size=200))
-def test_every_tool_has_a_name_of_its_own_that_models_take(one: str, other: str) -> None:
-    first, second = named("own", one), named("own", other)
+def test_tool_names_are_unique_and_accepted_by_models(one: str, other: str) -> None:
+    first, second = tool_name_for("own", one), tool_name_for("own", other)
     assert len(first) <= 64
     assert set(first) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
     assert (first == second) == (one == other)
     assert first.startswith("own__")
 
 
-def test_what_is_kept_of_a_server_is_for_that_one_alone(tmp_path: Path) -> None:
-    kept, listing = KeptTools(tmp_path / "mcp"), Listing((Offered("a", "A.", {"type": "object"}, "pure"),))
+def test_cached_tools_belong_to_one_server_only(tmp_path: Path) -> None:
+    kept, listing = (
+        ToolCache(tmp_path / "mcp"),
+        ToolListing((OfferedTool("a", "A.", {"type": "object"}, "pure"),)),
+    )
     server = only(command="a")
-    assert kept.read(server) == Listing()
+    assert kept.read(server) == ToolListing()
     kept.write(server, listing)
     assert kept.read(server) == listing
-    assert kept.read(only(command="b")) == Listing()
+    assert kept.read(only(command="b")) == ToolListing()
     for wrong in (b"", b"{", b"[]", b"\xff", b"[" * 100_000):
         (tmp_path / "mcp" / "own.json").write_bytes(wrong)
-        assert kept.read(server) == Listing()
+        assert kept.read(server) == ToolListing()
     assert (tmp_path / "mcp" / "own.json").stat().st_mode & 0o077 == 0

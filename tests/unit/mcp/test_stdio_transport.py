@@ -11,18 +11,20 @@ import pytest
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import MCP_LIST_PAUSE_S, MCP_MESSAGES_AT_ONCE, MCP_MESSAGES_PER_S_MAX
-from holdfast.mcp.transport import Pace
-from holdfast.tools.sandbox.sandbox import confine
-from tests.support.mcp_fixture import done, effects_of, housed, plain, sdk
+from holdfast.mcp.transport import McpRateLimiter
+from holdfast.tools.sandbox.sandbox import detect_sandbox
+from tests.support.mcp_fixture import mcp_servers, plain_server, read_effects, sdk_server, wait_for_effects
 from tests.support.tool_fixture import is_alive, open_files
 
 
-async def test_its_tools_are_offered_with_what_they_are_annotated_as(tmp_path: Path) -> None:
-    async with housed(tmp_path, s=plain()) as house:
-        told = await house.ready()
-        tools = house.servers
+async def test_tool_annotations_set_the_effect(tmp_path: Path) -> None:
+    async with mcp_servers(tmp_path, s=plain_server()) as harness:
+        told = await harness.wait_until_ready()
+        tools = harness.servers
         assert {"s__act", "s__act_again", "s__look"} <= set(told.tools) == set(tools)
-        found = [(tools[name].effect, tools[name].asks) for name in ("s__act", "s__act_again", "s__look")]
+        found = [
+            (tools[name].effect, tools[name].needs_approval) for name in ("s__act", "s__act_again", "s__look")
+        ]
         assert found == [("unsafe", True), ("idempotent", True), ("pure", False)]
         assert tools["s__act"].spec.description == "Acts."
         assert tools["s__act"].spec.parameters["properties"] == {"path": {"type": "string"}}
@@ -30,157 +32,157 @@ async def test_its_tools_are_offered_with_what_they_are_annotated_as(tmp_path: P
         assert "other__act" not in tools
 
 
-async def test_names_that_models_do_not_take_are_changed_and_still_lead_to_their_tool(tmp_path: Path) -> None:
-    async with housed(tmp_path, s=plain()) as house:
-        await house.ready()
-        (name,) = [name for name in house.servers if name.startswith("s__with_dots_and_spaces_")]
-        assert (await house.call(name)).text == "this was with.dots and spaces"
+async def test_invalid_tool_names_are_changed_and_still_call_their_tool(tmp_path: Path) -> None:
+    async with mcp_servers(tmp_path, s=plain_server()) as harness:
+        await harness.wait_until_ready()
+        (name,) = [name for name in harness.servers if name.startswith("s__with_dots_and_spaces_")]
+        assert (await harness.call(name)).text == "this was with.dots and spaces"
 
 
-async def test_our_own_word_on_a_tool_wins_over_its_annotations_and_only_named_ones_are_offered(
+async def test_configured_effects_override_annotations_and_only_listed_tools_are_offered(
     tmp_path: Path,
 ) -> None:
-    table = plain(tools=["look", "read", "gone"], effects={"look": "unsafe"})
-    async with housed(tmp_path, s=table) as house:
-        told = await house.ready()
+    table = plain_server(tools=["look", "read", "gone"], effects={"look": "unsafe"})
+    async with mcp_servers(tmp_path, s=table) as harness:
+        told = await harness.wait_until_ready()
         assert told.tools == ("s__look", "s__read")
         assert told.left_out == ("It does not offer gone, which its table names.",)
-        assert house.servers["s__look"].effect == "unsafe"
+        assert harness.servers["s__look"].effect == "unsafe"
 
 
-async def test_what_it_answers_is_what_the_model_reads(tmp_path: Path) -> None:
-    async with housed(tmp_path, s=plain()) as house:
-        await house.ready()
-        assert (await house.call("s__odd")).text == "a\ufffdb"
-        assert (await house.call("s__spell")).text == '{"spelt":"out"}'
-        said = await house.call("s__resources")
+async def test_the_model_reads_the_server_result(tmp_path: Path) -> None:
+    async with mcp_servers(tmp_path, s=plain_server()) as harness:
+        await harness.wait_until_ready()
+        assert (await harness.call("s__odd")).text == "a\ufffdb"
+        assert (await harness.call("s__spell")).text == '{"spelt":"out"}'
+        said = await harness.call("s__resources")
         assert said.text.splitlines() == [
             "[note://1]", "a note", "[blob://1, x/y, 3 bytes: it cannot be shown here]",
             "[page, http://example.org/]", "[audio, audio/wav, 3 bytes: it cannot be shown here]",
         ]  # fmt: skip
-        refused = await house.call("s__complain")
+        refused = await harness.call("s__complain")
         assert (refused.outcome, refused.text) == ("failed", "error -32000: I do not like that")
 
 
 @pytest.mark.parametrize("tool", ["half", "strange"])
-async def test_an_answer_that_cannot_be_read_does_not_keep_a_call_waiting(tmp_path: Path, tool: str) -> None:
-    async with housed(tmp_path, s=plain(effects={tool: "unsafe"})) as house:
-        await house.ready()
-        call = await house.call(f"s__{tool}")
+async def test_an_unreadable_stdio_response_does_not_block_the_call(tmp_path: Path, tool: str) -> None:
+    async with mcp_servers(tmp_path, s=plain_server(effects={tool: "unsafe"})) as harness:
+        await harness.wait_until_ready()
+        call = await harness.call(f"s__{tool}")
         assert call.outcome == "unknown"
         assert "it may have done it" in call.emitted("stderr")
-        assert house.told().state == "ready"
+        assert harness.server_info().state == "ready"
 
 
-async def test_arguments_that_are_no_object_never_reach_it(tmp_path: Path) -> None:
-    async with housed(tmp_path, s=plain()) as house:
-        await house.ready()
-        call = house.bench.prepare()
+async def test_arguments_that_are_not_an_object_never_reach_the_server(tmp_path: Path) -> None:
+    async with mcp_servers(tmp_path, s=plain_server()) as harness:
+        await harness.wait_until_ready()
+        call = harness.bench.prepare()
         for wrong in ("[]", "{", '"text"', '{"a": "\\ud800"}', "[" * 100_000):
             call.arguments = wrong
-            result = await house.servers["s__look"].run(call.run())
+            result = await harness.servers["s__look"].run(call.tool_run())
             assert result.outcome == "failed", wrong
-        assert house.told().calls == {}
+        assert harness.server_info().calls == {}
 
 
-async def test_killed_in_the_middle_of_a_call_it_is_not_called_again_and_the_next_call_works(
+async def test_server_killed_during_a_call_is_not_called_again_and_the_next_call_works(
     tmp_path: Path,
 ) -> None:
     effects = tmp_path / "effects"
-    async with housed(tmp_path, s=plain()) as house:
-        await house.ready()
-        pid = int((await house.call("s__spawn", path=str(tmp_path / "child"))).text.split()[0])
-        calling = asyncio.create_task(house.call("s__act", path=str(effects)))
-        await done(effects)
+    async with mcp_servers(tmp_path, s=plain_server()) as harness:
+        await harness.wait_until_ready()
+        pid = int((await harness.call("s__spawn", path=str(tmp_path / "child"))).text.split()[0])
+        calling = asyncio.create_task(harness.call("s__act", path=str(effects)))
+        await wait_for_effects(effects)
         os.kill(pid, signal.SIGKILL)
         call = await calling
         assert call.outcome == "unknown"
         assert "was killed by signal 9" in call.emitted("stderr")
         assert not await is_alive_for(int((tmp_path / "child").read_text())), "nor does what it started stay"
-        assert "s__act" in house.servers, "it stays offered meanwhile"
+        assert "s__act" in harness.servers, "it stays offered meanwhile"
         (tmp_path / "other.go").touch()
-        assert (await house.call("s__act", path=str(tmp_path / "other"))).text == "did it"
-        assert effects_of(effects) == ["done"]
+        assert (await harness.call("s__act", path=str(tmp_path / "other"))).text == "did it"
+        assert read_effects(effects) == ["done"]
 
 
 @pytest.mark.parametrize("tool", ["act_again", "look"])
-async def test_what_does_no_harm_is_called_once_more(tmp_path: Path, tool: str) -> None:
+async def test_a_repeatable_call_is_retried_once(tmp_path: Path, tool: str) -> None:
     effects = tmp_path / "effects"
-    async with housed(tmp_path, s=plain()) as house:
-        await house.ready()
-        pid = int((await house.call("s__spawn", path=str(tmp_path / "child"))).text.split()[0])
-        calling = asyncio.create_task(house.call(f"s__{tool}", path=str(effects)))
-        await done(effects)
+    async with mcp_servers(tmp_path, s=plain_server()) as harness:
+        await harness.wait_until_ready()
+        pid = int((await harness.call("s__spawn", path=str(tmp_path / "child"))).text.split()[0])
+        calling = asyncio.create_task(harness.call(f"s__{tool}", path=str(effects)))
+        await wait_for_effects(effects)
         os.kill(pid, signal.SIGKILL)
         (tmp_path / "effects.go").touch()
         call = await calling
         assert (call.outcome, call.text) == ("done", "did it")
-        assert effects_of(effects) == ["done", "done"]
-        assert house.told().connections == 2
+        assert read_effects(effects) == ["done", "done"]
+        assert harness.server_info().connections == 2
 
 
-async def test_one_that_dies_of_every_call_is_called_twice_at_most(tmp_path: Path) -> None:
-    async with housed(tmp_path, s=plain("once")) as house:
-        await house.ready()
-        call = await house.call("s__look", path=str(tmp_path / "x"))
+async def test_a_server_that_dies_on_every_call_is_called_at_most_twice(tmp_path: Path) -> None:
+    async with mcp_servers(tmp_path, s=plain_server("once")) as harness:
+        await harness.wait_until_ready()
+        call = await harness.call("s__look", path=str(tmp_path / "x"))
         assert call.outcome == "failed"
         assert "killed by signal 9" in call.text
-        assert house.told().connections == 2
+        assert harness.server_info().connections == 2
 
 
-async def test_a_call_that_takes_too_long_may_have_beendone(tmp_path: Path) -> None:
+async def test_a_timed_out_call_has_an_unknown_outcome(tmp_path: Path) -> None:
     effects = tmp_path / "effects"
-    async with housed(tmp_path, s=plain(call_timeout_s=1)) as house:
-        await house.ready()
-        call = await house.call("s__act", path=str(effects))
+    async with mcp_servers(tmp_path, s=plain_server(call_timeout_s=1)) as harness:
+        await harness.wait_until_ready()
+        call = await harness.call("s__act", path=str(effects))
         assert call.outcome == "unknown"
         assert "did not answer within 1 s" in call.emitted("stderr")
-        assert effects_of(effects) == ["done"]
+        assert read_effects(effects) == ["done"]
 
 
-async def test_a_cancelled_call_is_cancelled_there_too(tmp_path: Path) -> None:
+async def test_cancelling_a_call_cancels_it_on_the_server(tmp_path: Path) -> None:
     effects = tmp_path / "effects"
-    async with housed(tmp_path, s=sdk()) as house:
-        await house.ready()
-        calling = asyncio.create_task(house.call("s__cancelled", effects=str(effects)))
-        await done(effects)
+    async with mcp_servers(tmp_path, s=sdk_server()) as harness:
+        await harness.wait_until_ready()
+        calling = asyncio.create_task(harness.call("s__cancelled", effects=str(effects)))
+        await wait_for_effects(effects)
         calling.cancel()
         with pytest.raises(asyncio.CancelledError):
             await calling
-        await done(effects, 2)
-        assert effects_of(effects) == ["begun", "cancelled"]
-        assert house.told().state == "ready"
+        await wait_for_effects(effects, 2)
+        assert read_effects(effects) == ["begun", "cancelled"]
+        assert harness.server_info().state == "ready"
 
 
-async def test_progress_is_shown_and_the_result_is_not_made_of_it(tmp_path: Path) -> None:
-    async with housed(tmp_path, s=sdk()) as house:
-        await house.ready()
-        call = await house.call("s__count", to=3)
+async def test_progress_is_shown_but_not_part_of_the_result(tmp_path: Path) -> None:
+    async with mcp_servers(tmp_path, s=sdk_server()) as harness:
+        await harness.wait_until_ready()
+        call = await harness.call("s__count", to=3)
         assert call.text == "counted"
         assert sorted(call.emitted("stdout").splitlines()) == [f"{n} of 3 step {n}" for n in (1, 2, 3)]
-        call = await house.call("s__count", to=2_000)
+        call = await harness.call("s__count", to=2_000)
         assert len(call.emitted("stdout").splitlines()) <= 500
 
 
-@pytest.mark.parametrize("made", [plain, sdk])
-async def test_tools_that_come_later_are_heard_of(tmp_path: Path, made: object) -> None:
+@pytest.mark.parametrize("made", [plain_server, sdk_server])
+async def test_tools_added_later_are_offered(tmp_path: Path, made: object) -> None:
     assert callable(made)
-    async with housed(tmp_path, s=made()) as house:
-        await house.ready()
-        await house.call("s__grow")
-        await house.until(lambda told: "s__grown" in told.tools)
+    async with mcp_servers(tmp_path, s=made()) as harness:
+        await harness.wait_until_ready()
+        await harness.call("s__grow")
+        await harness.wait_for(lambda told: "s__grown" in told.tools)
 
 
-async def test_one_that_always_has_news_is_not_asked_all_the_time(tmp_path: Path) -> None:
-    async with housed(tmp_path, s=plain("restless")) as house:
+async def test_constant_list_change_notifications_are_rate_limited(tmp_path: Path) -> None:
+    async with mcp_servers(tmp_path, s=plain_server("restless")) as harness:
         # Asked when it was reached, at once when it had news, and then after a pause.
-        told = await house.until(lambda told: "s__more_1" in told.tools)
+        told = await harness.wait_for(lambda told: "s__more_1" in told.tools)
         assert SystemClock().now_ms() - told.ready_since >= MCP_LIST_PAUSE_S * 1000
-        assert (await house.call("s__environment")).text
+        assert (await harness.call("s__environment")).text
 
 
-def test_one_that_never_stops_talking_is_listened_to_at_a_pace() -> None:
-    pace, now = Pace(0.0), 0.0
+def test_a_flooding_server_is_read_at_a_limited_rate() -> None:
+    pace, now = McpRateLimiter(0.0), 0.0
     waits = [pace.wait_s(now) for _ in range(MCP_MESSAGES_AT_ONCE)]
     assert not any(waits)
     for _ in range(10 * MCP_MESSAGES_PER_S_MAX):
@@ -191,209 +193,209 @@ def test_one_that_never_stops_talking_is_listened_to_at_a_pace() -> None:
     assert not any(pace.wait_s(now) for _ in range(MCP_MESSAGES_AT_ONCE)) and pace.wait_s(now) > 0
 
 
-async def test_rubbish_between_messages_is_passed_over(tmp_path: Path) -> None:
-    async with housed(tmp_path, s=plain("rubbish")) as house:
-        await house.ready()
-        assert (await house.call("s__odd")).outcome == "done"
+async def test_invalid_lines_between_messages_are_skipped(tmp_path: Path) -> None:
+    async with mcp_servers(tmp_path, s=plain_server("rubbish")) as harness:
+        await harness.wait_until_ready()
+        assert (await harness.call("s__odd")).outcome == "done"
 
 
-async def test_of_a_thousand_tools_some_are_offered_and_it_is_said_how_to_choose(tmp_path: Path) -> None:
-    async with housed(tmp_path, s=plain("crowd")) as house:
-        told = await house.ready()
+async def test_too_many_tools_are_truncated_with_a_hint(tmp_path: Path) -> None:
+    async with mcp_servers(tmp_path, s=plain_server("crowd")) as harness:
+        told = await harness.wait_until_ready()
         assert len(told.tools) == 128
         assert "name those that are wanted in `tools`" in told.left_out[-1]
 
 
-async def test_tools_that_no_model_takes_are_left_out_with_a_reason(tmp_path: Path) -> None:
-    async with housed(tmp_path, s=plain("wrong")) as house:
-        told = await house.ready()
+async def test_unsupported_tools_are_left_out_with_a_reason(tmp_path: Path) -> None:
+    async with mcp_servers(tmp_path, s=plain_server("wrong")) as harness:
+        told = await harness.wait_until_ready()
         assert [each.split(" is left out: ")[0] for each in told.left_out] == ["nonsense", "huge"]
-        assert house.servers["s__either"].spec.parameters == {
+        assert harness.servers["s__either"].spec.parameters == {
             "type": "object", "properties": {},
         }  # fmt: skip
         (long,) = [name for name in told.tools if name.startswith("s__nnn")]
         assert len(long) == 64
-        assert len(house.servers[long].spec.description) == 4_000
+        assert len(harness.servers[long].spec.description) == 4_000
 
 
-async def test_tools_that_are_none_do_not_cost_a_server_the_others(tmp_path: Path) -> None:
-    async with housed(tmp_path, s=plain("rude")) as house:
-        told = await house.ready()
+async def test_malformed_tools_do_not_hide_valid_ones(tmp_path: Path) -> None:
+    async with mcp_servers(tmp_path, s=plain_server("rude")) as harness:
+        told = await harness.wait_until_ready()
         assert told.last_error == ""
         assert {"s__act", "s__act_again", "s__ask"} <= set(told.tools)
         assert not {"s__flat", "s__bare", "s__texts"} & set(told.tools)
         names = [each.split(" is left out: ")[0] for each in told.left_out]
         assert names == ["flat", "bare", "texts", "A tool without a name", "A tool without a name"]
         assert "inputSchema.type" in told.left_out[0]
-        assert (await house.call("s__odd")).outcome == "done"
+        assert (await harness.call("s__odd")).outcome == "done"
 
 
-async def test_what_is_wrong_with_tools_that_are_not_wanted_is_not_told(tmp_path: Path) -> None:
-    async with housed(tmp_path, s=plain("rude", tools=["act", "bare"])) as house:
-        told = await house.ready()
+async def test_problems_of_unselected_tools_are_not_reported(tmp_path: Path) -> None:
+    async with mcp_servers(tmp_path, s=plain_server("rude", tools=["act", "bare"])) as harness:
+        told = await harness.wait_until_ready()
         assert told.tools == ("s__act",)
         assert told.left_out[0].startswith("bare is left out: ")
         assert len(told.left_out) == 2
 
 
-async def test_a_list_that_is_none_is_told(tmp_path: Path) -> None:
-    async with housed(tmp_path, s=plain("unlisted")) as house:
-        told = await house.failed()
+async def test_an_invalid_tool_list_is_reported(tmp_path: Path) -> None:
+    async with mcp_servers(tmp_path, s=plain_server("unlisted")) as harness:
+        told = await harness.wait_for_error()
         assert told.last_error.startswith("its list of tools is not valid")
         assert told.tools == ()
 
 
-async def test_one_that_ends_at_once_is_tried_again_later_and_later(tmp_path: Path) -> None:
-    async with housed(tmp_path, s=plain("exits")) as house:
-        told = await house.until(lambda told: told.state == "waiting" and told.retry_at > 0)
+async def test_a_server_that_exits_at_once_is_retried_with_backoff(tmp_path: Path) -> None:
+    async with mcp_servers(tmp_path, s=plain_server("exits")) as harness:
+        told = await harness.wait_for(lambda told: told.state == "waiting" and told.retry_at > 0)
         assert told.last_error == "it ended with exit code 3; it said: nothing to do here"
         first = told.retry_at - told.last_error_at
-        told = await house.until(
+        told = await harness.wait_for(
             lambda told: told.state == "waiting" and told.retry_at > told.last_error_at + 900
         )
         assert first < 900 <= told.retry_at - told.last_error_at
         before = told.last_error_at
-        house.servers.reconnect("s")
-        await house.until(lambda told: told.last_error_at > before)
+        harness.servers.reconnect("s")
+        await harness.wait_for(lambda told: told.last_error_at > before)
 
 
-async def test_one_that_is_not_there_is_told(tmp_path: Path) -> None:
-    async with housed(tmp_path, s={"command": "there-is-no-such-program"}) as house:
-        told = await house.failed()
+async def test_a_missing_program_is_reported(tmp_path: Path) -> None:
+    async with mcp_servers(tmp_path, s={"command": "there-is-no-such-program"}) as harness:
+        told = await harness.wait_for_error()
         assert "exit code 127" in told.last_error
         assert "not found" in told.last_error
 
 
 @pytest.mark.parametrize("word", ["mute", "floods"])
-async def test_one_that_says_nothing_or_too_much_is_given_up_in_time(tmp_path: Path, word: str) -> None:
-    async with housed(tmp_path, s=plain(word, start_timeout_s=3)) as house:
-        told = await house.failed()
+async def test_a_silent_or_flooding_server_times_out(tmp_path: Path, word: str) -> None:
+    async with mcp_servers(tmp_path, s=plain_server(word, start_timeout_s=3)) as harness:
+        told = await harness.wait_for_error()
         assert told.last_error in (
             "it was not ready within 3 s", "it said more than 16,000,000 bytes in one message",
         )  # fmt: skip
         assert told.tools == ()
 
 
-async def test_a_slow_one_keeps_nobody_waiting_but_its_own_calls(tmp_path: Path) -> None:
-    async with housed(tmp_path, slow=plain("slow"), s=plain()) as house:
-        await house.ready()
-        assert house.told("slow").state == "connecting"
-        await house.ready("slow")
-        assert (await house.call("slow__odd")).outcome == "done"
+async def test_a_slow_server_delays_only_its_own_calls(tmp_path: Path) -> None:
+    async with mcp_servers(tmp_path, slow=plain_server("slow"), s=plain_server()) as harness:
+        await harness.wait_until_ready()
+        assert harness.server_info("slow").state == "connecting"
+        await harness.wait_until_ready("slow")
+        assert (await harness.call("slow__odd")).outcome == "done"
 
 
-async def test_a_long_answer_comes_whole_and_one_that_is_too_long_ends_the_connection(tmp_path: Path) -> None:
-    async with housed(tmp_path, s=plain(effects={"big": "unsafe"})) as house:
-        await house.ready()
-        assert len((await house.call("s__big", path="5000000")).text) == 5_000_000
-        call = await house.call("s__big", path="20000000")
+async def test_a_long_response_arrives_whole_and_an_oversized_one_ends_the_connection(tmp_path: Path) -> None:
+    async with mcp_servers(tmp_path, s=plain_server(effects={"big": "unsafe"})) as harness:
+        await harness.wait_until_ready()
+        assert len((await harness.call("s__big", path="5000000")).text) == 5_000_000
+        call = await harness.call("s__big", path="20000000")
         assert call.outcome == "unknown"
         assert "more than 16,000,000 bytes" in call.emitted("stderr")
-        await house.until(lambda told: told.connections == 2)
+        await harness.wait_for(lambda told: told.connections == 2)
 
 
-async def test_what_it_offered_last_is_known_before_it_is_ready_again(tmp_path: Path) -> None:
-    async with housed(tmp_path, s=plain("slow")) as house:
-        tools = (await house.ready()).tools
-    async with housed(tmp_path, s=plain("slow")) as house:
-        assert house.told().tools == tools
-        assert house.told().state == "connecting"
-        assert (await house.call("s__odd")).outcome == "done", "a call waits"
-    async with housed(tmp_path, s=plain("slow", tools=["look"])) as house:
-        assert house.told().tools == (), "another table may offer others"
+async def test_cached_tools_are_offered_before_the_server_is_ready(tmp_path: Path) -> None:
+    async with mcp_servers(tmp_path, s=plain_server("slow")) as harness:
+        tools = (await harness.wait_until_ready()).tools
+    async with mcp_servers(tmp_path, s=plain_server("slow")) as harness:
+        assert harness.server_info().tools == tools
+        assert harness.server_info().state == "connecting"
+        assert (await harness.call("s__odd")).outcome == "done", "a call waits"
+    async with mcp_servers(tmp_path, s=plain_server("slow", tools=["look"])) as harness:
+        assert harness.server_info().tools == (), "another table may offer others"
 
 
-async def test_after_several_failures_its_tools_are_no_longer_offered_and_calls_fail_at_once(
+async def test_after_repeated_failures_tools_are_withdrawn_and_calls_fail_at_once(
     tmp_path: Path,
 ) -> None:
-    async with housed(tmp_path, s=plain("once")) as house:
-        await house.ready()
-        tool = house.servers["s__look"]
+    async with mcp_servers(tmp_path, s=plain_server("once")) as harness:
+        await harness.wait_until_ready()
+        tool = harness.servers["s__look"]
         for _ in range(2):
-            await tool.run(house.bench.prepare(path=str(tmp_path / "x")).run())
-        await house.until(lambda told: told.tools == ())
+            await tool.run(harness.bench.prepare(path=str(tmp_path / "x")).tool_run())
+        await harness.wait_for(lambda told: told.tools == ())
 
 
-async def test_nothing_of_it_is_left_when_it_is_stopped(tmp_path: Path) -> None:
-    async with housed(tmp_path, s=plain()) as house:  # Whatever is loaded once is loaded now.
-        await house.ready()
+async def test_stopping_leaves_no_server_process(tmp_path: Path) -> None:
+    async with mcp_servers(tmp_path, s=plain_server()) as harness:  # Whatever is loaded once is loaded now.
+        await harness.wait_until_ready()
     before = open_files()
-    async with housed(tmp_path, s=plain()) as house:
-        await house.ready()
+    async with mcp_servers(tmp_path, s=plain_server()) as harness:
+        await harness.wait_until_ready()
         for count in (2, 3):
-            house.servers.reconnect("s")
-            await house.until(lambda told, count=count: told.connections == count)  # type: ignore[misc]
-        pid = int((await house.call("s__spawn", path=str(tmp_path / "child"))).text.split()[0])
+            harness.servers.reconnect("s")
+            await harness.wait_for(lambda told, count=count: told.connections == count)  # type: ignore[misc]
+        pid = int((await harness.call("s__spawn", path=str(tmp_path / "child"))).text.split()[0])
     for each in (pid, int((tmp_path / "child").read_text())):
         assert not await is_alive_for(each)
-    assert house.told().state == "stopped"
+    assert harness.server_info().state == "stopped"
     assert list((tmp_path / "store" / "calls").iterdir()) == [], "its lock is gone"
     assert open_files() <= before
 
 
-async def test_whether_another_process_has_one_of_its_servers_left_is_known_by_its_lock(
+async def test_a_lock_shows_whether_another_process_still_runs_the_server(
     tmp_path: Path,
 ) -> None:
     calls = tmp_path / "store" / "calls"
     calls.mkdir(parents=True)
-    async with housed(tmp_path, s=plain(), **{"s-beef": plain()}) as house:
-        await house.ready()
-        await house.ready("s-beef")
-        tool = house.servers["s__act"]
-        assert await tool.is_gone(CallId("c")), "our own is no other's, nor is one of another name"
+    async with mcp_servers(tmp_path, s=plain_server(), **{"s-beef": plain_server()}) as harness:
+        await harness.wait_until_ready()
+        await harness.wait_until_ready("s-beef")
+        tool = harness.servers["s__act"]
+        assert await tool.is_finished(CallId("c")), "our own is no other's, nor is one of another name"
         with (calls / "mcp-s-0123.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            assert not await tool.is_gone(CallId("c"))
-        assert await tool.is_gone(CallId("c"))
+            assert not await tool.is_finished(CallId("c"))
+        assert await tool.is_finished(CallId("c"))
 
 
-async def test_it_knows_only_what_its_table_gives_it(tmp_path: Path) -> None:
+async def test_a_server_sees_only_its_configured_environment(tmp_path: Path) -> None:
     environ = {"OPENAI_API_KEY": "sk-not-for-others", "WIKI_TOKEN": "for-the-wiki", "LANG": "C.UTF-8"}
-    table = plain(env={"TOKEN": "${WIKI_TOKEN}", "MODE": "plain"})
-    async with housed(tmp_path, environ, s=table) as house:
-        await house.ready()
-        said = (await house.call("s__environment")).text.splitlines()
+    table = plain_server(env={"TOKEN": "${WIKI_TOKEN}", "MODE": "plain"})
+    async with mcp_servers(tmp_path, environ, s=table) as harness:
+        await harness.wait_until_ready()
+        said = (await harness.call("s__environment")).text.splitlines()
         assert {"TOKEN=for-the-wiki", "MODE=plain", "LANG=C.UTF-8"} <= set(said)
         assert "sk-not-for-others" not in "\n".join(said)
         assert not any(line.startswith("_HOLDFAST") for line in said)
 
 
-async def test_it_works_in_a_folder_of_its_own_or_in_the_one_it_is_given(tmp_path: Path) -> None:
+async def test_a_server_runs_in_its_own_or_its_configured_folder(tmp_path: Path) -> None:
     given = tmp_path / "given"
     given.mkdir()
-    async with housed(tmp_path, s=plain(), t=plain(cwd=str(given))) as house:
-        await house.ready()
-        await house.ready("t")
-        own = (await house.call("s__spawn", path=str(tmp_path / "a"))).text.split()[1]
+    async with mcp_servers(tmp_path, s=plain_server(), t=plain_server(cwd=str(given))) as harness:
+        await harness.wait_until_ready()
+        await harness.wait_until_ready("t")
+        own = (await harness.call("s__spawn", path=str(tmp_path / "a"))).text.split()[1]
         assert Path(own) == tmp_path / "store" / "mcp" / "s"
-        assert (await house.call("t__spawn", path=str(tmp_path / "b"))).text.split()[1] == str(given)
+        assert (await harness.call("t__spawn", path=str(tmp_path / "b"))).text.split()[1] == str(given)
 
 
-async def test_the_data_folder_cannot_be_where_it_works(tmp_path: Path) -> None:
+async def test_a_server_cannot_run_in_the_data_folder(tmp_path: Path) -> None:
     (tmp_path / "store" / "inner").mkdir(parents=True)
-    async with housed(tmp_path, s=plain(cwd=str(tmp_path / "store" / "inner"))) as house:
-        told = await house.failed()
+    async with mcp_servers(tmp_path, s=plain_server(cwd=str(tmp_path / "store" / "inner"))) as harness:
+        told = await harness.wait_for_error()
         assert "which no tool may use" in told.last_error
 
 
-async def test_it_can_neither_read_the_data_folder_nor_reach_the_servers_port(tmp_path: Path) -> None:
+async def test_a_sandboxed_server_cannot_read_the_data_folder_or_connect_to_the_port(tmp_path: Path) -> None:
     store = tmp_path / "store"
     store.mkdir()
     (store / "secret").write_text("nobody's business")
     server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    confinement = await asyncio.to_thread(confine, store, "127.0.0.1", port)
-    if not confinement.walls.way:
+    confinement = await asyncio.to_thread(detect_sandbox, store, "127.0.0.1", port)
+    if not confinement.sandbox.mechanism:
         pytest.skip("there are no walls on this machine")
-    async with server, housed(tmp_path, walls=confinement.walls, s=plain()) as house:
-        await house.ready()
-        assert (await house.call("s__read", path=str(store / "secret"))).outcome == "failed"
-        assert "secret" not in (await house.call("s__read", path=str(store))).text
+    async with server, mcp_servers(tmp_path, walls=confinement.sandbox, s=plain_server()) as harness:
+        await harness.wait_until_ready()
+        assert (await harness.call("s__read", path=str(store / "secret"))).outcome == "failed"
+        assert "secret" not in (await harness.call("s__read", path=str(store))).text
         outside = tmp_path / "outside"
         outside.write_text("anyone's")
-        assert (await house.call("s__read", path=str(outside))).text == "anyone's"
-        if confinement.walls.ports >= 0:
-            assert (await house.call("s__connect", path=str(port))).outcome == "failed"
+        assert (await harness.call("s__read", path=str(outside))).text == "anyone's"
+        if confinement.sandbox.port_ruleset >= 0:
+            assert (await harness.call("s__connect", path=str(port))).outcome == "failed"
 
 
 async def is_alive_for(pid: int, within_s: float = 10) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from holdfast.memory.embeddings import ANSWER_BYTES_MAX, Embeddings
+from holdfast.memory.embeddings import ANSWER_BYTES_MAX, EmbeddingClient
 from holdfast.memory.ports import ProviderFailure
 
 KEY = "sk-embedding-key-1234567890"
@@ -31,9 +31,9 @@ async def serving(answering: Answering) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def asking(answering: Answering, wait_s: float = 20.0) -> AsyncIterator[Embeddings]:
+async def asking(answering: Answering, wait_s: float = 20.0) -> AsyncIterator[EmbeddingClient]:
     async with serving(answering) as url:
-        embeddings = Embeddings(url, "small", KEY, wait_s)
+        embeddings = EmbeddingClient(url, "small", KEY, wait_s)
         try:
             yield embeddings
         finally:
@@ -53,7 +53,7 @@ def vectors(*numbers: list[float]) -> dict[str, Any]:
     return {"data": [{"index": n, "embedding": each} for n, each in enumerate(numbers)], "model": "small"}
 
 
-async def test_texts_are_asked_for_with_the_model_and_the_key() -> None:
+async def test_a_request_names_the_model_and_carries_the_key() -> None:
     asked: list[tuple[Any, str | None]] = []
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -74,7 +74,7 @@ async def test_without_a_key_none_is_sent() -> None:
         return web.json_response(vectors([1]))
 
     async with serving(answer) as url:
-        embeddings = Embeddings(url + "/", "small")
+        embeddings = EmbeddingClient(url + "/", "small")
         assert await embeddings(["a"]) == [[1.0]]
         await embeddings.close()
     assert asked == [None]
@@ -117,7 +117,7 @@ async def test_vectors_of_different_lengths_are_a_failure() -> None:
 
 
 @pytest.mark.parametrize("status", [301, 401, 404, 429, 500])
-async def test_a_refusal_says_what_the_server_said_and_not_the_key(status: int) -> None:
+async def test_an_error_quotes_the_server_but_not_the_key(status: int) -> None:
     answer = saying({"error": {"message": f"the key {KEY} is not known"}}, status)
     async with asking(answer) as embeddings:
         with pytest.raises(ProviderFailure) as failure:
@@ -144,7 +144,7 @@ async def test_a_redirect_is_not_followed_with_the_key() -> None:
     assert followed == []
 
 
-async def test_a_server_that_says_nothing_is_not_waited_for() -> None:
+async def test_a_silent_embedding_server_times_out() -> None:
     gone = asyncio.Event()
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -157,7 +157,7 @@ async def test_a_server_that_says_nothing_is_not_waited_for() -> None:
         gone.set()
 
 
-async def test_a_server_that_trickles_is_not_waited_for() -> None:
+async def test_a_trickling_embedding_server_times_out() -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
@@ -174,7 +174,7 @@ async def test_a_server_that_trickles_is_not_waited_for() -> None:
             await embeddings(["a"])
 
 
-async def test_a_server_that_hangs_up_is_a_failure() -> None:
+async def test_a_dropped_embedding_connection_is_a_failure() -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
         request.transport.abort()
@@ -188,7 +188,7 @@ async def test_a_server_that_hangs_up_is_a_failure() -> None:
 async def test_a_server_that_is_not_there_is_a_failure() -> None:
     async with serving(saying(b"")) as url:
         pass
-    embeddings = Embeddings(url, "small", KEY)
+    embeddings = EmbeddingClient(url, "small", KEY)
     with pytest.raises(ProviderFailure, match="cannot be asked"):
         await embeddings(["a"])
     await embeddings.close()

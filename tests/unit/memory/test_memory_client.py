@@ -11,12 +11,12 @@ from holdfast.domain.clock import FakeClock
 from holdfast.domain.errors import MemoryOff, ProviderFailure, StoreFault
 from holdfast.domain.events import facts as f
 from holdfast.domain.ids import SessionId
-from holdfast.domain.limits import RECALL_REST_S, RECALLED_BYTES_MAX, RECALLED_MAX
-from holdfast.domain.memories import Memory, Origin, Recollection
+from holdfast.domain.limits import RECALL_BACKOFF_S, RECALLED_BYTES_MAX, RECALLED_MAX
+from holdfast.domain.memories import Memory, Origin, RecalledMemory
 from holdfast.domain.state.rows import SessionRow
-from holdfast.memory.client import NotHere, Presence
+from holdfast.memory.client import MemoryClient, SessionNotRemembered
 from holdfast.memory.ports import Owner, Provider
-from tests.support.in_process_app import house
+from tests.support.in_process_app import running_app
 
 HERE = SessionId("s_here")
 REX = "The dog is called Rex."
@@ -71,7 +71,7 @@ class Stage:
         self.row = SessionRow(HERE, 0, 0, agent="cook")
         self.enrolled: list[tuple[SessionId, Owner]] = []
         self.fault: StoreFault | None = None
-        self.presence = Presence(
+        self.presence = MemoryClient(
             lambda: cast(Provider | None, self.provider), lambda: self.owner, self._enrol,
             self._session, self._titles, self.clock, recall_s,
             lambda text: text.replace("hunter22", "[secret]"),
@@ -109,7 +109,7 @@ class Stage:
         return await self.presence.recall(HERE, said, given)
 
 
-async def test_the_present_agent_is_enrolled_for_the_session_and_named() -> None:
+async def test_the_current_agent_is_registered_as_owner() -> None:
     stage = Stage()
     assert await stage.presence.owner(HERE) == "digest"
     assert stage.enrolled == [(HERE, stage.owner)]
@@ -117,7 +117,7 @@ async def test_the_present_agent_is_enrolled_for_the_session_and_named() -> None
     assert await stage.presence.owner(HERE) is None
 
 
-async def test_a_store_at_fault_leaves_the_turn_owed_by_nobody() -> None:
+async def test_a_store_fault_queues_the_turn_without_an_owner() -> None:
     stage = Stage()
     stage.fault = StoreFault(path="store", detail="it is away")
     assert await stage.presence.owner(HERE) == ""
@@ -152,13 +152,13 @@ async def test_known_secrets_are_gone_from_what_is_remembered_and_recalled() -> 
     assert stage.someone.kept == [("Use [secret].", "cook", Origin("model", HERE, 3, 3), "call_c")]
 
 
-async def test_a_session_that_is_not_remembered_is_told_nothing() -> None:
+async def test_a_session_excluded_from_memory_recalls_nothing() -> None:
     stage = Stage()
     stage.row = SessionRow(HERE, 0, 0, remember=False)
     assert await stage.recall() == ()
-    with pytest.raises(NotHere):
+    with pytest.raises(SessionNotRemembered):
         await stage.presence.remember("x", HERE, 1, "k")
-    with pytest.raises(NotHere):
+    with pytest.raises(SessionNotRemembered):
         await stage.presence.search("x", HERE)
     assert stage.someone.asked == [] and stage.someone.kept == []
 
@@ -172,7 +172,7 @@ async def test_nothing_is_recalled_where_memory_is_off() -> None:
     assert not stage.presence.recalls
 
 
-async def test_one_that_was_slow_is_left_alone_for_a_while_and_its_late_answer_is_dropped() -> None:
+async def test_a_slow_provider_backs_off_and_its_late_answer_is_dropped() -> None:
     stage = Stage(recall_s=0.5)
     someone = stage.someone
     someone.hangs = asyncio.Event()
@@ -182,7 +182,7 @@ async def test_one_that_was_slow_is_left_alone_for_a_while_and_its_late_answer_i
     someone.hangs = None
     assert await stage.recall() == ()
     assert len(someone.asked) == 1
-    stage.clock.advance(RECALL_REST_S * 1000)
+    stage.clock.advance(RECALL_BACKOFF_S * 1000)
     # Nobody waits for it to show that it answers in time again.
     assert await stage.recall() == ()
     await stage.until_asked(2)
@@ -190,10 +190,10 @@ async def test_one_that_was_slow_is_left_alone_for_a_while_and_its_late_answer_i
     assert stage.presence.recalls == {"slow": 1, "resting": 2, "found": 1}
 
 
-async def test_no_turn_waits_for_one_that_was_slow_from_the_start() -> None:
+async def test_no_turn_waits_for_a_provider_that_failed_its_probe() -> None:
     stage = Stage(recall_s=0.1)
     stage.someone.hangs = asyncio.Event()
-    stage.presence.try_out()
+    stage.presence.probe()
     async with asyncio.timeout(30):
         await stage.someone.ended.wait()
     for _ in range(20):
@@ -203,17 +203,17 @@ async def test_no_turn_waits_for_one_that_was_slow_from_the_start() -> None:
     await stage.presence.close()
 
 
-async def test_one_that_is_still_slow_when_it_is_tried_again_rests_again() -> None:
+async def test_a_provider_still_slow_on_retry_backs_off_again() -> None:
     stage = Stage()
     stage.someone.error = RuntimeError("bug")
     for round_ in range(1, 4):
         assert await stage.recall() == ()
         await stage.until_asked(round_)
-        stage.clock.advance(RECALL_REST_S * 1000)
+        stage.clock.advance(RECALL_BACKOFF_S * 1000)
     assert stage.presence.recalls == {"failed": 1, "resting": 2}
 
 
-async def test_one_that_does_not_let_itself_be_stopped_holds_up_nobody() -> None:
+async def test_an_uncancellable_provider_blocks_nobody() -> None:
     stage = Stage(recall_s=0.1)
     someone = stage.someone
     someone.hangs, someone.stubborn = asyncio.Event(), True
@@ -229,7 +229,7 @@ async def test_one_that_does_not_let_itself_be_stopped_holds_up_nobody() -> None
 @pytest.mark.parametrize(
     "error", [ProviderFailure(detail="away"), RuntimeError("bug"), asyncio.CancelledError()]
 )
-async def test_one_that_fails_is_left_alone_for_a_while(error: BaseException) -> None:
+async def test_a_failing_provider_backs_off(error: BaseException) -> None:
     stage = Stage()
     stage.someone.error = error
     assert await stage.recall() == ()
@@ -239,7 +239,7 @@ async def test_one_that_fails_is_left_alone_for_a_while(error: BaseException) ->
 
 
 @pytest.mark.parametrize("rubbish", [None, 7, "text", [None], [{"id": 1}], object()])
-async def test_rubbish_is_taken_for_a_failure(rubbish: object) -> None:
+async def test_an_invalid_recall_answer_is_a_failure(rubbish: object) -> None:
     stage = Stage()
     stage.someone.answer = rubbish
     assert await stage.recall() == ()
@@ -262,10 +262,10 @@ async def test_a_search_says_where_each_thing_comes_from() -> None:
         memory("Somewhere."),
     ]
     assert await stage.presence.search("dog", HERE) == [
-        Recollection(REX, "from the conversation “Of dogs”, 2023-11-14"),
-        Recollection("Likes tea.", "from an earlier conversation"),
-        Recollection("Born in May.", "written down by the user, 2023-11-14"),
-        Recollection("Somewhere.", "where it comes from is not known"),
+        RecalledMemory(REX, "from the conversation “Of dogs”, 2023-11-14"),
+        RecalledMemory("Likes tea.", "from an earlier conversation"),
+        RecalledMemory("Born in May.", "written down by the user, 2023-11-14"),
+        RecalledMemory("Somewhere.", "where it comes from is not known"),
     ]
 
 
@@ -285,12 +285,12 @@ async def test_a_turn_is_carried_out_whatever_its_memory_does(tmp_path: Path, ho
         stage.someone.error = ZeroDivisionError("bug")
     else:
         stage.someone.answer = {"memories": 3}
-    async with house(tmp_path, memory=stage.presence) as here:
-        session_id = await here.begin()
+    async with running_app(tmp_path, memory=stage.presence) as app:
+        session_id = await app.create_session()
         for text in ("My dog?", "Hello?"):
-            sent = await here.say(session_id, text)
-            await here.until_run(sent.run_id, "completed")
-        events = await here.store.read(session_id, 0, 1000)
+            sent = await app.send(session_id, text)
+            await app.wait_for_run(sent.run_id, "completed")
+        events = await app.store.read(session_id, 0, 1000)
         given = [event.fact.memories for event in events if isinstance(event.fact, f.ContextPrepared)]
         completed = [event.fact for event in events if isinstance(event.fact, f.RunCompleted)]
     assert given == [(), ()]
@@ -302,15 +302,15 @@ async def test_a_turn_is_carried_out_whatever_its_memory_does(tmp_path: Path, ho
 async def test_a_day_that_there_is_not_is_not_told(at: int) -> None:
     stage = Stage()
     stage.someone.answer = [memory(REX, "user", at=at)]
-    assert await stage.presence.search("dog", HERE) == [Recollection(REX, "written down by the user")]
+    assert await stage.presence.search("dog", HERE) == [RecalledMemory(REX, "written down by the user")]
 
 
-async def test_a_clock_that_was_put_back_does_not_leave_memory_alone_for_longer() -> None:
+async def test_setting_the_clock_back_does_not_extend_the_backoff() -> None:
     stage = Stage()
     stage.someone.error = ProviderFailure(detail="away")
     assert await stage.recall() == ()
     stage.someone.error = None
-    stage.clock.put_back(86_400_000)
+    stage.clock.rewind(86_400_000)
     assert await stage.recall() == ()  # It is tried, with no turn waiting for it.
     await stage.until_asked(2)
     assert await stage.recall() == (REX,)

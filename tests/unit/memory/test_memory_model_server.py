@@ -3,9 +3,9 @@
 import msgspec
 
 from holdfast.domain.context.context import MEMORIES, MEMORIES_END
-from holdfast.memory.extraction import facts_in, goes, shown
-from holdfast.memory.ports import Said
-from tests.support.memory_model_server import extracted, reply
+from holdfast.memory.extraction import conversation_chunks, format_prompt, parse_facts
+from holdfast.memory.ports import SegmentMessage
+from tests.support.memory_model_server import answer_from_facts, extract_facts
 from tests.support.model_server import chunk
 
 REMEMBER = {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}}
@@ -14,15 +14,15 @@ REMEMBER = {"type": "object", "required": ["text"], "properties": {"text": {"typ
 def found_in(
     *said: tuple[str, str], known: dict[str, str] | None = None
 ) -> list[tuple[str, tuple[str, ...]]]:
-    messages = [Said(f"m_{n}", role, n, text) for n, (role, text) in enumerate(said)]  # type: ignore[arg-type]
-    (go,) = goes(messages)
-    return [(fact.text, fact.replaces) for fact in facts_in(extracted(shown(known or {}, go)))]
+    messages = [SegmentMessage(f"m_{n}", role, n, text) for n, (role, text) in enumerate(said)]  # type: ignore[arg-type]
+    (go,) = conversation_chunks(messages)
+    return [(fact.text, fact.replaces) for fact in parse_facts(extract_facts(format_prompt(known or {}, go)))]
 
 
 def answer_to(*said: str) -> str:
     messages = [{"role": "user", "content": text} for text in said]
     body = {"messages": messages, "tools": [{"function": {"name": "remember", "parameters": REMEMBER}}]}
-    pieces = reply(body)
+    pieces = answer_from_facts(body)
     assert pieces is not None
     events = [msgspec.json.decode(piece.removeprefix(b"data: ")) for piece in pieces]
     return "".join(each["choices"][0]["delta"].get("content", "") for each in events)
@@ -66,7 +66,7 @@ def test_it_calls_the_tool_that_it_is_given() -> None:
         "messages": [{"role": "user", "content": "Remember that my dog is called Rex."}],
         "tools": [{"function": {"name": "remember", "parameters": REMEMBER}}],
     }
-    first, last = reply(body) or ()
+    first, last = answer_from_facts(body) or ()
     assert b"remember" in first
     assert b"my dog is called Rex." in first
     assert last == chunk({}, "tool_calls")

@@ -10,28 +10,28 @@ import pytest
 
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import (
-    DebtRefused,
+    CommitDecisionRefused,
     MemoryOff,
-    NoSuchDebt,
     NoSuchMemory,
+    NoSuchQueuedCommit,
     NoSuchSession,
     ProviderCannot,
     ProviderFailure,
     TooLarge,
 )
 from holdfast.domain.events import facts as f
-from holdfast.domain.ids import Ids, SessionId
-from holdfast.domain.limits import DEBTS_SHOWN_MAX, MEMORY_CHARS_MAX
+from holdfast.domain.ids import IdGenerator, SessionId
+from holdfast.domain.limits import MEMORY_CHARS_MAX, QUEUED_COMMITS_SHOWN_MAX
 from holdfast.domain.memories import Memory, MemoryPage, Origin
-from holdfast.domain.state.rows import Debt
-from holdfast.engine.memory_queue import StoreLedger
+from holdfast.domain.state.rows import QueuedCommit
+from holdfast.engine.memory_queue import StoreMemoryQueue
 from holdfast.memory.ports import Health, Owner, Provider, Segment
-from holdfast.memory.scheduler import Lifecycle
-from holdfast.memory.service import Desk
+from holdfast.memory.scheduler import CommitScheduler
+from holdfast.memory.service import ProviderMemoryService
 from holdfast.store.ports import Append
 from holdfast.store.sqlite.store import SqliteStore
-from tests.support.api_client import until
-from tests.support.turn_events import IDS, TurnStory
+from tests.support.api_client import wait_until
+from tests.support.turn_events import IDS, TurnEvents
 
 NOBODY = IDS.session()
 OWNER = Owner("scripted")
@@ -96,15 +96,15 @@ class Room:
     """A desk over a real store."""
 
     def __init__(self, store: SqliteStore, ask_s: float, wait_s: float) -> None:
-        self.store, self.ledger = store, StoreLedger(store)
+        self.store, self.ledger = store, StoreMemoryQueue(store)
         self.provider: Scripted | None = Scripted()
         self.owner: Owner | None = OWNER
-        self.lifecycle = Lifecycle(
-            self.ledger, self._build, SystemClock(), Ids(SystemClock()), "ask", lambda: 0.5
+        self.lifecycle = CommitScheduler(
+            self.ledger, self._build, SystemClock(), IdGenerator(SystemClock()), "ask", lambda: 0.5
         )
-        self.desk = Desk(
+        self.desk = ProviderMemoryService(
             self.lifecycle, self.ledger, lambda: self.provider, lambda: self.owner, self.ledger.titles,
-            lambda: {"found": 2}, Ids(SystemClock()), lambda text: text.replace("hush", "[…]"), ask_s, wait_s,
+            lambda: {"found": 2}, IdGenerator(SystemClock()), lambda text: text.replace("hush", "[…]"), ask_s, wait_s,
         )  # fmt: skip
 
     async def _build(self, owner: Owner) -> Provider:
@@ -116,20 +116,20 @@ class Room:
         session_id = IDS.session()
         await self.store.append(Append(session_id, (f.SessionCreated(title),)))
         for turn in range(1, turns + 1):
-            story = TurnStory(turn)
-            told = (*story.opening(), story.says("Much."), story.settles(), story.step_settled())
+            story = TurnEvents(turn)
+            told = (*story.opening(), story.text("Much."), story.message_settled(), story.step_settled())
             completed = f.RunCompleted(story.run_id, owed=True)
             await self.store.append(Append(session_id, (*told, completed)))
         return session_id
 
-    async def waiting(self) -> Sequence[Debt]:
-        return (await self.desk.waiting())[0]
+    async def waiting(self) -> Sequence[QueuedCommit]:
+        return (await self.desk.pending())[0]
 
-    async def kept(self) -> Sequence[Debt]:
-        return (await self.desk.waiting())[1]
+    async def kept(self) -> Sequence[QueuedCommit]:
+        return (await self.desk.pending())[1]
 
     async def states(self, session_id: SessionId) -> list[str]:
-        return [row.state for row in await self.ledger.debts(session_id)]
+        return [row.state for row in await self.ledger.entries(session_id)]
 
 
 @asynccontextmanager
@@ -149,7 +149,7 @@ async def room(folder: Path, ask_s: float = 20, wait_s: float = 20) -> AsyncIter
 # What is remembered.
 
 
-async def test_what_is_remembered_is_told_with_where_it_comes_from_and_what_waits(tmp_path: Path) -> None:
+async def test_the_memory_list_shows_origins_and_the_pending_count(tmp_path: Path) -> None:
     async with room(tmp_path) as here:
         session_id = await here.owe("Dogs")
         assert here.provider is not None
@@ -160,26 +160,26 @@ async def test_what_is_remembered_is_told_with_where_it_comes_from_and_what_wait
         ]
         added = await here.desk.add("hush: I like jam")
         assert (added.text, added.origin) == ("[…]: I like jam", Origin("user"))
-        known = await here.desk.known("", None, 50)
-        assert (known.provider, known.is_well, known.detail) == ("scripted", True, "")
-        assert known.shows
+        known = await here.desk.list_memories("", None, 50)
+        assert (known.provider, known.is_healthy, known.detail) == ("scripted", True, "")
+        assert known.can_list
         assert [each.text for each in known.page.memories] == ["Rex", "Tea", "[…]: I like jam"]
         assert known.titles == {session_id: "Dogs"}
-        (row,) = await here.ledger.debts(session_id)
-        assert (known.waiting, known.waiting_since) == (1, row.owed_at)
+        (row,) = await here.ledger.entries(session_id)
+        assert (known.pending, known.pending_since) == (1, row.queued_at)
 
 
 async def test_without_memory_nothing_is_known_and_nothing_can_be_changed(tmp_path: Path) -> None:
     async with room(tmp_path) as here:
         await here.owe()
         here.provider = here.owner = None
-        known = await here.desk.known("", None, 50)
-        assert (known.provider, known.is_well, known.page.memories, known.waiting) == ("off", True, (), 1)
+        known = await here.desk.list_memories("", None, 50)
+        assert (known.provider, known.is_healthy, known.page.memories, known.pending) == ("off", True, (), 1)
         for refused in (here.desk.add("x"), here.desk.edit("n", "x"), here.desk.forget("n")):
             with pytest.raises(MemoryOff):
                 await refused
         told = await here.desk.commit(None)
-        assert (told.outcome, told.paid) == ("no_owner", 0)
+        assert (told.outcome, told.committed) == ("no_owner", 0)
 
 
 async def test_what_a_provider_is_meant_to_refuse_is_passed_on(tmp_path: Path) -> None:
@@ -197,10 +197,10 @@ async def test_a_provider_that_cannot_show_what_it_knows_is_no_failure(tmp_path:
         assert here.provider is not None
         here.provider.error = ProviderCannot(verb="list what it knows")
         here.provider.memories = [Memory("n_1", "Rex", Origin("user"))]
-        known = await here.desk.known("", None, 50)
+        known = await here.desk.list_memories("", None, 50)
         assert known.page.memories == ()
         assert "no way to list what it knows" in known.detail
-        assert not known.shows
+        assert not known.can_list
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ async def test_whatever_a_provider_raises_is_its_failure(error: Exception, tmp_p
     async with room(tmp_path) as here:
         assert here.provider is not None
         here.provider.error = error
-        for asked in (here.desk.known("", None, 50), here.desk.add("x")):
+        for asked in (here.desk.list_memories("", None, 50), here.desk.add("x")):
             with pytest.raises(ProviderFailure):
                 await asked
 
@@ -221,16 +221,16 @@ async def test_rubbish_from_a_provider_is_its_failure(rubbish: object, tmp_path:
     async with room(tmp_path) as here:
         assert here.provider is not None
         here.provider.answer = rubbish
-        for asked in (here.desk.known("", None, 50), here.desk.add("x")):
+        for asked in (here.desk.list_memories("", None, 50), here.desk.add("x")):
             with pytest.raises(ProviderFailure):
                 await asked
 
 
-async def test_a_provider_that_hangs_keeps_nobody_waiting(tmp_path: Path) -> None:
+async def test_a_hanging_provider_times_out(tmp_path: Path) -> None:
     async with room(tmp_path, ask_s=0.5) as here:
         assert here.provider is not None
         here.provider.hold = asyncio.Event()
-        for asked in (here.desk.known("", None, 50), here.desk.add("x")):
+        for asked in (here.desk.list_memories("", None, 50), here.desk.add("x")):
             async with asyncio.timeout(30):
                 with pytest.raises(ProviderFailure):
                     await asked
@@ -246,52 +246,52 @@ async def test_a_provider_that_does_not_say_how_it_is_is_not_well(tmp_path: Path
 
         provider.list_ = list_  # type: ignore[method-assign]
         provider.hold = asyncio.Event()
-        known = await here.desk.known("", None, 50)
-        assert not known.is_well and known.detail
+        known = await here.desk.list_memories("", None, 50)
+        assert not known.is_healthy and known.detail
 
 
 # What is owed.
 
 
-async def test_what_is_owed_is_told_now_by_the_present_agent_where_nobody_else_does(tmp_path: Path) -> None:
+async def test_the_current_agent_commits_entries_without_an_owner(tmp_path: Path) -> None:
     async with room(tmp_path) as here:
         assert here.provider is not None
         one, two = await here.owe("One", turns=2), await here.owe("Two")
         told = await here.desk.commit(two)
-        assert (told.outcome, told.paid) == ("paid", 1)
-        assert await here.states(one) == ["owed"]
+        assert (told.outcome, told.committed) == ("committed", 1)
+        assert await here.states(one) == ["pending"]
         told = await here.desk.commit(None)
-        assert (told.outcome, told.paid) == ("paid", 1)
+        assert (told.outcome, told.committed) == ("committed", 1)
         assert [each.title for each in here.provider.told] == ["Two", "One"]
         assert (await here.desk.commit(None)).outcome == (await here.desk.commit(one)).outcome == "nothing"
-        assert here.desk.counts() == {"commits": {"paid": 2}, "recalls": {"found": 2}}
+        assert here.desk.counts() == {"commits": {"committed": 2}, "recalls": {"found": 2}}
 
 
-async def test_more_conversations_than_are_shown_at_once_are_all_told(tmp_path: Path) -> None:
+async def test_commit_all_covers_more_sessions_than_one_page(tmp_path: Path) -> None:
     async with room(tmp_path) as here:
         assert here.provider is not None
-        sessions = [await here.owe() for _ in range(DEBTS_SHOWN_MAX + 2)]
-        assert len(await here.waiting()) == DEBTS_SHOWN_MAX
+        sessions = [await here.owe() for _ in range(QUEUED_COMMITS_SHOWN_MAX + 2)]
+        assert len(await here.waiting()) == QUEUED_COMMITS_SHOWN_MAX
         told = await here.desk.commit(None)
-        assert (told.outcome, told.paid) == ("paid", len(sessions))
+        assert (told.outcome, told.committed) == ("committed", len(sessions))
 
 
-async def test_what_fails_is_said_and_stays_owed(tmp_path: Path) -> None:
+async def test_a_failed_commit_is_reported_and_stays_pending(tmp_path: Path) -> None:
     async with room(tmp_path) as here:
         assert here.provider is not None
         here.provider.error = RuntimeError("out of order")
         session_id = await here.owe()
         told = await here.desk.commit(None)
-        assert (told.outcome, told.paid) == ("failed", 0)
+        assert (told.outcome, told.committed) == ("failed", 0)
         assert "out of order" in told.detail
         (waiting,) = await here.waiting()
         assert (waiting.session_id, waiting.row.state) == (session_id, "failed")
         here.provider.error = None
         # A person does not wait for its time to come.
-        assert (await here.desk.commit(session_id)).outcome == "paid"
+        assert (await here.desk.commit(session_id)).outcome == "committed"
 
 
-async def test_telling_that_takes_long_goes_on_when_nobody_waits_any_more(tmp_path: Path) -> None:
+async def test_a_slow_commit_continues_in_the_background(tmp_path: Path) -> None:
     async with room(tmp_path, wait_s=0.05) as here:
         assert here.provider is not None
         here.provider.hold = asyncio.Event()
@@ -301,26 +301,26 @@ async def test_telling_that_takes_long_goes_on_when_nobody_waits_any_more(tmp_pa
         here.provider.hold.set()
 
         async def is_paid() -> bool:
-            return await here.states(session_id) == ["paid"]
+            return await here.states(session_id) == ["committed"]
 
-        await until(is_paid)
+        await wait_until(is_paid)
         assert len(here.provider.told) == 1
 
 
-async def test_a_person_decides_what_becomes_of_what_is_owed(tmp_path: Path) -> None:
+async def test_a_user_resolves_a_pending_entry(tmp_path: Path) -> None:
     async with room(tmp_path) as here:
         session_id = await here.owe()
         for segment in (0, -1, 2, 2**63, 10**30):
-            with pytest.raises(NoSuchDebt):
+            with pytest.raises(NoSuchQueuedCommit):
                 await here.desk.resolve(session_id, segment, "drop")
         with pytest.raises(NoSuchSession):
             await here.desk.resolve(NOBODY, 1, "drop")
-        with pytest.raises(DebtRefused):
+        with pytest.raises(CommitDecisionRefused):
             await here.desk.resolve(session_id, 1, "done")
-        assert await here.states(session_id) == ["owed"]
+        assert await here.states(session_id) == ["pending"]
         await here.desk.resolve(session_id, 1, "drop")
         assert await here.states(session_id) == ["dropped"]
-        with pytest.raises(DebtRefused):
+        with pytest.raises(CommitDecisionRefused):
             await here.desk.resolve(session_id, 1, "drop")
 
 
@@ -329,7 +329,7 @@ async def test_what_memory_is_to_forget_of_a_deleted_conversation_is_shown_and_c
 ) -> None:
     async with room(tmp_path) as here:
         one, two = await here.owe("One"), await here.owe("Two")
-        assert (await here.desk.commit(None)).paid == 2
+        assert (await here.desk.commit(None)).committed == 2
         for session_id in (one, two):
             await here.store.append(Append(session_id, (f.SessionDeleted(notes=True),)))
         assert [each.buried for each in await here.waiting()] == [True, True]
@@ -339,7 +339,7 @@ async def test_what_memory_is_to_forget_of_a_deleted_conversation_is_shown_and_c
         assert await here.waiting() == []
 
 
-async def test_a_conversation_that_is_not_there_owes_nothing_that_could_be_told(tmp_path: Path) -> None:
+async def test_committing_an_unknown_session_is_refused(tmp_path: Path) -> None:
     async with room(tmp_path) as here:
         for nobody in (NOBODY, SessionId(""), SessionId("\0'")):
             with pytest.raises(NoSuchSession):
@@ -355,7 +355,7 @@ async def test_what_a_provider_answers_is_shown_without_secrets_and_at_a_time_th
         here.provider.answer = odd
         assert (await here.desk.add("the code")).text == "[…]: the code is 1234"
         here.provider.answer = MemoryPage((odd,) * 9)
-        listed = (await here.desk.known("", None, 2)).page.memories
+        listed = (await here.desk.list_memories("", None, 2)).page.memories
         assert [(each.text, each.made_at, each.changed_at) for each in listed] == [
             ("[…]: the code is 1234", 0, 0)
         ] * 2
@@ -365,19 +365,19 @@ async def test_a_person_says_whether_the_deleted_one_is_meant(tmp_path: Path) ->
     async with room(tmp_path) as here:
         session_id = await here.owe("One", turns=1)
         events = list(await here.store.read(session_id, 0, 100))
-        assert (await here.desk.commit(session_id)).outcome == "paid"
+        assert (await here.desk.commit(session_id)).outcome == "committed"
         await here.store.append(Append(session_id, (f.SessionDeleted(notes=True),)))
-        await here.store.adopt(session_id, events)
+        await here.store.import_session(session_id, events)
         assert [each.buried for each in await here.waiting()] == [True, False]
         await here.desk.resolve(session_id, 1, "drop", deleted=True)
         assert [each.buried for each in await here.waiting()] == [False]
-        with pytest.raises(NoSuchDebt):
+        with pytest.raises(NoSuchQueuedCommit):
             await here.desk.resolve(session_id, 1, "drop", deleted=True)
         await here.desk.resolve(session_id, 1, "drop")
         assert await here.waiting() == []
 
 
-async def test_what_a_provider_cannot_forget_is_shown_until_somebody_has_seen_it(tmp_path: Path) -> None:
+async def test_an_unretractable_entry_is_shown_until_acknowledged(tmp_path: Path) -> None:
     class Stubborn(Scripted):
         async def retract(self, key: str, receipt: str) -> None:
             raise ProviderCannot(verb="forget")
@@ -385,7 +385,7 @@ async def test_what_a_provider_cannot_forget_is_shown_until_somebody_has_seen_it
     async with room(tmp_path) as here:
         here.provider = Stubborn()
         session_id = await here.owe("Dogs", turns=2)
-        assert (await here.desk.commit(session_id)).outcome == "paid"
+        assert (await here.desk.commit(session_id)).outcome == "committed"
         assert not await here.kept()
         await here.store.append(Append(session_id, (f.TurnsUndone(2),)))
         await here.desk.commit(session_id)

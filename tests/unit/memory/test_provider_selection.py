@@ -9,19 +9,19 @@ import pytest
 
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import ProviderFailure
-from holdfast.domain.ids import Ids
-from holdfast.domain.secrets import Mask
-from holdfast.memory.extraction_models import RememberedModels
+from holdfast.domain.ids import IdGenerator
+from holdfast.domain.secrets import SecretMask
+from holdfast.memory.extraction_models import ExtractionModels
 from holdfast.memory.ports import Owner, OwnerGone
-from holdfast.memory.provider_selection import Providers
-from holdfast.memory.providers.installed import BadProvider, NoSuchProvider
+from holdfast.memory.provider_selection import MemoryProviders
+from holdfast.memory.providers.installed import BadMemoryProvider, NoSuchMemoryProvider
 from holdfast.models.connection_file import write_connections
-from holdfast.models.providers import Saved
+from holdfast.models.providers import SavedConnection
 from holdfast.settings.settings import ConfigError, Settings
 from holdfast.store.sqlite.store import SqliteStore
-from tests.support.api_client import Speaker, speaking
+from tests.support.api_client import ScriptedModelServer, scripted_model_server
 from tests.support.fake_installed_package import install
-from tests.support.memory_model_server import Rememberer
+from tests.support.memory_model_server import MemoryModelServer
 
 HOME, AWAY = "http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1"
 
@@ -34,104 +34,107 @@ class Board:
         self.address = address
         self.asked: list[tuple[str, str]] = []
 
-    def is_at(self, name: str, address: str) -> bool:
+    def is_model(self, name: str, address: str) -> bool:
         return (self.name, self.address) == (name, address)
 
-    async def ask(self, system: str, text: str) -> str:
+    async def complete(self, system: str, text: str) -> str:
         self.asked.append((system, text))
         return "from the board"
 
 
-def models(board: Board, folder: Path, mask: Mask | None = None, **environ: str) -> RememberedModels:
-    return RememberedModels(lambda: board, folder, environ, mask or Mask())
+def models(board: Board, folder: Path, mask: SecretMask | None = None, **environ: str) -> ExtractionModels:
+    return ExtractionModels(lambda: board, folder, environ, mask or SecretMask())
 
 
 async def providers(
     folder: Path, board: Board, note: Callable[[str], None] = lambda text: None, **settings: Any
-) -> tuple[Providers, SqliteStore]:
-    store, clock, mask = await SqliteStore.open(folder), SystemClock(), Mask()
+) -> tuple[MemoryProviders, SqliteStore]:
+    store, clock, mask = await SqliteStore.open(folder), SystemClock(), SecretMask()
     chosen = Settings(data=folder, **settings)
-    made = Providers(chosen, store, models(board, folder), clock, Ids(clock), mask, note)
+    made = MemoryProviders(chosen, store, models(board, folder), clock, IdGenerator(clock), mask, note)
     return made, store
 
 
 def test_the_present_model_is_named_with_where_its_key_is_and_without_what_is_secret(tmp_path: Path) -> None:
     board = Board("openai:small", "http://127.0.0.1:1/v1")
     write_connections(
-        tmp_path, {"openai": Saved("http://me:pass-word@127.0.0.1:1/v1?code=abcdefgh", "sk-mine-alone")}
+        tmp_path,
+        {"openai": SavedConnection("http://me:pass-word@127.0.0.1:1/v1?code=abcdefgh", "sk-mine-alone")},
     )
-    named = models(board, tmp_path).present()
+    named = models(board, tmp_path).current()
     assert named is not None
     assert (named.model, named.address, named.key) == ("openai:small", HOME, "connection")
     write_connections(tmp_path, {})
     environ = {"OPENAI_BASE_URL": HOME, "OPENAI_API_KEY": "sk-of-the-shell"}
-    named = models(board, tmp_path, None, **environ).present()
+    named = models(board, tmp_path, None, **environ).current()
     assert named is not None and named.key == "env:OPENAI_API_KEY"
-    named = models(board, tmp_path).present()
+    named = models(board, tmp_path).current()
     assert named is not None and named.key == ""
 
 
-async def test_an_agent_with_a_model_of_its_own_tells_memory_by_that_one(tmp_path: Path) -> None:
+async def test_an_agent_with_its_own_model_commits_with_it(tmp_path: Path) -> None:
     made, store = await providers(tmp_path, Board("openai:small", HOME))
     assert made.owner() == Owner("notes", model="openai:small", base_url=HOME)
-    assert made.owner_of("", "openai:small", HOME) == made.owner(), "the same configuration is the same owner"
-    other = made.owner_of("reader", "vllm:large", AWAY)
+    assert made.owner_for("", "openai:small", HOME) == made.owner(), (
+        "the same configuration is the same owner"
+    )
+    other = made.owner_for("reader", "vllm:large", AWAY)
     assert other == Owner("notes", "reader", "vllm:large", AWAY)
-    assert made.owner_of("reader", "demo", "") is None, "the demo finds nothing to remember"
+    assert made.owner_for("reader", "demo", "") is None, "the demo finds nothing to remember"
     await store.close()
 
 
 async def test_the_model_that_answers_is_asked_where_it_is_the_owners(tmp_path: Path) -> None:
     board = Board()
-    ask = models(board, tmp_path).asking(Owner("notes", model="openai:small", base_url=HOME))
+    ask = models(board, tmp_path).ask_function(Owner("notes", model="openai:small", base_url=HOME))
     assert await ask("be brief", "hello") == "from the board"
     assert board.asked == [("be brief", "hello")]
 
 
 async def test_an_earlier_model_is_asked_with_the_key_that_was_given_for_its_server(tmp_path: Path) -> None:
-    with speaking(Rememberer()) as model:
-        write_connections(tmp_path, {"openai": Saved(model.url, "sk-for-this-server")})
-        board, mask = Board("openai:other", AWAY), Mask()
+    with scripted_model_server(MemoryModelServer()) as model:
+        write_connections(tmp_path, {"openai": SavedConnection(model.url, "sk-for-this-server")})
+        board, mask = Board("openai:other", AWAY), SecretMask()
         owner = Owner("notes", model="openai:early", base_url=model.url, key="connection")
         remembered = models(board, tmp_path, mask)
         await remembered.check(owner)
-        await remembered.asking(owner)("be brief", "hello")
+        await remembered.ask_function(owner)("be brief", "hello")
         assert [(body["model"], body["messages"][0]["content"]) for body in _asked(model)] == [
             ("early", "be brief")
         ]
-        assert board.asked == [] and mask.whole("sk-for-this-server") == "[secret]"
+        assert board.asked == [] and mask.mask("sk-for-this-server") == "[secret]"
 
 
-def _asked(model: Speaker) -> list[dict[str, Any]]:
+def _asked(model: ScriptedModelServer) -> list[dict[str, Any]]:
     titles: list[dict[str, Any]] = getattr(model, "titles", [])
-    return titles or model.asked
+    return titles or model.requests
 
 
 async def test_a_key_goes_to_no_other_server_than_the_one_it_was_given_for(tmp_path: Path) -> None:
-    write_connections(tmp_path, {"openai": Saved(HOME, "sk-for-home")})
+    write_connections(tmp_path, {"openai": SavedConnection(HOME, "sk-for-home")})
     remembered = models(Board("openai:small", HOME), tmp_path, OPENAI_API_KEY="sk-of-the-shell")
     gone = Owner("notes", model="openai:early", base_url=AWAY, key="connection")
     with pytest.raises(OwnerGone, match=r"openai:early at 127\.0\.0\.1:2 is not connected any more"):
         await remembered.check(gone)
     with pytest.raises(OwnerGone):
-        await remembered.asking(gone)("be brief", "hello")
+        await remembered.ask_function(gone)("be brief", "hello")
     # One that never needed a key is asked without one.
     await remembered.check(Owner("notes", model="openai:early", base_url=AWAY))
     assert await remembered.key_for(AWAY) == ""
     assert await remembered.key_for(HOME) == "sk-for-home"
 
 
-async def test_the_demo_finds_no_facts_so_nothing_is_owed_to_the_notes(tmp_path: Path) -> None:
+async def test_the_demo_model_queues_nothing_for_the_notes(tmp_path: Path) -> None:
     demo = Board("demo", "")
     made, store = await providers(tmp_path, demo)
     assert made.owner() is None
-    assert made.present is not None
+    assert made.current is not None
     # What people write down themselves is there all the same.
-    assert [each.text for each in (await made.present.list_("", "", None, 10)).memories] == []
-    assert (await made.present.health()).ok
-    made, _ = Providers(
+    assert [each.text for each in (await made.current.list_("", "", None, 10)).memories] == []
+    assert (await made.current.health()).ok
+    made, _ = MemoryProviders(
         Settings(data=tmp_path, memory="webhook", memory_webhook_url=AWAY), store, models(demo, tmp_path),
-        SystemClock(), Ids(SystemClock()), Mask(), lambda note: None,
+        SystemClock(), IdGenerator(SystemClock()), SecretMask(), lambda note: None,
     ), store  # fmt: skip
     assert made.owner() == Owner("webhook")
     await store.close()
@@ -149,7 +152,7 @@ async def test_each_owner_has_one_provider(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_a_memory_that_cannot_be_is_refused_at_the_start_and_one_that_is_off_is_not(
+async def test_an_unusable_memory_setting_stops_the_start_unless_off(
     tmp_path: Path,
 ) -> None:
     made, store = await providers(tmp_path, Board(), memory="webhook")
@@ -157,32 +160,32 @@ async def test_a_memory_that_cannot_be_is_refused_at_the_start_and_one_that_is_o
         made.check()
     with pytest.raises(OwnerGone):
         await made.build(Owner("webhook"))
-    assert made.present is not None
+    assert made.current is not None
     with pytest.raises(ProviderFailure, match="no webhook is set"):
-        await made.present.recall("dog", "", 8)
-    assert not (await made.present.health()).ok
+        await made.current.recall("dog", "", 8)
+    assert not (await made.current.health()).ok
     await store.close()
     made, store = await providers(tmp_path, Board(), memory="nobody-has-this")
-    with pytest.raises(NoSuchProvider, match="notes, webhook, off"):
+    with pytest.raises(NoSuchMemoryProvider, match="notes, webhook, off"):
         made.check()
     await store.close()
     made, store = await providers(tmp_path, Board(), memory="off")
     made.check()
-    assert made.owner() is None and made.present is None
+    assert made.owner() is None and made.current is None
     with pytest.raises(OwnerGone, match="memory is off"):
         await made.build(Owner("notes", model="openai:small", base_url=HOME))
     await store.close()
 
 
 @pytest.mark.parametrize("given, missing", [("url", "model"), ("model", "url")])
-async def test_half_of_what_embeddings_need_is_refused(tmp_path: Path, given: str, missing: str) -> None:
+async def test_incomplete_embedding_settings_are_refused(tmp_path: Path, given: str, missing: str) -> None:
     made, store = await providers(tmp_path, Board(), **{f"memory_embedding_{given}": HOME})
     with pytest.raises(ConfigError, match=f"memory_embedding_{missing} must be set too"):
         made.check()
     await store.close()
 
 
-async def test_people_are_told_who_remembers(tmp_path: Path) -> None:
+async def test_the_start_screen_names_the_memory_provider(tmp_path: Path) -> None:
     address = "https://me:pass-word@example.org/memory?code=abc"
     cases: list[tuple[Board, dict[str, Any], str]] = [
         (Board(), {}, "on"),
@@ -193,7 +196,7 @@ async def test_people_are_told_who_remembers(tmp_path: Path) -> None:
     ]
     for board, settings, told in cases:
         made, store = await providers(tmp_path, board, **settings)
-        assert made.described == told
+        assert made.description == told
         await store.close()
 
 
@@ -206,7 +209,7 @@ async def test_the_key_of_a_webhook_is_there_from_the_start_and_one_who_is_away_
     )
     await made.open()
     assert (tmp_path / "memory-webhook.key").read_text().startswith("whsec_")
-    await made.report()
+    await made.report_health()
     (line,) = told
     assert line.startswith("holdfast: Memory (webhook at 127.0.0.1:1) does not work now: ")
     await made.close()
@@ -221,25 +224,25 @@ async def test_one_that_can_never_be_loaded_stops_the_start_and_one_that_may_com
     entries = {"broken": "hf_broken:make", "away": "hf_away:make"}
     monkeypatch.syspath_prepend(str(install(tmp_path / "site", "hf_two", entries, modules)))
     made, store = await providers(tmp_path, Board(), memory="broken")
-    with pytest.raises(BadProvider, match="No module named 'hf_not_there'"):
+    with pytest.raises(BadMemoryProvider, match="No module named 'hf_not_there'"):
         await made.open()
     await store.close()
     told: list[str] = []
     made, store = await providers(tmp_path, Board(), told.append, memory="away")
     await made.open()
-    await made.report()
+    await made.report_health()
     assert len(told) == 1 and "its database is away" in told[0]
     await store.close()
 
 
 async def test_a_webhook_is_signed_with_a_secret_that_is_masked_from_then_on(tmp_path: Path) -> None:
-    store, clock, mask = await SqliteStore.open(tmp_path), SystemClock(), Mask()
+    store, clock, mask = await SqliteStore.open(tmp_path), SystemClock(), SecretMask()
     settings = Settings(data=tmp_path, memory="webhook", memory_webhook_url=AWAY)
     board = models(Board(), tmp_path)
-    made = Providers(settings, store, board, clock, Ids(clock), mask, lambda note: None)
+    made = MemoryProviders(settings, store, board, clock, IdGenerator(clock), mask, lambda note: None)
     provider = await made.build(Owner("webhook"))
     assert provider.name == "webhook"
     secret = (tmp_path / "memory-webhook.key").read_text().strip()
-    assert mask.whole(secret) == "[secret]"
+    assert mask.mask(secret) == "[secret]"
     await made.close()
     await store.close()

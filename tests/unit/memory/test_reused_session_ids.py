@@ -5,33 +5,33 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.domain.errors import NoSuchDebt, ProviderFailure
+from holdfast.domain.errors import NoSuchQueuedCommit, ProviderFailure
 from holdfast.domain.ids import SessionId
-from holdfast.memory.scheduler import Outcome
+from holdfast.memory.scheduler import SegmentCommitResult
 from holdfast.store.ports import Event
-from tests.support.fake_memory_providers import Home, Keeper, home
+from tests.support.fake_memory_providers import FakeProvider, MemoryHarness, memory_harness
 
 
-async def begun(here: Home) -> tuple[SessionId, list[Event]]:
+async def begun(harness: MemoryHarness) -> tuple[SessionId, list[Event]]:
     """A conversation of which memory has the first turn, and its events so far."""
-    session_id = await here.here.begin()
-    await here.turn(session_id, "one")
-    events = list(await here.here.store.read(session_id, 0, 1000))
-    assert await here.lifecycle.settle(session_id) == Outcome("paid", 1)
+    session_id = await harness.app.create_session()
+    await harness.run_turn(session_id, "one")
+    events = list(await harness.app.store.read(session_id, 0, 1000))
+    assert await harness.scheduler.commit_pending(session_id) == SegmentCommitResult("committed", 1)
     return session_id, events
 
 
-async def open_of(here: Home, session_id: SessionId) -> list[tuple[bool, int, str]]:
-    return [(debt.buried, debt.row.n, debt.row.state) for debt in await here.ledger.owing(session_id)]
+async def open_of(harness: MemoryHarness, session_id: SessionId) -> list[tuple[bool, int, str]]:
+    return [(debt.buried, debt.row.n, debt.row.state) for debt in await harness.queue.pending_for(session_id)]
 
 
-async def again(here: Home, session_id: SessionId, events: list[Event], text: str) -> None:
+async def again(harness: MemoryHarness, session_id: SessionId, events: list[Event], text: str) -> None:
     """Delete the conversation, of which memory fails to forget a turn, import it again and go on in it."""
-    await here.lifecycle.settle(session_id, asked=True)
-    await here.here.engine.verbs.undo(session_id, None)
-    await here.here.engine.delete(session_id)
-    await here.here.store.adopt(session_id, events, closes=True)
-    await here.turn(session_id, text)
+    await harness.scheduler.commit_pending(session_id, requested=True)
+    await harness.app.engine.commands.undo(session_id, None)
+    await harness.app.engine.delete(session_id)
+    await harness.app.store.import_session(session_id, events, cancel_open_runs=True)
+    await harness.run_turn(session_id, text)
 
 
 def failing(times: int = 50) -> list[Exception]:
@@ -39,58 +39,58 @@ def failing(times: int = 50) -> list[Exception]:
 
 
 async def test_a_decision_reaches_the_one_that_was_shown(tmp_path: Path) -> None:
-    keeper = Keeper()
-    async with home(tmp_path, keeper) as here:
-        session_id, events = await begun(here)
-        keeper.retractions = failing()
-        await here.turn(session_id, "two")
-        await again(here, session_id, events, "three")
-        assert await open_of(here, session_id) == [(False, 2, "owed"), (True, 2, "paid")]
-        await here.lifecycle.resolve(session_id, 2, "drop", buried=True)
-        assert await open_of(here, session_id) == [(False, 2, "owed")]
-        with pytest.raises(NoSuchDebt):
-            await here.lifecycle.resolve(session_id, 2, "drop", buried=True)
-        await here.lifecycle.resolve(session_id, 2, "drop")
-        assert await open_of(here, session_id) == []
+    provider = FakeProvider()
+    async with memory_harness(tmp_path, provider) as harness:
+        session_id, events = await begun(harness)
+        provider.retract_errors = failing()
+        await harness.run_turn(session_id, "two")
+        await again(harness, session_id, events, "three")
+        assert await open_of(harness, session_id) == [(False, 2, "pending"), (True, 2, "committed")]
+        await harness.scheduler.resolve(session_id, 2, "drop", deleted=True)
+        assert await open_of(harness, session_id) == [(False, 2, "pending")]
+        with pytest.raises(NoSuchQueuedCommit):
+            await harness.scheduler.resolve(session_id, 2, "drop", deleted=True)
+        await harness.scheduler.resolve(session_id, 2, "drop")
+        assert await open_of(harness, session_id) == []
 
 
 async def test_a_receipt_finds_the_one_that_was_told_though_its_id_lives_again(tmp_path: Path) -> None:
-    keeper = Keeper()
-    async with home(tmp_path, keeper) as here:
-        session_id, events = await begun(here)
-        await here.turn(session_id, "two")
-        keeper.hold = asyncio.Event()
-        keeper.called.clear()
-        commit = asyncio.create_task(here.lifecycle.settle(session_id, asked=True))
-        await keeper.called.wait()
-        await here.here.engine.delete(session_id)
-        await here.here.store.adopt(session_id, events, closes=True)
-        await here.turn(session_id, "three")
-        keeper.hold.set()
-        assert await commit == Outcome("paid", 2)
-        assert await here.lifecycle.totals() == (0, 0)
-        said = [segment.messages[0].text for segment in keeper.calls]
+    provider = FakeProvider()
+    async with memory_harness(tmp_path, provider) as harness:
+        session_id, events = await begun(harness)
+        await harness.run_turn(session_id, "two")
+        provider.hold = asyncio.Event()
+        provider.called.clear()
+        commit = asyncio.create_task(harness.scheduler.commit_pending(session_id, requested=True))
+        await provider.called.wait()
+        await harness.app.engine.delete(session_id)
+        await harness.app.store.import_session(session_id, events, cancel_open_runs=True)
+        await harness.run_turn(session_id, "three")
+        provider.hold.set()
+        assert await commit == SegmentCommitResult("committed", 2)
+        assert await harness.scheduler.pending_totals() == (0, 0)
+        said = [segment.messages[0].text for segment in provider.calls]
         assert said == ["one", "two", "three"]
 
 
 async def test_each_of_several_that_were_deleted_can_be_answered_for_and_is_forgotten(
     tmp_path: Path,
 ) -> None:
-    keeper = Keeper()
-    async with home(tmp_path, keeper) as here:
-        session_id, events = await begun(here)
-        keeper.retractions = failing()
-        await here.turn(session_id, "two")
-        await again(here, session_id, events, "three")
-        await again(here, session_id, events, "four")
-        rows = await open_of(here, session_id)
-        assert rows == [(False, 2, "owed"), (True, 2, "paid"), (True, 2, "paid")]
-        first, second = (await here.ledger.owing(session_id))[1:]
+    provider = FakeProvider()
+    async with memory_harness(tmp_path, provider) as harness:
+        session_id, events = await begun(harness)
+        provider.retract_errors = failing()
+        await harness.run_turn(session_id, "two")
+        await again(harness, session_id, events, "three")
+        await again(harness, session_id, events, "four")
+        rows = await open_of(harness, session_id)
+        assert rows == [(False, 2, "pending"), (True, 2, "committed"), (True, 2, "committed")]
+        first, second = (await harness.queue.pending_for(session_id))[1:]
         assert first.number < second.number
-        await here.lifecycle.resolve(session_id, 2, "drop", buried=True)
-        buried = [debt.number for debt in await here.ledger.owing(session_id) if debt.buried]
+        await harness.scheduler.resolve(session_id, 2, "drop", deleted=True)
+        buried = [debt.number for debt in await harness.queue.pending_for(session_id) if debt.buried]
         assert buried == [second.number]
-        keeper.retractions = []
-        assert (await here.lifecycle.settle(session_id, asked=True)).paid == 1
-        assert [segment.messages[0].text for segment in keeper.kept.values()] == ["one", "two", "four"]
-        assert keeper.retracted[-1][0] == second.row.key and await open_of(here, session_id) == []
+        provider.retract_errors = []
+        assert (await harness.scheduler.commit_pending(session_id, requested=True)).committed == 1
+        assert [segment.messages[0].text for segment in provider.stored.values()] == ["one", "two", "four"]
+        assert provider.retracted[-1][0] == second.row.key and await open_of(harness, session_id) == []

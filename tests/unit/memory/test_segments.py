@@ -8,20 +8,20 @@ from holdfast.domain.events.codec import Event, encode
 from holdfast.domain.events.parts import File, Text
 from holdfast.domain.state.projections import fold
 from holdfast.domain.state.rows import MessageRow
-from holdfast.memory.ports import Owner, Said
-from holdfast.memory.provider_resolver import digest_of as name_of
-from holdfast.memory.segments import digest_of, fitted, said_in
-from holdfast.store.ports import Message
-from tests.support.sample_conversations import Story
+from holdfast.memory.ports import Owner, SegmentMessage
+from holdfast.memory.provider_resolver import owner_digest as name_of
+from holdfast.memory.segments import fit_messages, messages_digest, messages_in
+from holdfast.store.ports import StoredMessage
+from tests.support.sample_conversations import SampleConversation
 
 PICTURE = File("b" * 64, "boat.png", "image/png", 3)
 
 
-def pages(story: Story) -> list[Message]:
+def pages(story: SampleConversation) -> list[StoredMessage]:
     events = [Event(seq, seq, *encode(fact)) for seq, fact in enumerate(story.facts, 1)]
     book = fold(story.id, events)
     rows = [book.messages[place] for place in sorted(book.messages)]
-    return [Message(row, True, _written(events, row)) for row in rows]
+    return [StoredMessage(row, True, _written(events, row)) for row in rows]
 
 
 def _written(events: list[Event], row: MessageRow) -> list[Event]:
@@ -31,23 +31,28 @@ def _written(events: list[Event], row: MessageRow) -> list[Event]:
     return [events[row.first_seq - 1], *deltas]
 
 
-def test_people_answers_and_tools_are_told_and_nothing_else() -> None:
-    story = Story().ask("Look at this", PICTURE).call("shell", "{}", "a\nb\n").answer("Two.", thinking="Hm.")
-    story.ask("Not asked for").answer("No.")
-    said = said_in(pages(story), ((1, 1),))
+def test_a_segment_has_user_assistant_and_tool_messages_only() -> None:
+    story = (
+        SampleConversation()
+        .user_message("Look at this", PICTURE)
+        .tool_call("shell", "{}", "a\nb\n")
+        .assistant_message("Two.", thinking="Hm.")
+    )
+    story.user_message("Not asked for").assistant_message("No.")
+    said = messages_in(pages(story), ((1, 1),))
     assert [(each.role, each.name, each.text) for each in said] == [
         ("user", "", "Look at this\n[file: boat.png]"), ("tool", "shell", "a\nb\n"), ("assistant", "", "Two.")
     ]  # fmt: skip
 
 
-def test_what_was_cut_off_is_told_and_neither_the_notice_of_it_nor_what_came_too_late() -> None:
-    story = Story().ask("Count").break_off("one two ")
+def test_a_partial_answer_is_included_without_notices_or_late_output() -> None:
+    story = SampleConversation().user_message("Count").interrupt("one two ")
     run_id = story.facts[-1].run_id  # type: ignore[union-attr]
     late = (Text("far too late"),)
-    story.happen(f.MessageSettled(
+    story.add_fact(f.MessageSettled(
         1, 9, story.ids.message(), "assistant", late, "", run_id, "recovered", late=True
     ))  # fmt: skip
-    said = said_in(pages(story), ((1, 1),))
+    said = messages_in(pages(story), ((1, 1),))
     assert [(each.role, each.text) for each in said] == [("user", "Count"), ("assistant", "one two ")]
 
 
@@ -56,11 +61,11 @@ TEXTS = st.lists(st.text(max_size=300), max_size=12)
 
 @given(TEXTS, st.integers(0, 2_000))
 def test_what_is_too_long_is_cut_in_the_longest_messages_alone(texts: list[str], room: int) -> None:
-    said = [Said(str(n), "user", 0, text) for n, text in enumerate(texts)]
-    cut = fitted(said, room)
+    said = [SegmentMessage(str(n), "user", 0, text) for n, text in enumerate(texts)]
+    cut = fit_messages(said, room)
     sizes = [len(each.text.encode()) for each in cut]
     assert sum(sizes) <= room
-    assert cut == fitted(said, room)
+    assert cut == fit_messages(said, room)
     assert [each.id for each in cut] == [each.id for each in said]
     changed = [len(old.text.encode()) for old, new in zip(said, cut, strict=True) if old != new]
     kept = [len(old.text.encode()) for old, new in zip(said, cut, strict=True) if old == new]
@@ -68,24 +73,24 @@ def test_what_is_too_long_is_cut_in_the_longest_messages_alone(texts: list[str],
 
 
 def test_a_cut_says_how_much_is_missing_and_keeps_both_ends() -> None:
-    (cut,) = fitted([Said("m", "user", 0, "begin" + "é" * 1000 + "end")], 200)
+    (cut,) = fit_messages([SegmentMessage("m", "user", 0, "begin" + "é" * 1000 + "end")], 200)
     assert cut.text.startswith("begin") and cut.text.endswith("end") and "characters left out" in cut.text
     assert len(cut.text.encode()) <= 200
 
 
-def test_a_digest_stands_for_who_said_what_in_which_message() -> None:
-    said = (Said("m1", "user", 5, "one"), Said("m2", "assistant", 6, "two"))
+def test_the_segment_digest_covers_id_role_and_text() -> None:
+    said = (SegmentMessage("m1", "user", 5, "one"), SegmentMessage("m2", "assistant", 6, "two"))
     others = [
-        (Said("m1", "user", 5, "onet"), Said("m2", "assistant", 6, "wo")),
-        (Said("m1", "assistant", 5, "one"), Said("m2", "assistant", 6, "two")),
-        (Said("m9", "user", 5, "one"), Said("m2", "assistant", 6, "two")),
+        (SegmentMessage("m1", "user", 5, "onet"), SegmentMessage("m2", "assistant", 6, "wo")),
+        (SegmentMessage("m1", "assistant", 5, "one"), SegmentMessage("m2", "assistant", 6, "two")),
+        (SegmentMessage("m9", "user", 5, "one"), SegmentMessage("m2", "assistant", 6, "two")),
         said[:1],
     ]
-    assert len({digest_of(each) for each in [said, *others]}) == 5
-    assert digest_of((Said("m1", "user", 99, "one"), said[1])) == digest_of(said)
+    assert len({messages_digest(each) for each in [said, *others]}) == 5
+    assert messages_digest((SegmentMessage("m1", "user", 99, "one"), said[1])) == messages_digest(said)
 
 
-def test_an_owner_has_the_same_name_whenever_it_is_asked_for() -> None:
+def test_the_owner_digest_is_stable() -> None:
     assert name_of(Owner("a", options={"x": "1", "y": "2"})) == name_of(
         Owner("a", options={"y": "2", "x": "1"})
     )

@@ -10,7 +10,7 @@ import pytest
 from holdfast.memory.conformance import ProviderCases, segment
 from holdfast.memory.ports import Provider
 from tests.witness_memory.installed.witness_memory import WitnessMemory
-from tests.witness_memory.watching import Witness, faults
+from tests.witness_memory.watching import WitnessMonitor, call_errors
 
 
 class TestKnowingKeys(ProviderCases):
@@ -22,7 +22,7 @@ class TestKnowingKeys(ProviderCases):
         self._folder = tmp_path
 
     async def provider(self) -> Provider:
-        Witness(self._folder, self.takes_key)
+        WitnessMonitor(self._folder, self.takes_key)
         return WitnessMemory(self._folder)
 
 
@@ -33,7 +33,7 @@ class TestKnowingNoKeys(TestKnowingKeys):
 def test_it_is_found_as_an_installed_package(tmp_path: Path) -> None:
     asked = "from holdfast.memory.providers.installed import names; print(*names())"
     found = subprocess.run(
-        [sys.executable, "-P", "-c", asked], env=os.environ | Witness(tmp_path).environ,
+        [sys.executable, "-P", "-c", asked], env=os.environ | WitnessMonitor(tmp_path).environ,
         capture_output=True, text=True, check=True, timeout=60,
     )  # fmt: skip
     assert "witness" in found.stdout.split()
@@ -43,19 +43,19 @@ def test_it_is_found_as_an_installed_package(tmp_path: Path) -> None:
 async def test_what_it_holds_is_what_it_did_and_was_not_told_to_forget(
     tmp_path: Path, takes_key: bool, times: int
 ) -> None:
-    witness = Witness(tmp_path, takes_key)
+    witness = WitnessMonitor(tmp_path, takes_key)
     memory = WitnessMemory(tmp_path)
     for _ in range(2):
         await memory.commit(segment("o_1", "One."))
     await memory.commit(segment("o_2", "Two.", turn=2))
-    (session_id,) = {call.session_id for call in witness.held()}
+    (session_id,) = {call.session_id for call in witness.stored_commits()}
     assert witness.turns(session_id) == {1: times, 2: 1}
     await memory.retract("o_1", "")
-    assert witness.turns(session_id) == {2: 1} and faults(witness.calls()) == []
+    assert witness.turns(session_id) == {2: 1} and call_errors(witness.calls()) == []
 
 
 async def test_a_key_that_means_two_things_is_a_fault(tmp_path: Path) -> None:
-    memory, witness = WitnessMemory(tmp_path), Witness(tmp_path)
+    memory, witness = WitnessMemory(tmp_path), WitnessMonitor(tmp_path)
     await memory.commit(segment("o_1", "One."))
     await memory.commit(segment("o_1", "Another."))
-    assert faults(witness.calls())
+    assert call_errors(witness.calls())

@@ -8,17 +8,21 @@ from holdfast.domain.usage import Usage
 from holdfast.models import failures
 from holdfast.models.chat.wire import ChatWire
 from holdfast.models.endpoint import Endpoint, Secret
-from holdfast.models.http_model import Answer
+from holdfast.models.http_model import AnswerDecoder
 from holdfast.models.messages.wire import MessagesWire
 from holdfast.models.ports import CallDelta, ModelDelta, StepEnd, TextDelta
 from holdfast.models.responses.wire import ResponsesWire
-from holdfast.models.wire import Wire
+from holdfast.models.wire import WireProtocol
 
 FOLDER = Path(__file__).parents[2] / "captures" / "llama_cpp"
 ENDPOINT = Endpoint("http://127.0.0.1:1/v1", "smollm2-135m", Secret(""))
-WIRES: dict[str, Wire] = {"chat": ChatWire(), "responses": ResponsesWire(), "messages": MessagesWire()}
+WIRES: dict[str, WireProtocol] = {
+    "chat": ChatWire(),
+    "responses": ResponsesWire(),
+    "messages": MessagesWire(),
+}
 EMOJI = "🌟🌱🌍️🌈🌳🌠🌞🌐\n\n# The Most Beautiful Person Ever\n🌍🌍🌍🌍🌍🌍🌍🌍"
-SAID = [
+ANSWERS = [
     ("chat_talk", "Hello, Hello!", StepEnd("stop", Usage(24, 5, 0))),
     ("chat_cut", "That's a great", StepEnd("length", Usage(25, 4, 13))),
     ("responses_talk", EMOJI, StepEnd("stop", Usage(24, 60, 23))),
@@ -30,13 +34,13 @@ SAID = [
     ("messages_talk", "Hello to the world of words.", StepEnd("stop", Usage(24, 8, 13))),
     ("messages_cut", "I'm not an", StepEnd("length", Usage(25, 4, 24))),
 ]
-CALLED = [("chat_call", 0), ("responses_call", 241), ("messages_call", 241)]
+CALLS = [("chat_call", 0), ("responses_call", 241), ("messages_call", 241)]
 
 
-def replayed(name: str, step: int) -> list[ModelDelta]:
+def replay(name: str, step: int) -> list[ModelDelta]:
     """What the adapter makes of a recorded stream that comes in pieces of `step` bytes."""
     stream = (FOLDER / f"{name}.sse").read_bytes()
-    answer = Answer(ENDPOINT, WIRES[name.partition("_")[0]])
+    answer = AnswerDecoder(ENDPOINT, WIRES[name.partition("_")[0]])
     deltas: list[ModelDelta] = []
     for at in range(0, len(stream), step):
         deltas += answer.feed(stream[at : at + step])
@@ -44,9 +48,11 @@ def replayed(name: str, step: int) -> list[ModelDelta]:
 
 
 @pytest.mark.parametrize("step", [1, 7, 1_000_000])
-@pytest.mark.parametrize(("name", "text", "end"), SAID, ids=[name for name, _, _ in SAID])
-def test_what_was_said_is_read_however_it_is_split(name: str, text: str, end: StepEnd, step: int) -> None:
-    *deltas, last = replayed(name, step)
+@pytest.mark.parametrize(("name", "text", "end"), ANSWERS, ids=[name for name, _, _ in ANSWERS])
+def test_a_captured_answer_decodes_the_same_for_any_chunk_size(
+    name: str, text: str, end: StepEnd, step: int
+) -> None:
+    *deltas, last = replay(name, step)
     assert len(deltas) > 1, "it streams"
     assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == text
     assert all(isinstance(delta, TextDelta) for delta in deltas)
@@ -54,9 +60,9 @@ def test_what_was_said_is_read_however_it_is_split(name: str, text: str, end: St
 
 
 @pytest.mark.parametrize("step", [1, 7, 1_000_000])
-@pytest.mark.parametrize(("name", "cached"), CALLED, ids=[name for name, _ in CALLED])
-def test_a_call_is_read_however_it_is_split(name: str, cached: int, step: int) -> None:
-    *deltas, last = replayed(name, step)
+@pytest.mark.parametrize(("name", "cached"), CALLS, ids=[name for name, _ in CALLS])
+def test_a_captured_call_decodes_the_same_for_any_chunk_size(name: str, cached: int, step: int) -> None:
+    *deltas, last = replay(name, step)
     calls = [delta for delta in deltas if isinstance(delta, CallDelta)]
     assert calls == deltas
     assert {(call.index, call.name) for call in calls} == {(0, "get_weather")}
@@ -65,9 +71,9 @@ def test_a_call_is_read_however_it_is_split(name: str, cached: int, step: int) -
 
 
 @pytest.mark.parametrize("protocol", WIRES)
-def test_a_conversation_that_is_too_long_is_known_as_such(protocol: str) -> None:
+def test_a_captured_overflow_error_is_recognised_as_too_long(protocol: str) -> None:
     body = (FOLDER / f"{protocol}_too_long.400.json").read_bytes()
-    failure = failures.of_status(ENDPOINT, 400, {}, body)
+    failure = failures.from_status(ENDPOINT, 400, {}, body)
     assert failure.too_long
     assert not failure.retryable
     assert "9020 tokens" in str(failure)
@@ -75,4 +81,4 @@ def test_a_conversation_that_is_too_long_is_known_as_such(protocol: str) -> None
 
 def test_every_recorded_stream_is_replayed() -> None:
     there = {path.name.partition(".")[0] for path in FOLDER.glob("*.sse")}
-    assert there == {name for name, _, _ in SAID} | {name for name, _ in CALLED}
+    assert there == {name for name, _, _ in ANSWERS} | {name for name, _ in CALLS}

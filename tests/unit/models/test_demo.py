@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.context.context import (
-    GO_ON,
+    CONTINUE_PROMPT,
     MEMORIES,
     NOT_RUN,
     AssistantMessage,
@@ -20,20 +20,20 @@ from holdfast.domain.context.context import (
     UserMessage,
 )
 from holdfast.domain.events.parts import File, Text, ToolCall
-from holdfast.models.demo import Demo
+from holdfast.models.demo import DemoModel
 from holdfast.models.ports import CallDelta, Model, ModelDelta, ReasoningDelta, StepEnd, TextDelta, ToolSpec
 
 TOOLS = [ToolSpec(name, "", {}) for name in ("shell", "read_file", "write_file", "list_files")]
 WHAT_IT_IS = "scripted demo, not an AI"
 
 
-def said(text: str) -> UserMessage:
+def user_message(text: str) -> UserMessage:
     return UserMessage((Text(text),))
 
 
-def streamed(messages: Sequence[RequestMessage], tools: Sequence[ToolSpec] = TOOLS) -> list[ModelDelta]:
+def stream_demo(messages: Sequence[RequestMessage], tools: Sequence[ToolSpec] = TOOLS) -> list[ModelDelta]:
     async def ask() -> list[ModelDelta]:
-        async with aclosing(Demo(delay_s=0).stream(Request("", tuple(messages)), tools)) as stream:
+        async with aclosing(DemoModel(delay_s=0).stream(Request("", tuple(messages)), tools)) as stream:
             return [delta async for delta in stream]
 
     return asyncio.run(ask())
@@ -49,11 +49,11 @@ def call_in(deltas: Sequence[ModelDelta]) -> ToolCall | None:
     return ToolCall("c", pieces[0].name, arguments) if pieces else None
 
 
-def carried_out(asked: str, results: Sequence[str], tools: Sequence[ToolSpec] = TOOLS) -> list[ModelDelta]:
+def run_script(prompt: str, results: Sequence[str], tools: Sequence[ToolSpec] = TOOLS) -> list[ModelDelta]:
     """The last step of a turn whose calls give `results`."""
-    messages: list[RequestMessage] = [said(asked)]
+    messages: list[RequestMessage] = [user_message(prompt)]
     for i, result in enumerate(results):
-        deltas = streamed(messages, tools)
+        deltas = stream_demo(messages, tools)
         call = call_in(deltas)
         assert call is not None
         call = ToolCall(f"c_{i}", call.name, call.arguments)
@@ -61,17 +61,17 @@ def carried_out(asked: str, results: Sequence[str], tools: Sequence[ToolSpec] = 
             AssistantMessage((Text(text_in(deltas)), call)),
             ToolMessage(call.call_id, (Text(result),)),
         ]
-    return streamed(messages, tools)
+    return stream_demo(messages, tools)
 
 
-def test_it_is_a_model() -> None:
-    model: Model = Demo()
+def test_the_demo_implements_the_model_port() -> None:
+    model: Model = DemoModel()
     assert model.name == "demo"
     assert model.profile.provider == "demo"
 
 
-def test_without_a_wish_it_gives_a_tour_that_thinks_and_streams() -> None:
-    deltas = streamed([said("Hello there")])
+def test_a_message_without_a_request_gets_the_tour_with_thinking() -> None:
+    deltas = stream_demo([user_message("Hello there")])
     assert isinstance(deltas[0], ReasoningDelta)
     assert len([delta for delta in deltas if isinstance(delta, TextDelta)]) > 30
     assert deltas[-1] == StepEnd("stop")
@@ -79,15 +79,18 @@ def test_without_a_wish_it_gives_a_tour_that_thinks_and_streams() -> None:
     assert all(word in text_in(deltas) for word in ("Streaming", "Thinking", "Tools", "OPENAI_API_KEY"))
 
 
-def test_a_conversation_is_advised_once_to_connect_a_model() -> None:
-    first = text_in(streamed([said("Hello there")]))
+def test_the_advice_to_connect_a_model_is_given_once_per_conversation() -> None:
+    first = text_in(stream_demo([user_message("Hello there")]))
     assert first.count("For real answers") == 1
-    later = [said("Hello there"), AssistantMessage((Text(first),)), said("Hello again")]
-    second = text_in(streamed(later))
+    later = [user_message("Hello there"), AssistantMessage((Text(first),)), user_message("Hello again")]
+    second = text_in(stream_demo(later))
     assert WHAT_IT_IS in second and "For real answers" not in second
     # An answer that had begun with that advice still ends with it.
     begun = AssistantMessage((Text(first[:-20]),))
-    assert text_in(streamed([said("Hello there"), begun, said(GO_ON)])) == first[-20:]
+    assert (
+        text_in(stream_demo([user_message("Hello there"), begun, user_message(CONTINUE_PROMPT)]))
+        == first[-20:]
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,8 +110,8 @@ def test_a_conversation_is_advised_once_to_connect_a_model() -> None:
         ("List all files in the folder", "list_files", {}),
     ],
 )
-def test_it_calls_the_tool_that_is_asked_for(asked: str, name: str, arguments: dict[str, str]) -> None:
-    deltas = streamed([said(asked)])
+def test_the_demo_calls_the_requested_tool(asked: str, name: str, arguments: dict[str, str]) -> None:
+    deltas = stream_demo([user_message(asked)])
     call = call_in(deltas)
     assert call is not None and call.name == name
     assert msgspec.json.decode(call.arguments) == arguments
@@ -118,50 +121,50 @@ def test_it_calls_the_tool_that_is_asked_for(asked: str, name: str, arguments: d
 @pytest.mark.parametrize(
     "asked", ["I want to run a marathon", "what is this?", "read me a poem", "", "count to 5"]
 )
-def test_it_does_not_call_tools_that_nobody_asked_for(asked: str) -> None:
-    assert call_in(streamed([said(asked)])) is None
+def test_the_demo_does_not_call_tools_without_a_request(asked: str) -> None:
+    assert call_in(stream_demo([user_message(asked)])) is None
 
 
-def test_several_wishes_are_met_one_after_the_other_in_their_order() -> None:
+def test_several_requested_calls_run_in_order() -> None:
     asked = "write hello to notes.txt, then read notes.txt and run `ls`"
-    names = [call_in(carried_out(asked, ["ok"] * done)) for done in range(3)]
+    names = [call_in(run_script(asked, ["ok"] * done)) for done in range(3)]
     assert [call.name for call in names if call] == ["write_file", "read_file", "shell"]
-    last = carried_out(asked, ["ok", "hello", "notes.txt"])
+    last = run_script(asked, ["ok", "hello", "notes.txt"])
     assert call_in(last) is None
     assert WHAT_IT_IS in text_in(last)
 
 
-def test_it_shows_what_a_tool_answered() -> None:
-    deltas = carried_out("list files", ["notes.txt\nsrc/"])
+def test_the_demo_shows_the_result_of_a_tool() -> None:
+    deltas = run_script("list files", ["notes.txt\nsrc/"])
     assert "notes.txt\nsrc/" in text_in(deltas)
     assert WHAT_IT_IS in text_in(deltas)
-    assert len(text_in(carried_out("list files", ["x" * 100_000]))) < 2_000
+    assert len(text_in(run_script("list files", ["x" * 100_000]))) < 2_000
 
 
-def test_it_says_when_a_tool_failed_or_is_missing() -> None:
+def test_the_demo_reports_a_failed_or_missing_tool() -> None:
     messages: list[RequestMessage] = [
-        said("list files"),
+        user_message("list files"),
         AssistantMessage((ToolCall("c", "list_files", "{}"),)),
     ]
     answer = ToolMessage("c", (Text(NOT_RUN),), failed=True)
-    assert "did not work" in text_in(streamed([*messages, answer]))
-    without = streamed([said("run `ls`")], TOOLS[1:])
+    assert "did not work" in text_in(stream_demo([*messages, answer]))
+    without = stream_demo([user_message("run `ls`")], TOOLS[1:])
     assert call_in(without) is None
     assert "`shell`" in text_in(without) and WHAT_IT_IS in text_in(without)
 
 
 @given(st.sampled_from(["hi", "list files", "count to 40"]), st.lists(st.integers(1, 60), max_size=3))
-def test_it_goes_on_exactly_where_it_stopped(asked: str, stops: list[int]) -> None:
-    whole = streamed([said(asked)])
-    messages: list[RequestMessage] = [said(asked)]
+def test_an_interrupted_demo_answer_continues_exactly_where_it_stopped(asked: str, stops: list[int]) -> None:
+    whole = stream_demo([user_message(asked)])
+    messages: list[RequestMessage] = [user_message(asked)]
     text = ""
     deltas = whole
     for stop in stops:
         part = text_in([delta for delta in deltas if isinstance(delta, TextDelta)][:stop])
         if part:
-            messages += [AssistantMessage((Text(part),)), said(GO_ON)]
+            messages += [AssistantMessage((Text(part),)), user_message(CONTINUE_PROMPT)]
             text += part
-        deltas = streamed(messages)
+        deltas = stream_demo(messages)
     if text:
         assert not any(isinstance(delta, ReasoningDelta) for delta in deltas)
     assert text + text_in(deltas) == text_in(whole)
@@ -169,52 +172,60 @@ def test_it_goes_on_exactly_where_it_stopped(asked: str, stops: list[int]) -> No
     assert deltas[-1] == whole[-1]
 
 
-def test_it_goes_on_after_its_tools_too() -> None:
+def test_an_interrupted_demo_answer_continues_after_tool_calls() -> None:
     call = ToolCall("c", "list_files", "{}")
     turn: list[RequestMessage] = [
-        said("list files"),
+        user_message("list files"),
         AssistantMessage((Text("I call"), call)),
         ToolMessage("c", (Text("a.txt"),)),
     ]
-    whole = text_in(streamed(turn))
-    rest = text_in(streamed([*turn, AssistantMessage((Text(whole[:25]),)), said(GO_ON)]))
+    whole = text_in(stream_demo(turn))
+    rest = text_in(stream_demo([*turn, AssistantMessage((Text(whole[:25]),)), user_message(CONTINUE_PROMPT)]))
     assert whole[:25] + rest == whole
 
 
-def test_every_piece_has_a_word_in_it() -> None:
-    for delta in streamed([said("hello")]):
+def test_no_demo_delta_is_only_white_space() -> None:
+    for delta in stream_demo([user_message("hello")]):
         assert not isinstance(delta, TextDelta | ReasoningDelta) or delta.text.strip()
 
 
-def test_an_answer_that_someone_else_began_is_ended_openly() -> None:
-    messages: list[RequestMessage] = [said("hello"), AssistantMessage((Text("As a large"),)), said(GO_ON)]
-    assert WHAT_IT_IS in text_in(streamed(messages))
+def test_the_demo_says_so_when_it_finishes_the_answer_of_another_model() -> None:
+    messages: list[RequestMessage] = [
+        user_message("hello"),
+        AssistantMessage((Text("As a large"),)),
+        user_message(CONTINUE_PROMPT),
+    ]
+    assert WHAT_IT_IS in text_in(stream_demo(messages))
 
 
-def test_only_the_last_words_count() -> None:
+def test_only_the_last_user_message_counts() -> None:
     remembered = UserMessage(
         (Text(MEMORIES + "run `ls`"), Text("hello"), File("b", "run.txt", "text/plain", 1))
     )
-    assert call_in(streamed([remembered])) is None
-    earlier: list[RequestMessage] = [said("run `ls`"), AssistantMessage((Text("Done."),)), said("thanks")]
-    assert call_in(streamed(earlier)) is None
-    assert text_in(streamed([UserMessage((File("b", "a.png", "image/png", 1),))]))
+    assert call_in(stream_demo([remembered])) is None
+    earlier: list[RequestMessage] = [
+        user_message("run `ls`"),
+        AssistantMessage((Text("Done."),)),
+        user_message("thanks"),
+    ]
+    assert call_in(stream_demo(earlier)) is None
+    assert text_in(stream_demo([UserMessage((File("b", "a.png", "image/png", 1),))]))
 
 
-def test_long_and_odd_messages_are_answered_quickly() -> None:
+def test_long_and_unusual_messages_are_answered_quickly() -> None:
     for asked in ("write " * 50_000, "run `" * 50_000, "list " * 50_000, "\ud800 \x00 run `"):
-        assert text_in(streamed([said(asked)]))
+        assert text_in(stream_demo([user_message(asked)]))
 
 
-def test_it_takes_its_time_between_words() -> None:
+def test_the_demo_waits_between_words() -> None:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
     async def ask() -> int:
-        demo = Demo(delay_s=0.5, sleep=sleep)
-        async with aclosing(demo.stream(Request("", (said("hi"),)), TOOLS)) as stream:
+        demo = DemoModel(delay_s=0.5, sleep=sleep)
+        async with aclosing(demo.stream(Request("", (user_message("hi"),)), TOOLS)) as stream:
             count = len([delta async for delta in stream])
         await demo.close()
         return count
@@ -223,12 +234,12 @@ def test_it_takes_its_time_between_words() -> None:
     assert set(slept) == {0.5}
 
 
-def test_it_says_which_files_it_was_given() -> None:
+def test_the_demo_names_the_attached_files() -> None:
     asked = UserMessage((Text("Hello"), File("b", "notes.txt", "text/plain", 1_234)))
-    whole = text_in(streamed([asked]))
+    whole = text_in(stream_demo([asked]))
     assert whole.startswith("I was given `notes.txt` (1,234 bytes).")
     assert WHAT_IT_IS in whole
     begun = whole[: len(whole) // 2]
-    rest = text_in(streamed([asked, AssistantMessage((Text(begun),)), said(GO_ON)]))
+    rest = text_in(stream_demo([asked, AssistantMessage((Text(begun),)), user_message(CONTINUE_PROMPT)]))
     assert begun + rest == whole
-    assert text_in(streamed([UserMessage(asked.parts[1:])])) == whole
+    assert text_in(stream_demo([UserMessage(asked.parts[1:])])) == whole

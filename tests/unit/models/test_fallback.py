@@ -6,48 +6,48 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.context.context import AssistantMessage, FileContent, Profile, Request, UserMessage
+from holdfast.domain.context.context import AssistantMessage, FileContent, ModelProfile, Request, UserMessage
 from holdfast.domain.events.parts import File, Reasoning, Text
-from holdfast.domain.secrets import Mask
+from holdfast.domain.secrets import SecretMask
 from holdfast.models.chat.wire import ChatWire
 from holdfast.models.endpoint import Endpoint, Secret
-from holdfast.models.fallback import TRIES_MAX, Fallback, with_own_thinking
+from holdfast.models.fallback import ATTEMPTS_MAX, FallbackModel, without_foreign_thinking
 from holdfast.models.http_model import HttpModel
 from holdfast.models.masking import MaskedModel
-from holdfast.models.ports import AskedInstead, ModelDelta, ModelFailure, TextDelta
+from holdfast.models.ports import FallbackStarted, ModelDelta, ModelFailure, TextDelta
 from tests.support.model_server import (
-    ASKED,
-    CALM,
     DONE,
     KEY,
+    LONG_TIMEOUTS,
+    REQUEST,
     Answers,
-    Seen,
+    ReceivedRequests,
     chunk,
-    refusing,
-    serving,
-    streaming,
+    error_answer,
+    model_server,
+    streaming_answer,
 )
 
-GOOD = streaming([chunk({"content": "Here."}), chunk({}, "stop"), DONE])
-TOO_LONG = refusing(400, {"error": {"message": "too much", "code": "context_length_exceeded"}})
+GOOD = streaming_answer([chunk({"content": "Here."}), chunk({}, "stop"), DONE])
+TOO_LONG = error_answer(400, {"error": {"message": "too much", "code": "context_length_exceeded"}})
 
 
-class Chain:
+class FallbackChain:
     """Models behind servers of their own, and what each of those was sent."""
 
-    def __init__(self, models: Sequence[HttpModel], seen: Sequence[Seen]) -> None:
+    def __init__(self, models: Sequence[HttpModel], seen: Sequence[ReceivedRequests]) -> None:
         self.waited: list[float] = []
-        self.model = Fallback(models, self._sleep)
+        self.model = FallbackModel(models, self._sleep)
         self.seen = seen
 
     async def _sleep(self, wait_s: float) -> None:
         self.waited.append(wait_s)
 
     @property
-    def asked(self) -> list[int]:
+    def request_counts(self) -> list[int]:
         return [len(each.bodies) for each in self.seen]
 
-    async def hear(self, request: Request = ASKED) -> tuple[list[ModelDelta], ModelFailure | None]:
+    async def collect(self, request: Request = REQUEST) -> tuple[list[ModelDelta], ModelFailure | None]:
         deltas: list[ModelDelta] = []
         try:
             async with aclosing(self.model.stream(request, ())) as stream:
@@ -61,139 +61,146 @@ class Chain:
 @asynccontextmanager
 async def chain(
     *answers: Answers, windows: Sequence[int] = (100_000, 100_000, 100_000)
-) -> AsyncIterator[Chain]:
+) -> AsyncIterator[FallbackChain]:
     async with AsyncExitStack() as stack:
         models, seen = [], []
         for place, answer in enumerate(answers):
-            url, each = await stack.enter_async_context(serving(answer))
-            profile = Profile(f"p{place}", windows[place], 1_000)
-            models.append(HttpModel(Endpoint(url, f"m{place}", Secret("")), ChatWire(), profile, CALM))
+            url, each = await stack.enter_async_context(model_server(answer))
+            profile = ModelProfile(f"p{place}", windows[place], 1_000)
+            models.append(
+                HttpModel(Endpoint(url, f"m{place}", Secret("")), ChatWire(), profile, LONG_TIMEOUTS)
+            )
             seen.append(each)
-        made = Chain(models, seen)
+        made = FallbackChain(models, seen)
         stack.push_async_callback(made.model.close)
         yield made
 
 
-def words(deltas: Sequence[ModelDelta]) -> str:
+def answer_text(deltas: Sequence[ModelDelta]) -> str:
     return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
 
 
-def instead(deltas: Sequence[ModelDelta]) -> list[tuple[str, str]]:
-    return [(each.model, each.provider) for each in deltas if isinstance(each, AskedInstead)]
+def fallbacks_in(deltas: Sequence[ModelDelta]) -> list[tuple[str, str]]:
+    return [(each.model, each.provider) for each in deltas if isinstance(each, FallbackStarted)]
 
 
-async def test_who_answers_first_is_the_only_one_asked() -> None:
+async def test_only_the_first_model_is_called_if_it_answers() -> None:
     async with chain(GOOD, GOOD) as made:
-        deltas, failure = await made.hear()
-        assert (words(deltas), instead(deltas), failure) == ("Here.", [], None)
-        assert made.asked == [1, 0]
+        deltas, failure = await made.collect()
+        assert (answer_text(deltas), fallbacks_in(deltas), failure) == ("Here.", [], None)
+        assert made.request_counts == [1, 0]
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
-async def test_what_asking_again_does_not_mend_goes_to_the_next_at_once(status: int) -> None:
-    async with chain(refusing(status), GOOD) as made:
-        deltas, failure = await made.hear()
-        assert (words(deltas), failure) == ("Here.", None)
-        assert instead(deltas) == [("openai:m1", "p1")]
-        assert isinstance(deltas[0], AskedInstead), "it is said before anything else"
+async def test_a_permanent_failure_goes_to_the_next_model_at_once(status: int) -> None:
+    async with chain(error_answer(status), GOOD) as made:
+        deltas, failure = await made.collect()
+        assert (answer_text(deltas), failure) == ("Here.", None)
+        assert fallbacks_in(deltas) == [("openai:m1", "p1")]
+        assert isinstance(deltas[0], FallbackStarted), "it is said before anything else"
         assert str(status) in str(deltas[0].failure)
-        assert (made.asked, made.waited) == ([1, 1], [])
+        assert (made.request_counts, made.waited) == ([1, 1], [])
 
 
 @pytest.mark.parametrize("status", [429, 500, 503, 529])
-async def test_what_may_pass_is_tried_again_before_the_next_is_asked(status: int) -> None:
-    async with chain(refusing(status), refusing(status), GOOD) as made:
-        deltas, failure = await made.hear()
-        assert (words(deltas), failure) == ("Here.", None)
-        assert instead(deltas) == [("openai:m1", "p1"), ("openai:m2", "p2")]
-        assert made.asked == [TRIES_MAX, TRIES_MAX, 1]
+async def test_a_transient_failure_is_retried_before_the_next_model(status: int) -> None:
+    async with chain(error_answer(status), error_answer(status), GOOD) as made:
+        deltas, failure = await made.collect()
+        assert (answer_text(deltas), failure) == ("Here.", None)
+        assert fallbacks_in(deltas) == [("openai:m1", "p1"), ("openai:m2", "p2")]
+        assert made.request_counts == [ATTEMPTS_MAX, ATTEMPTS_MAX, 1]
 
 
-async def test_a_server_that_asks_for_patience_is_not_waited_for_while_there_is_another() -> None:
-    async with chain(refusing(429, Retry_After="30"), GOOD) as made:
-        assert words((await made.hear())[0]) == "Here."
-        assert (made.asked, made.waited) == ([1, 1], [])
+async def test_a_long_retry_delay_goes_to_the_next_model() -> None:
+    async with chain(error_answer(429, Retry_After="30"), GOOD) as made:
+        assert answer_text((await made.collect())[0]) == "Here."
+        assert (made.request_counts, made.waited) == ([1, 1], [])
 
 
-async def test_a_server_that_is_not_there_is_passed_over() -> None:
+async def test_an_unreachable_server_is_skipped() -> None:
     async with chain(GOOD) as made:
         gone = HttpModel(
-            Endpoint("http://127.0.0.1:1/v1", "gone", Secret("")), ChatWire(), Profile("g", 9), CALM
+            Endpoint("http://127.0.0.1:1/v1", "gone", Secret("")),
+            ChatWire(),
+            ModelProfile("g", 9),
+            LONG_TIMEOUTS,
         )
-        both = Chain([gone, *made.model._models], made.seen)  # type: ignore[list-item]
-        deltas, failure = await both.hear()
+        both = FallbackChain([gone, *made.model._models], made.seen)  # type: ignore[list-item]
+        deltas, failure = await both.collect()
         await gone.close()
-        assert (words(deltas), failure) == ("Here.", None)
+        assert (answer_text(deltas), failure) == ("Here.", None)
 
 
-async def test_what_is_wrong_with_the_request_is_nobody_elses_to_answer() -> None:
-    bad = refusing(400, {"error": {"message": "messages.1.content: must not be empty"}})
+async def test_a_bad_request_is_not_sent_to_other_models() -> None:
+    bad = error_answer(400, {"error": {"message": "messages.1.content: must not be empty"}})
     async with chain(bad, GOOD) as made:
-        deltas, failure = await made.hear()
+        deltas, failure = await made.collect()
         assert deltas == [] and failure is not None and "must not be empty" in str(failure)
-        assert made.asked == [1, 0]
+        assert made.request_counts == [1, 0]
 
 
-async def test_what_is_too_long_goes_to_a_larger_window_only() -> None:
+async def test_a_too_long_request_goes_only_to_larger_windows() -> None:
     async with chain(TOO_LONG, GOOD, GOOD, windows=(50_000, 50_000, 90_000)) as made:
-        deltas, failure = await made.hear()
-        assert (words(deltas), failure) == ("Here.", None)
-        assert instead(deltas) == [("openai:m2", "p2")]
-        assert made.asked == [1, 0, 1]
+        deltas, failure = await made.collect()
+        assert (answer_text(deltas), failure) == ("Here.", None)
+        assert fallbacks_in(deltas) == [("openai:m2", "p2")]
+        assert made.request_counts == [1, 0, 1]
     async with chain(TOO_LONG, GOOD, windows=(50_000, 50_000)) as made:
-        deltas, failure = await made.hear()
+        deltas, failure = await made.collect()
         assert failure is not None and failure.too_long, "whoever made the request can make it shorter"
-        assert made.asked == [1, 0]
+        assert made.request_counts == [1, 0]
 
 
-async def test_a_failure_after_the_first_word_is_not_answered_by_another() -> None:
-    broken = streaming([chunk({"content": "Half"})], cut=True)
+async def test_a_failure_after_the_first_delta_has_no_fallback() -> None:
+    broken = streaming_answer([chunk({"content": "Half"})], cut=True)
     async with chain(broken, GOOD) as made:
-        deltas, failure = await made.hear()
-        assert words(deltas) == "Half" and failure is not None
-        assert made.asked == [1, 0]
+        deltas, failure = await made.collect()
+        assert answer_text(deltas) == "Half" and failure is not None
+        assert made.request_counts == [1, 0]
 
 
-async def test_when_all_fail_each_is_told_of_and_it_may_be_tried_again() -> None:
-    async with chain(refusing(401), refusing(503)) as made:
-        _, failure = await made.hear()
+async def test_when_all_models_fail_the_failure_names_each_and_is_retryable() -> None:
+    async with chain(error_answer(401), error_answer(503)) as made:
+        _, failure = await made.collect()
         assert failure is not None and failure.retryable
         assert "openai:m0" in str(failure) and "401" in str(failure) and "503" in str(failure)
-    async with chain(refusing(401), refusing(404)) as made:
-        _, failure = await made.hear()
+    async with chain(error_answer(401), error_answer(404)) as made:
+        _, failure = await made.collect()
         assert failure is not None and not failure.retryable
 
 
-async def test_no_key_is_in_what_is_said_of_who_failed() -> None:
-    said = refusing(401, {"error": {"message": f"Incorrect API key provided: {KEY}"}})
+async def test_the_combined_failure_contains_no_key() -> None:
+    said = error_answer(401, {"error": {"message": f"Incorrect API key provided: {KEY}"}})
     async with chain(said, GOOD) as made:
-        masked = MaskedModel(made.model, Mask([KEY]))
-        deltas = [delta async for delta in masked.stream(ASKED, ())]
-        assert isinstance(deltas[0], AskedInstead)
+        masked = MaskedModel(made.model, SecretMask([KEY]))
+        deltas = [delta async for delta in masked.stream(REQUEST, ())]
+        assert isinstance(deltas[0], FallbackStarted)
         assert KEY not in str(deltas[0].failure)
-        assert words(deltas) == "Here."
+        assert answer_text(deltas) == "Here."
 
 
 # What each of them is sent.
 
 
-def thought(provider: str) -> Reasoning:
+def signed_thinking(provider: str) -> Reasoning:
     return Reasoning(f"by {provider}", signature="s" * 20, provider=provider)
 
 
-async def test_each_is_sent_only_the_thinking_that_it_signed() -> None:
+async def test_each_model_receives_only_its_own_thinking() -> None:
     request = Request("Be.", (
         UserMessage((Text("One"),)),
-        AssistantMessage((thought("p0"), Text("first"))),
+        AssistantMessage((signed_thinking("p0"), Text("first"))),
         UserMessage((Text("Two"),)),
-        AssistantMessage((thought("p1"), Text("second"))),
+        AssistantMessage((signed_thinking("p1"), Text("second"))),
         UserMessage((Text("Three"),)),
     ))  # fmt: skip
     async with chain(GOOD, GOOD) as made:
-        assert made.model.profile.reads("p0") and made.model.profile.reads("p1")
-        assert not made.model.profile.reads("p9")
+        assert made.model.profile.accepts_reasoning_from("p0") and made.model.profile.accepts_reasoning_from(
+            "p1"
+        )
+        assert not made.model.profile.accepts_reasoning_from("p9")
         for model, signer in zip(made.model._models, ("p0", "p1"), strict=True):
-            fit = with_own_thinking(request, model.profile)
+            fit = without_foreign_thinking(request, model.profile)
             parts = [part for message in fit.messages for part in message.parts]
             assert [part.provider for part in parts if isinstance(part, Reasoning)] == [signer]
             assert [part.text for part in parts if isinstance(part, Text)] == [
@@ -201,7 +208,7 @@ async def test_each_is_sent_only_the_thinking_that_it_signed() -> None:
             ]  # fmt: skip
 
 
-async def test_a_smaller_window_is_sent_the_end_of_the_conversation() -> None:
+async def test_a_smaller_window_receives_the_end_of_the_conversation() -> None:
     said: list[Any] = []
     for number in range(50):
         said += [
@@ -209,9 +216,9 @@ async def test_a_smaller_window_is_sent_the_end_of_the_conversation() -> None:
             AssistantMessage((Text("answer"),)),
         ]
     request = Request("Be.", (*said, UserMessage((Text("the last"),))))
-    async with chain(refusing(401), GOOD, windows=(1_000_000, 4_000)) as made:
-        deltas, failure = await made.hear(request)
-        assert (words(deltas), failure) == ("Here.", None)
+    async with chain(error_answer(401), GOOD, windows=(1_000_000, 4_000)) as made:
+        deltas, failure = await made.collect(request)
+        assert (answer_text(deltas), failure) == ("Here.", None)
         first, second = (each.bodies[0]["messages"] for each in made.seen)
         assert len(first) == len(request.messages) + 1
         assert len(second) < 20
@@ -219,13 +226,13 @@ async def test_a_smaller_window_is_sent_the_end_of_the_conversation() -> None:
         assert sum(len(each["content"]) for each in second) < 4 * 4_000
 
 
-async def test_a_file_that_the_next_one_does_not_take_is_named_instead() -> None:
+async def test_a_file_unsupported_by_the_fallback_is_named_instead() -> None:
     picture = File("b" * 64, "cat.png", "image/png", 3)
     request = Request(
         "Be.", (UserMessage((Text("See"), picture)),), files={"b" * 64: FileContent("image", "AA==")}
     )
-    async with chain(refusing(401), GOOD) as made:
-        await made.hear(request)
+    async with chain(error_answer(401), GOOD) as made:
+        await made.collect(request)
         chat = [body for body in made.seen[1].bodies if "messages" in body]
         assert "AA==" not in str(chat)
         assert "cat.png" in str(chat)

@@ -12,31 +12,31 @@ from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.domain.context.context import Profile
+from holdfast.domain.context.context import ModelProfile
 from holdfast.domain.usage import Usage
 from holdfast.models.chat.wire import ChatWire
 from holdfast.models.endpoint import Endpoint, Secret
 from holdfast.models.failures import TOO_LONG
 from holdfast.models.http_model import HttpModel
 from holdfast.models.ports import CallDelta, ModelDelta, ModelFailure, StepEnd, TextDelta
-from holdfast.models.transport import Patience
+from holdfast.models.transport import ModelTimeouts
 from tests.support.model_server import (
-    ASKED,
     DONE,
-    IMPATIENT,
     KEY,
+    REQUEST,
     SHELL,
-    SHORT,
-    TALK,
+    SHORT_TIMEOUTS,
+    TEXT_STREAM,
     USAGE,
-    asking,
+    VERY_SHORT_TIMEOUTS,
+    ask_once,
     call,
     chunk,
-    heard,
-    refusing,
-    serving,
-    streaming,
-    told,
+    collect_deltas,
+    error_answer,
+    http_model,
+    model_server,
+    streaming_answer,
 )
 
 HELLO = chunk({"content": "Hello"})
@@ -51,11 +51,14 @@ def failed(answer: tuple[list[ModelDelta], ModelFailure | None]) -> ModelFailure
 # Answers.
 
 
-def test_an_answer_streams_and_its_connection_is_used_again() -> None:
+def test_an_answer_streams_and_its_connection_is_reused() -> None:
     async def ask() -> None:
-        async with serving(streaming([HELLO, STOP, USAGE, DONE])) as (url, seen), asking(url) as model:
+        async with (
+            model_server(streaming_answer([HELLO, STOP, USAGE, DONE])) as (url, seen),
+            http_model(url) as model,
+        ):
             for _ in range(3):
-                deltas, failure = await heard(model, tools=[SHELL])
+                deltas, failure = await collect_deltas(model, tools=[SHELL])
                 assert failure is None
                 assert deltas == [TextDelta("Hello"), StepEnd("stop", Usage(19, 10, 16))]
         assert len(seen.peers) == 1
@@ -66,7 +69,7 @@ def test_an_answer_streams_and_its_connection_is_used_again() -> None:
     asyncio.run(ask())
 
 
-def test_deltas_arrive_while_the_answer_is_written() -> None:
+def test_deltas_arrive_while_the_answer_streams() -> None:
     async def ask() -> None:
         goes_on = asyncio.Event()
 
@@ -79,9 +82,9 @@ def test_deltas_arrive_while_the_answer_is_written() -> None:
             return response
 
         async with (
-            serving(answer) as (url, _),
-            asking(url) as model,
-            aclosing(model.stream(ASKED, [])) as stream,
+            model_server(answer) as (url, _),
+            http_model(url) as model,
+            aclosing(model.stream(REQUEST, [])) as stream,
         ):
             assert await anext(stream) == TextDelta("Hello")
             goes_on.set()
@@ -91,31 +94,31 @@ def test_deltas_arrive_while_the_answer_is_written() -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.integers(0, len(TALK)), max_size=5))
+@given(st.lists(st.integers(0, len(TEXT_STREAM)), max_size=5))
 def test_any_split_on_the_wire_gives_the_same_deltas(cuts: list[int]) -> None:
-    edges = [0, *sorted(set(cuts) - {0, len(TALK)}), len(TALK)]
-    pieces = [TALK[a:b] for a, b in pairwise(edges)]
-    assert told(streaming(pieces)) == told(streaming([TALK]))
+    edges = [0, *sorted(set(cuts) - {0, len(TEXT_STREAM)}), len(TEXT_STREAM)]
+    pieces = [TEXT_STREAM[a:b] for a, b in pairwise(edges)]
+    assert ask_once(streaming_answer(pieces)) == ask_once(streaming_answer([TEXT_STREAM]))
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, TALK.index(b'"tool_calls"}')))
-def test_a_connection_cut_at_any_byte_gives_all_that_came_before(at: int) -> None:
-    whole, _ = told(streaming([TALK]))
-    deltas, failure = told(streaming([TALK[:at]], cut=True))
+@given(st.integers(0, TEXT_STREAM.index(b'"tool_calls"}')))
+def test_a_connection_cut_at_any_byte_keeps_the_deltas_before_the_cut(at: int) -> None:
+    whole, _ = ask_once(streaming_answer([TEXT_STREAM]))
+    deltas, failure = ask_once(streaming_answer([TEXT_STREAM[:at]], cut=True))
     assert failure is not None and failure.retryable
     assert deltas == whole[: len(deltas)]
-    complete = TALK[:at].count(b"\n\ndata: {")
+    complete = TEXT_STREAM[:at].count(b"\n\ndata: {")
     assert len(deltas) >= complete - 2, "each whole event but the comment and the empty first one is a delta"
 
 
-def test_what_arrived_before_the_connection_broke_reaches_a_slow_reader() -> None:
+def test_a_slow_reader_receives_what_arrived_before_the_connection_broke() -> None:
     async def ask() -> list[ModelDelta]:
         deltas: list[ModelDelta] = []
         pieces = [chunk({"content": f"{i} "}) for i in range(20)]
-        async with serving(streaming(pieces, cut=True)) as (url, _), asking(url) as model:
+        async with model_server(streaming_answer(pieces, cut=True)) as (url, _), http_model(url) as model:
             with pytest.raises(ModelFailure):
-                async with aclosing(model.stream(ASKED, [])) as stream:
+                async with aclosing(model.stream(REQUEST, [])) as stream:
                     async for delta in stream:
                         deltas.append(delta)
                         await asyncio.sleep(0.1 if len(deltas) == 1 else 0)
@@ -139,18 +142,21 @@ def test_closing_the_iterator_ends_the_request() -> None:
                 gone.set()
             return response
 
-        async with serving(answer) as (url, _), asking(url) as model:
-            async with aclosing(model.stream(ASKED, [])) as stream:
+        async with model_server(answer) as (url, _), http_model(url) as model:
+            async with aclosing(model.stream(REQUEST, [])) as stream:
                 assert await anext(stream) == TextDelta("Hello")
             await asyncio.wait_for(gone.wait(), 30)
 
     asyncio.run(ask())
 
 
-def test_cancelling_the_reader_is_no_failure_of_the_model() -> None:
+def test_cancelling_the_reader_is_not_a_model_failure() -> None:
     async def ask() -> None:
-        async with serving(streaming([HELLO, b""], pause_s=0.1)) as (url, _), asking(url) as model:
-            task = asyncio.create_task(heard(model))
+        async with (
+            model_server(streaming_answer([HELLO, b""], pause_s=0.1)) as (url, _),
+            http_model(url) as model,
+        ):
+            task = asyncio.create_task(collect_deltas(model))
             await asyncio.sleep(0.05)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -159,17 +165,17 @@ def test_cancelling_the_reader_is_no_failure_of_the_model() -> None:
     asyncio.run(ask())
 
 
-def test_a_server_that_does_not_stream_is_understood() -> None:
+def test_a_server_that_does_not_stream_is_supported() -> None:
     message = {"role": "assistant", "content": "Hello", **call('{"command":"ls"}', id="1", name="shell")}
     body = {"object": "chat.completion", "choices": [{"message": message, "finish_reason": "tool_calls"}]}
-    deltas, failure = told(refusing(200, body))
+    deltas, failure = ask_once(error_answer(200, body))
     assert failure is None
     assert deltas == [
         TextDelta("Hello"), CallDelta(0, "shell", '{"command":"ls"}'), StepEnd("tool_calls")
     ]  # fmt: skip
 
 
-def test_many_answers_at_once_do_not_wait_for_each_other() -> None:
+def test_concurrent_answers_do_not_wait_for_each_other() -> None:
     async def ask() -> None:
         arrived: list[int] = []
         everyone = asyncio.Event()
@@ -179,10 +185,10 @@ def test_many_answers_at_once_do_not_wait_for_each_other() -> None:
             if len(arrived) == 120:
                 everyone.set()
             await asyncio.wait_for(everyone.wait(), 30)
-            return await streaming([HELLO, STOP, DONE])(request)
+            return await streaming_answer([HELLO, STOP, DONE])(request)
 
-        async with serving(answer) as (url, _), asking(url) as model:
-            answers = await asyncio.gather(*(heard(model) for _ in range(120)))
+        async with model_server(answer) as (url, _), http_model(url) as model:
+            answers = await asyncio.gather(*(collect_deltas(model) for _ in range(120)))
         assert all(failure is None for _, failure in answers)
 
     asyncio.run(ask())
@@ -191,23 +197,23 @@ def test_many_answers_at_once_do_not_wait_for_each_other() -> None:
 # Servers that do not take everything.
 
 
-def test_fields_that_a_server_refuses_are_left_out_from_then_on() -> None:
-    no_usage = refusing(422, {"detail": [{"loc": ["body", "stream_options"], "msg": "Extra inputs"}]})
-    no_tools = refusing(400, {"error": {"message": "library/small:latest does not support tools"}})
+def test_rejected_chat_fields_are_omitted_from_later_requests() -> None:
+    no_usage = error_answer(422, {"detail": [{"loc": ["body", "stream_options"], "msg": "Extra inputs"}]})
+    no_tools = error_answer(400, {"error": {"message": "library/small:latest does not support tools"}})
 
     async def ask() -> list[set[str]]:
-        hello = streaming([HELLO, STOP, DONE])
-        async with serving(no_usage, no_tools, hello) as (url, seen), asking(url) as model:
+        hello = streaming_answer([HELLO, STOP, DONE])
+        async with model_server(no_usage, no_tools, hello) as (url, seen), http_model(url) as model:
             for _ in range(2):
-                _, failure = await heard(model, tools=[SHELL])
+                _, failure = await collect_deltas(model, tools=[SHELL])
                 assert failure is None
         return [{"tools", "stream_options"} & set(body) for body in seen.bodies]
 
     assert asyncio.run(ask()) == [{"tools", "stream_options"}, {"tools"}, set(), set()]
 
 
-def test_a_server_that_goes_on_refusing_is_not_asked_for_ever() -> None:
-    assert not failed(told(refusing(400, {"error": "stream_options"}))).retryable
+def test_retries_with_fewer_fields_are_bounded() -> None:
+    assert not failed(ask_once(error_answer(400, {"error": "stream_options"}))).retryable
 
 
 # Refusals.
@@ -219,10 +225,10 @@ def test_a_server_that_goes_on_refusing_is_not_asked_for_ever() -> None:
      (413, False), (422, False), (425, True), (429, True), (500, True), (501, False), (502, True),
      (503, True), (504, True), (529, True), (302, False), (204, False)],
 )  # fmt: skip
-def test_a_refusal_keeps_the_servers_words_and_says_whether_to_ask_again(
+def test_an_error_response_keeps_the_server_message_and_says_whether_to_retry(
     status: int, retryable: bool
 ) -> None:
-    failure = failed(told(refusing(status, {"error": {"message": "Because of the moon."}})))
+    failure = failed(ask_once(error_answer(status, {"error": {"message": "Because of the moon."}})))
     assert failure.retryable is retryable
     assert str(status) in str(failure)
     if status != 204:
@@ -240,8 +246,8 @@ def test_a_refusal_keeps_the_servers_words_and_says_whether_to_ask_again(
         b"Because   of\nthe moon.",
     ],
 )
-def test_the_servers_words_are_found_in_every_shape(body: object) -> None:
-    assert "Because of the moon" in str(failed(told(refusing(400, body))))
+def test_the_server_message_is_found_in_every_error_shape(body: object) -> None:
+    assert "Because of the moon" in str(failed(ask_once(error_answer(400, body))))
 
 
 @pytest.mark.parametrize(
@@ -253,23 +259,26 @@ def test_the_servers_words_are_found_in_every_shape(body: object) -> None:
         (302, ["is not its base URL"]),
     ],
 )
-def test_a_refusal_names_what_to_look_at(status: int, words: list[str]) -> None:
-    failure = str(failed(told(refusing(status, b""))))
+def test_an_error_response_names_what_to_check(status: int, words: list[str]) -> None:
+    failure = str(failed(ask_once(error_answer(status, b""))))
     assert all(word in failure for word in words), failure
 
 
-def test_whoever_pastes_the_whole_path_is_told_where_a_base_url_ends() -> None:
+def test_a_base_url_with_the_endpoint_path_is_reported() -> None:
     async def ask() -> ModelFailure:
-        async with serving(refusing(404, b"")) as (url, _), asking(f"{url}/chat/completions") as model:
-            return failed(await heard(model))
+        async with (
+            model_server(error_answer(404, b"")) as (url, _),
+            http_model(f"{url}/chat/completions") as model,
+        ):
+            return failed(await collect_deltas(model))
 
     assert "more than a base URL" in str(asyncio.run(ask()))
 
 
-def test_a_missing_key_is_not_called_a_wrong_one() -> None:
+def test_a_missing_key_is_not_reported_as_wrong() -> None:
     async def ask() -> ModelFailure:
-        async with serving(refusing(401, b"")) as (url, seen), asking(url, key="") as model:
-            failure = failed(await heard(model))
+        async with model_server(error_answer(401, b"")) as (url, seen), http_model(url, key="") as model:
+            failure = failed(await collect_deltas(model))
         assert "Authorization" not in seen.headers[0]
         return failure
 
@@ -292,20 +301,22 @@ def test_a_missing_key_is_not_called_a_wrong_one() -> None:
         ({"Retry_After": "1e300"}, 86_400_000),
     ],
 )
-def test_how_long_to_wait_is_taken_from_the_server(headers: dict[str, str], wait_ms: int | None) -> None:
-    failure = failed(told(refusing(429, {"error": {"message": "slow down"}}, **headers)))
+def test_the_retry_delay_is_taken_from_the_response_headers(
+    headers: dict[str, str], wait_ms: int | None
+) -> None:
+    failure = failed(ask_once(error_answer(429, {"error": {"message": "slow down"}}, **headers)))
     assert failure.retryable
     assert failure.retry_after_ms == wait_ms
 
 
-def test_an_empty_purse_is_not_asked_again() -> None:
+def test_a_billing_error_is_not_retryable() -> None:
     error = {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}
-    assert not failed(told(refusing(429, error))).retryable
+    assert not failed(ask_once(error_answer(429, error))).retryable
 
 
-def test_a_server_that_says_whether_to_ask_again_is_believed() -> None:
-    assert not failed(told(refusing(500, b"", x_should_retry="false"))).retryable
-    assert failed(told(refusing(400, b"", x_should_retry="true"))).retryable
+def test_the_should_retry_header_decides() -> None:
+    assert not failed(ask_once(error_answer(500, b"", x_should_retry="false"))).retryable
+    assert failed(ask_once(error_answer(400, b"", x_should_retry="true"))).retryable
 
 
 @pytest.mark.parametrize(
@@ -316,28 +327,28 @@ def test_a_server_that_says_whether_to_ask_again_is_believed() -> None:
         {"message": "prompt is too long: 9000 tokens > 8192 maximum"},
     ],
 )
-def test_a_conversation_that_is_too_long_is_told_apart(error: dict[str, str]) -> None:
-    failure = failed(told(refusing(400, {"error": error})))
+def test_a_too_long_conversation_is_a_distinct_failure(error: dict[str, str]) -> None:
+    failure = failed(ask_once(error_answer(400, {"error": error})))
     assert not failure.retryable
     assert str(failure.fields["detail"]).startswith(TOO_LONG)
 
 
 @pytest.mark.parametrize(("status", "retryable"), [(200, False), (404, False), (502, True)])
-def test_a_page_for_browsers_is_not_an_answer(status: int, retryable: bool) -> None:
-    failure = failed(told(refusing(status, b"<html><body>Welcome</body></html>", "text/html")))
+def test_an_html_page_is_not_accepted_as_an_answer(status: int, retryable: bool) -> None:
+    failure = failed(ask_once(error_answer(status, b"<html><body>Welcome</body></html>", "text/html")))
     assert failure.retryable is retryable
     assert "base URL" in str(failure) or status == 502
     assert "<" not in str(failure)
 
 
 @pytest.mark.parametrize("body", [{"status": "ok"}, [], b"not JSON", {"choices": []}])
-def test_json_that_is_no_answer_is_not_taken_for_one(body: object) -> None:
-    failure = failed(told(refusing(200, body)))
+def test_json_without_an_answer_is_a_failure(body: object) -> None:
+    failure = failed(ask_once(error_answer(200, body)))
     assert not failure.retryable and "base URL" in str(failure)
 
 
 def test_an_error_with_status_200_is_an_error() -> None:
-    failure = failed(told(refusing(200, {"error": {"message": "no such luck", "code": 503}})))
+    failure = failed(ask_once(error_answer(200, {"error": {"message": "no such luck", "code": 503}})))
     assert failure.retryable and "no such luck" in str(failure)
 
 
@@ -346,31 +357,31 @@ def test_an_error_with_status_200_is_an_error() -> None:
 
 def test_a_stream_that_ends_too_early_is_a_failure() -> None:
     for cut in (True, False):
-        deltas, failure = told(streaming([HELLO], cut=cut))
+        deltas, failure = ask_once(streaming_answer([HELLO], cut=cut))
         assert deltas == [TextDelta("Hello")]
         assert failure is not None and failure.retryable and "broke off" in str(failure)
 
 
-def test_a_stream_that_is_cut_after_the_answer_is_whole_is_no_failure() -> None:
-    deltas, failure = told(streaming([HELLO, STOP], cut=True))
+def test_a_stream_cut_after_a_complete_answer_is_not_a_failure() -> None:
+    deltas, failure = ask_once(streaming_answer([HELLO, STOP], cut=True))
     assert failure is None
     assert deltas == [TextDelta("Hello"), StepEnd("stop")]
 
 
-def test_a_server_that_keeps_the_stream_open_after_the_answer_is_not_waited_for() -> None:
-    lingering = streaming([HELLO + STOP, b": ping\n\n"], pause_s=30)
-    assert told(lingering, patience=SHORT) == ([TextDelta("Hello"), StepEnd("stop")], None)
+def test_a_stream_kept_open_after_the_answer_does_not_delay_it() -> None:
+    lingering = streaming_answer([HELLO + STOP, b": ping\n\n"], pause_s=30)
+    assert ask_once(lingering, timeouts=SHORT_TIMEOUTS) == ([TextDelta("Hello"), StepEnd("stop")], None)
 
 
 @pytest.mark.parametrize(
     ("pieces", "kept", "patience", "awaited"),
     [
-        ([], [], IMPATIENT, "first byte within 0.3 s"),
-        ([HELLO], [TextDelta("Hello")], SHORT, "next chunk within 0.2 s"),
+        ([], [], VERY_SHORT_TIMEOUTS, "first byte within 0.3 s"),
+        ([HELLO], [TextDelta("Hello")], SHORT_TIMEOUTS, "next chunk within 0.2 s"),
     ],
 )
-def test_a_silent_server_is_given_up_on(
-    pieces: list[bytes], kept: list[ModelDelta], patience: Patience, awaited: str
+def test_a_silent_server_times_out(
+    pieces: list[bytes], kept: list[ModelDelta], patience: ModelTimeouts, awaited: str
 ) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
@@ -380,21 +391,21 @@ def test_a_silent_server_is_given_up_on(
         await asyncio.sleep(30)
         return response
 
-    deltas, failure = told(answer, patience=patience)
+    deltas, failure = ask_once(answer, timeouts=patience)
     assert deltas == kept
     assert failure is not None and failure.retryable and awaited in str(failure)
 
 
-def test_a_server_that_never_answers_at_all_is_given_up_on() -> None:
+def test_a_server_that_never_answers_times_out() -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         await asyncio.sleep(30)
         return web.Response()
 
-    failure = failed(told(answer, patience=IMPATIENT))
+    failure = failed(ask_once(answer, timeouts=VERY_SHORT_TIMEOUTS))
     assert failure.retryable and "first byte within 0.3 s" in str(failure)
 
 
-def test_an_error_whose_body_does_not_end_is_still_told() -> None:
+def test_an_error_with_an_unfinished_body_is_still_reported() -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(status=500)
         await response.prepare(request)
@@ -402,7 +413,7 @@ def test_an_error_whose_body_does_not_end_is_still_told() -> None:
         await asyncio.sleep(30)
         return response
 
-    failure = failed(told(answer, patience=SHORT))
+    failure = failed(ask_once(answer, timeouts=SHORT_TIMEOUTS))
     assert failure.retryable and "it hangs" in str(failure)
 
 
@@ -426,24 +437,24 @@ async def raw_server(answer: bytes) -> asyncio.Server:
         b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 99\r\n\r\n" + HELLO[:50],
     ],
 )
-def test_what_is_hardly_http_fails_and_may_be_asked_again(answer: bytes) -> None:
+def test_a_malformed_http_response_is_retryable(answer: bytes) -> None:
     async def ask() -> ModelFailure:
         async with await raw_server(answer) as server:
             port = server.sockets[0].getsockname()[1]
-            async with asking(f"http://127.0.0.1:{port}/v1") as model:
-                return failed(await heard(model))
+            async with http_model(f"http://127.0.0.1:{port}/v1") as model:
+                return failed(await collect_deltas(model))
 
     assert asyncio.run(ask()).retryable
 
 
-def test_a_server_that_is_not_there_may_come_back() -> None:
+def test_a_refused_connection_is_retryable() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # Bound and not listening: nobody else can answer here.
         port = taken.getsockname()[1]
 
         async def ask() -> ModelFailure:
-            async with asking(f"http://127.0.0.1:{port}/v1") as model:
-                return failed(await heard(model))
+            async with http_model(f"http://127.0.0.1:{port}/v1") as model:
+                return failed(await collect_deltas(model))
 
         failure = asyncio.run(ask())
     assert failure.retryable
@@ -458,27 +469,27 @@ def test_a_server_that_is_not_there_may_come_back() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        refusing(401, {"error": {"message": f"Incorrect API key provided: {KEY}."}}),
-        refusing(401, {"error": {"message": "Incorrect API key provided: sk-te**********cdef."}}),
-        refusing(500, f"header was Authorization: Bearer {KEY}".encode(), "text/plain"),
-        streaming([b'data: {"error":{"message":"key ' + KEY.encode() + b' expired"}}\n\n']),
+        error_answer(401, {"error": {"message": f"Incorrect API key provided: {KEY}."}}),
+        error_answer(401, {"error": {"message": "Incorrect API key provided: sk-te**********cdef."}}),
+        error_answer(500, f"header was Authorization: Bearer {KEY}".encode(), "text/plain"),
+        streaming_answer([b'data: {"error":{"message":"key ' + KEY.encode() + b' expired"}}\n\n']),
     ],
 )
-def test_a_key_shows_nowhere(answer: object, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_key_never_appears_in_failures_or_logs(answer: object, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    failure = failed(told(answer))  # type: ignore[arg-type]
+    failure = failed(ask_once(answer))  # type: ignore[arg-type]
     shown = "".join(traceback.format_exception(failure)) + str(failure) + repr(failure) + caplog.text
     assert KEY not in shown and "sk-te" not in shown
     assert "***" in str(failure)
 
 
-def test_a_model_does_not_show_what_is_secret_in_its_settings() -> None:
+def test_the_repr_of_a_model_contains_no_secrets() -> None:
     endpoint = Endpoint("http://ada:pass@127.0.0.1:1/v1?token=hush", "small", Secret(KEY), "OPENAI_API_KEY")
-    model = HttpModel(endpoint, ChatWire(), Profile("test", 1_000), SHORT)
+    model = HttpModel(endpoint, ChatWire(), ModelProfile("test", 1_000), SHORT_TIMEOUTS)
 
     async def ask() -> ModelFailure:
         try:
-            return failed(await heard(model))
+            return failed(await collect_deltas(model))
         finally:
             await model.close()
 
@@ -487,12 +498,12 @@ def test_a_model_does_not_show_what_is_secret_in_its_settings() -> None:
     assert str(endpoint.url("models")) == "http://127.0.0.1:1/v1/models?token=hush"
 
 
-def test_a_key_is_not_carried_to_where_a_server_points() -> None:
+def test_a_key_is_not_sent_to_a_redirect_target() -> None:
     async def ask() -> int:
-        async with serving(streaming([HELLO, STOP, DONE])) as (elsewhere, seen):
-            pointing = refusing(307, b"", Location=f"{elsewhere}/chat/completions")
-            async with serving(pointing) as (url, _), asking(url) as model:
-                assert not failed(await heard(model)).retryable
+        async with model_server(streaming_answer([HELLO, STOP, DONE])) as (elsewhere, seen):
+            pointing = error_answer(307, b"", Location=f"{elsewhere}/chat/completions")
+            async with model_server(pointing) as (url, _), http_model(url) as model:
+                assert not failed(await collect_deltas(model)).retryable
             return len(seen.headers)
 
     assert asyncio.run(ask()) == 0

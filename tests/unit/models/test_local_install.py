@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.models.local.info import LocalInstallFailed, LocalInstallRunning
-from holdfast.models.local.install import DOWNLOAD_BYTES, install, reason_in, uninstall
-from holdfast.models.local.place import Place
-from holdfast.models.local.service import LocalDesk
-from tests.support.fake_llama_packages import BROKEN, Packages
+from holdfast.models.local.install import DOWNLOAD_BYTES, failure_reason, install, uninstall
+from holdfast.models.local.install_dir import LocalModelDir
+from holdfast.models.local.service import LocalModelManager
+from tests.support.fake_llama_packages import BROKEN_WHEEL, Packages
 
 
 @pytest.fixture
@@ -20,29 +20,29 @@ def packages(tmp_path: Path) -> Packages:
 
 
 @pytest.fixture
-def place(tmp_path: Path, packages: Packages) -> Place:
-    return Place(tmp_path / "data", packages.lock)
+def place(tmp_path: Path, packages: Packages) -> LocalModelDir:
+    return LocalModelDir(tmp_path / "data", packages.lock)
 
 
-def left_in(place: Place) -> set[str]:
+def leftovers(place: LocalModelDir) -> set[str]:
     return {each.name for each in place.folder.iterdir()} - {"install.lock"}
 
 
-async def tried(place: Place, packages: Packages, **environ: str) -> str:
+async def try_install(place: LocalModelDir, packages: Packages, **environ: str) -> str:
     """Why it cannot be installed."""
     with pytest.raises(LocalInstallFailed) as failed:
         await install(place, packages.environ | environ, "try", lambda done, total: None)
     return str(failed.value)
 
 
-async def test_what_the_lock_names_is_installed_once_and_anew_when_it_names_another(
-    place: Place, packages: Packages
+async def test_locked_packages_are_installed_once_and_again_after_the_lock_changes(
+    place: LocalModelDir, packages: Packages
 ) -> None:
     assert not place.is_installed
     told: list[tuple[int, int]] = []
     await install(place, packages.environ, "a", lambda done, total: told.append((done, total)))
     assert place.is_installed and place.is_current
-    assert left_in(place) == {"installed"}
+    assert leftovers(place) == {"installed"}
     assert told and all(0 <= done < total == DOWNLOAD_BYTES for done, total in told)
     # Nothing is fetched for what is there.
     await install(place, {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/nowhere"}, "b", lambda done, total: None)
@@ -52,46 +52,50 @@ async def test_what_the_lock_names_is_installed_once_and_anew_when_it_names_anot
     assert place.is_current
     assert (place.library / "xllamacpp-2.0.dist-info").exists()
     assert not (place.library / "xllamacpp-1.0.dist-info").exists()
-    assert left_in(place) == {"installed"}
+    assert leftovers(place) == {"installed"}
     assert uninstall(place) and not place.is_installed
-    assert left_in(place) == set()
+    assert leftovers(place) == set()
     assert not uninstall(place)
 
 
-async def test_what_is_not_what_was_expected_is_not_installed_and_can_be_tried_again(
-    place: Place, packages: Packages
+async def test_packages_with_a_wrong_hash_are_not_installed_and_can_be_retried(
+    place: LocalModelDir, packages: Packages
 ) -> None:
     named = packages.lock.read_text()
     packages.lock.write_text(
         "".join(f"{line[:-8]}00000000\n" for line in named.splitlines())  # Another hash for each.
     )
-    assert "its hash is another" in await tried(place, packages)
-    assert not place.is_installed and left_in(place) == set()
+    assert "its hash is another" in await try_install(place, packages)
+    assert not place.is_installed and leftovers(place) == set()
     packages.lock.write_text(named)
     await install(place, packages.environ, "again", lambda done, total: None)
     assert place.is_installed
 
 
-async def test_without_a_network_it_says_so_and_nothing_is_left(place: Place, packages: Packages) -> None:
+async def test_an_install_without_a_network_fails_and_leaves_nothing(
+    place: LocalModelDir, packages: Packages
+) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # Bound and not listening: nobody answers here.
         index = f"http://127.0.0.1:{taken.getsockname()[1]}/simple"
-        why = await tried(
+        why = await try_install(
             place, packages, PIP_NO_INDEX="0", PIP_FIND_LINKS="", PIP_INDEX_URL=index, PIP_RETRIES="1"
         )
     assert "the packages cannot be reached; check the network" in why
-    assert left_in(place) == set()
+    assert leftovers(place) == set()
 
 
-async def test_a_library_that_does_not_load_here_is_not_installed(place: Place, packages: Packages) -> None:
-    packages.write(BROKEN)
-    assert "it does not run on this machine: ImportError: the C library is too old" in await tried(
+async def test_a_library_that_does_not_load_here_is_not_installed(
+    place: LocalModelDir, packages: Packages
+) -> None:
+    packages.write(BROKEN_WHEEL)
+    assert "it does not run on this machine: ImportError: the C library is too old" in await try_install(
         place, packages
     )
-    assert left_in(place) == set()
+    assert leftovers(place) == set()
 
 
-async def test_left_off_in_the_middle_it_leaves_nothing_behind(place: Place, packages: Packages) -> None:
+async def test_a_cancelled_install_leaves_nothing_behind(place: LocalModelDir, packages: Packages) -> None:
     asked = asyncio.Event()
 
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -113,18 +117,18 @@ async def test_left_off_in_the_middle_it_leaves_nothing_behind(place: Place, pac
         installing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await installing
-    assert left_in(place) == set()
+    assert leftovers(place) == set()
     with (place.folder / "install.lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # Nothing of pip is left that holds it.
 
 
-async def test_what_an_earlier_process_left_half_done_is_cleared_away(
-    place: Place, packages: Packages
+async def test_partial_installs_of_earlier_processes_are_removed(
+    place: LocalModelDir, packages: Packages
 ) -> None:
-    half = place.half("earlier")
+    half = place.make_part_dir("earlier")
     (half / "coming").mkdir()
     await install(place, packages.environ, "now", lambda done, total: None)
-    assert left_in(place) == {"installed"}
+    assert leftovers(place) == {"installed"}
 
 
 @pytest.mark.parametrize(
@@ -137,21 +141,23 @@ async def test_what_an_earlier_process_left_half_done_is_cleared_away(
         ("", "pip said nothing"),
     ],
 )
-def test_why_pip_failed_is_told_in_a_sentence(said: str, why: str) -> None:
-    assert why in reason_in(said)
+def test_a_pip_failure_is_explained_in_one_sentence(said: str, why: str) -> None:
+    assert why in failure_reason(said)
 
 
-async def test_whoever_did_without_it_is_told_once_it_is_there(tmp_path: Path) -> None:
+async def test_the_callback_runs_once_the_local_model_is_installed(tmp_path: Path) -> None:
     told: list[str] = []
-    desk = LocalDesk(tmp_path, {}, lambda text: text, lambda: "a", installed=lambda: told.append("there"))
-    place = Place(tmp_path)
+    desk = LocalModelManager(
+        tmp_path, {}, lambda text: text, lambda: "a", on_installed=lambda: told.append("there")
+    )
+    place = LocalModelDir(tmp_path)
     # As an installation leaves it that has come to its end; then nothing is fetched.
     place.weights.parent.mkdir(parents=True)
     place.weights.write_bytes(b"")
     (place.library / "holdfast-lock.txt").write_bytes(place.lock.read_bytes())
     assert place.is_installed and place.is_current
-    desk.begin()
+    desk.start_install()
     async with asyncio.timeout(30):
         while not told:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-    assert desk.told().state == "installed"
+    assert desk.info().state == "installed"

@@ -11,37 +11,37 @@ import pytest
 
 from holdfast.domain.usage import Usage
 from holdfast.models.endpoint import Secret
-from holdfast.models.factory import made_as
+from holdfast.models.factory import build_local_client
 from holdfast.models.local import server as keeping
 from holdfast.models.local.info import LocalNotInstalled
+from holdfast.models.local.install_dir import LocalModelDir
 from holdfast.models.local.model import LocalModel
-from holdfast.models.local.place import Place
-from holdfast.models.local.server import Llama
+from holdfast.models.local.server import LlamaServer
 from holdfast.models.ports import ModelDelta, ModelFailure, StepEnd, TextDelta
-from tests.support.api_client import until
+from tests.support.api_client import wait_until
 from tests.support.fake_llama_packages import Packages
-from tests.support.model_server import ASKED
+from tests.support.model_server import REQUEST
 
 WAIT_S = 60
 
 
 @asynccontextmanager
-async def held(folder: Path) -> AsyncIterator[tuple[Llama, LocalModel]]:
+async def running_model(folder: Path) -> AsyncIterator[tuple[LlamaServer, LocalModel]]:
     packages = Packages(folder)
-    llama = Llama(await packages.installed(folder / "data"), {}, "the-key-of-it")
-    model = LocalModel(llama, lambda endpoint: made_as(endpoint, LocalModel.profile))
+    llama = LlamaServer(await packages.installed(folder / "data"), {}, "the-key-of-it")
+    model = LocalModel(llama, lambda endpoint: build_local_client(endpoint, LocalModel.profile))
     try:
         yield llama, model
     finally:
         await model.close()
 
 
-async def heard(model: LocalModel) -> list[ModelDelta]:
+async def collect_deltas(model: LocalModel) -> list[ModelDelta]:
     async with asyncio.timeout(WAIT_S):
-        return [delta async for delta in model.stream(ASKED, ())]
+        return [delta async for delta in model.stream(REQUEST, ())]
 
 
-def is_there(pid: int) -> bool:
+def process_exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -49,39 +49,41 @@ def is_there(pid: int) -> bool:
     return True
 
 
-async def test_it_runs_while_it_is_held_answers_and_is_gone_afterwards(tmp_path: Path) -> None:
-    async with held(tmp_path) as (llama, model):
-        assert await heard(model) == [TextDelta("Ahoy"), StepEnd("stop", Usage(cost_micros=0))]
+async def test_the_local_server_runs_while_in_use_and_exits_afterwards(tmp_path: Path) -> None:
+    async with running_model(tmp_path) as (llama, model):
+        assert await collect_deltas(model) == [TextDelta("Ahoy"), StepEnd("stop", Usage(cost_micros=0))]
         pid = llama.pid
-        assert is_there(pid) and llama.is_running and llama.is_held
+        assert process_exists(pid) and llama.is_running and llama.is_in_use
         assert model.name == "local:smollm2-135m"
         endpoint = await llama.endpoint()
         assert endpoint.host.startswith("127.0.0.1:")
-        stranger = made_as(type(endpoint)(endpoint.base_url, "x", Secret("another-key")), model.profile)
+        stranger = build_local_client(
+            type(endpoint)(endpoint.base_url, "x", Secret("another-key")), model.profile
+        )
         with pytest.raises(ModelFailure, match="401"):
-            await anext(stranger.stream(ASKED, ()))
+            await anext(stranger.stream(REQUEST, ()))
         await stranger.close()
-        second = LocalModel(llama, lambda at: made_as(at, LocalModel.profile))
+        second = LocalModel(llama, lambda at: build_local_client(at, LocalModel.profile))
         await second.close()
         assert llama.is_running, "another holds it"
-    assert not is_there(pid)
-    assert not llama.is_running and not llama.is_held
+    assert not process_exists(pid)
+    assert not llama.is_running and not llama.is_in_use
 
 
-async def test_one_that_was_killed_is_begun_anew(tmp_path: Path) -> None:
-    async with held(tmp_path) as (llama, model):
-        await heard(model)
+async def test_a_killed_local_server_is_restarted(tmp_path: Path) -> None:
+    async with running_model(tmp_path) as (llama, model):
+        await collect_deltas(model)
         first = llama.pid
         os.kill(first, signal.SIGKILL)
 
         async def is_another() -> bool:
             return llama.pid not in (0, first)
 
-        await until(is_another, WAIT_S)
-        assert await heard(model) == [TextDelta("Ahoy"), StepEnd("stop", Usage(cost_micros=0))]
+        await wait_until(is_another, WAIT_S)
+        assert await collect_deltas(model) == [TextDelta("Ahoy"), StepEnd("stop", Usage(cost_micros=0))]
 
 
-async def test_one_that_does_not_come_up_says_why_and_is_tried_again_ever_more_rarely(tmp_path: Path) -> None:
+async def test_a_local_server_that_fails_to_start_is_retried_with_backoff(tmp_path: Path) -> None:
     packages = Packages(tmp_path)
     place = await packages.installed(tmp_path / "data")
     (place.library / "xllamacpp" / "__init__.py").write_text("raise OSError('no weights here')")
@@ -92,23 +94,23 @@ async def test_one_that_does_not_come_up_says_why_and_is_tried_again_ever_more_r
         waits.put_nowait(wait_s)
         await go_on.acquire()
 
-    llama = Llama(place, {}, "key", sleep=sleep)
-    model = LocalModel(llama, lambda endpoint: made_as(endpoint, LocalModel.profile))
+    llama = LlamaServer(place, {}, "key", sleep=sleep)
+    model = LocalModel(llama, lambda endpoint: build_local_client(endpoint, LocalModel.profile))
     async with asyncio.timeout(WAIT_S):
-        assert await waits.get() == keeping.AGAIN_S
+        assert await waits.get() == keeping.BACKOFF_S
         with pytest.raises(
             ModelFailure, match=r"it ended with exit code 1; it said: .*no weights here"
         ) as failed:
-            await heard(model)
+            await collect_deltas(model)
         assert failed.value.retryable
         go_on.release()
-        assert await waits.get() == 2 * keeping.AGAIN_S
+        assert await waits.get() == 2 * keeping.BACKOFF_S
     await model.close()
     assert not llama.is_running and llama.problem == ""
 
 
-async def test_what_is_not_installed_is_not_held(tmp_path: Path) -> None:
-    llama = Llama(Place(tmp_path), {}, "key")
+async def test_a_server_that_is_not_installed_cannot_be_acquired(tmp_path: Path) -> None:
+    llama = LlamaServer(LocalModelDir(tmp_path), {}, "key")
     with pytest.raises(LocalNotInstalled, match="is not installed"):
-        LocalModel(llama, lambda endpoint: made_as(endpoint, LocalModel.profile))
-    assert not llama.is_held
+        LocalModel(llama, lambda endpoint: build_local_client(endpoint, LocalModel.profile))
+    assert not llama.is_in_use

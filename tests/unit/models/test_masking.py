@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.context.context import Profile, Request
+from holdfast.domain.context.context import ModelProfile, Request
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import AnyPart, Reasoning, Text, ToolCall
 from holdfast.domain.events.stream_fold import StreamFold
-from holdfast.domain.files import Takes
+from holdfast.domain.files import SupportedFiles
 from holdfast.domain.ids import CallId, MessageId, RunId
-from holdfast.domain.secrets import MASK, Mask
+from holdfast.domain.secrets import MASK, SecretMask
 from holdfast.models.masking import MaskedModel
 from holdfast.models.ports import (
     CallDelta,
@@ -34,19 +34,19 @@ ASKED = Request("", ())
 END = StepEnd("stop")
 
 
-class Script:
+class ScriptedDeltas:
     """A model that says what is written, then fails if it is told to."""
 
     name = "script"
-    profile = Profile("script", 1_000)
+    profile = ModelProfile("script", 1_000)
 
     def __init__(self, *deltas: ModelDelta, failure: ModelFailure | None = None) -> None:
         self._deltas = deltas
         self._failure = failure
         self.ended = False
 
-    async def takes(self) -> Takes:
-        return Takes(frozenset({"text"}))
+    async def takes(self) -> SupportedFiles:
+        return SupportedFiles(frozenset({"text"}))
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
         try:
@@ -61,11 +61,11 @@ class Script:
         self.ended = True
 
 
-def heard(script: Script) -> tuple[list[ModelDelta], ModelFailure | None]:
+def collect(script: ScriptedDeltas) -> tuple[list[ModelDelta], ModelFailure | None]:
     async def listen() -> tuple[list[ModelDelta], ModelFailure | None]:
         deltas: list[ModelDelta] = []
         try:
-            async with aclosing(MaskedModel(script, Mask([KEY])).stream(ASKED, ())) as stream:
+            async with aclosing(MaskedModel(script, SecretMask([KEY])).stream(ASKED, ())) as stream:
                 async for delta in stream:
                     deltas.append(delta)
         except ModelFailure as failure:
@@ -75,7 +75,7 @@ def heard(script: Script) -> tuple[list[ModelDelta], ModelFailure | None]:
     return asyncio.run(listen())
 
 
-def folded(deltas: Sequence[ModelDelta]) -> tuple[AnyPart, ...]:
+def fold_parts(deltas: Sequence[ModelDelta]) -> tuple[AnyPart, ...]:
     """The message that they add up to."""
     fold, run_id, message_id = StreamFold(), RunId("r_1"), MessageId("m_1")
     for delta in deltas:
@@ -93,10 +93,10 @@ def folded(deltas: Sequence[ModelDelta]) -> tuple[AnyPart, ...]:
 
 
 @pytest.mark.parametrize("cut", range(len(KEY) + 1))
-def test_a_key_is_masked_wherever_it_is_cut(cut: int) -> None:
+def test_a_key_is_masked_however_the_stream_splits_it(cut: int) -> None:
     head, tail = KEY[:cut], KEY[cut:]
-    deltas, failure = heard(
-        Script(
+    deltas, failure = collect(
+        ScriptedDeltas(
             ReasoningDelta(f"think {head}"),
             ReasoningDelta(f"{tail} so"),
             TextDelta(f"say {head}"),
@@ -110,7 +110,7 @@ def test_a_key_is_masked_wherever_it_is_cut(cut: int) -> None:
     )
     assert failure is None
     assert deltas[-1] == END
-    assert folded(deltas) == (
+    assert fold_parts(deltas) == (
         Reasoning(f"think {MASK} so"),
         Text(f"say {MASK} so"),
         ToolCall("c_0", "shell", f'{{"command":"echo {MASK}"}}'),
@@ -118,9 +118,9 @@ def test_a_key_is_masked_wherever_it_is_cut(cut: int) -> None:
     )
 
 
-def test_thinking_that_was_masked_is_no_longer_signed() -> None:
-    deltas, _ = heard(
-        Script(
+def test_masked_thinking_loses_its_signature() -> None:
+    deltas, _ = collect(
+        ScriptedDeltas(
             ReasoningDelta("first"),
             ReasoningDelta("", "signed"),
             TextDelta("say"),
@@ -133,7 +133,7 @@ def test_thinking_that_was_masked_is_no_longer_signed() -> None:
             END,
         )
     )
-    assert folded(deltas) == (
+    assert fold_parts(deltas) == (
         Reasoning("first", "signed", "script"),
         Text("say"),
         Reasoning(f"think {MASK}"),
@@ -156,35 +156,33 @@ deltas_of_any_kind = st.lists(
 
 
 @given(deltas_of_any_kind, st.booleans())
-def test_an_answer_without_a_secret_comes_through_whole_and_in_order(
-    deltas: list[ModelDelta], fails: bool
-) -> None:
+def test_an_answer_without_secrets_is_unchanged(deltas: list[ModelDelta], fails: bool) -> None:
     failure = ModelFailure(detail="it broke", retryable=True, retry_after_ms=7) if fails else None
-    told, failed = heard(Script(*deltas, *([] if fails else [END]), failure=failure))
-    assert folded(told) == folded(deltas)
+    told, failed = collect(ScriptedDeltas(*deltas, *([] if fails else [END]), failure=failure))
+    assert fold_parts(told) == fold_parts(deltas)
     assert END not in told if fails else told[-1] == END
     assert (failed is not None) == fails
     if failed is not None:
         assert (str(failed), failed.retryable, failed.retry_after_ms) == (str(failure), True, 7)
 
 
-def test_what_was_held_back_comes_before_the_failure() -> None:
+def test_text_held_back_is_released_before_the_failure() -> None:
     failure = ModelFailure(detail=f"Incorrect API key provided: {KEY}. And sk-other-abcdef", retryable=False)
-    deltas, failed = heard(Script(TextDelta("it is sk-pro"), failure=failure))
-    assert folded(deltas) == (Text("it is sk-pro"),)
+    deltas, failed = collect(ScriptedDeltas(TextDelta("it is sk-pro"), failure=failure))
+    assert fold_parts(deltas) == (Text("it is sk-pro"),)
     assert failed is not None and not failed.retryable
     assert str(failed) == f"The model could not answer: Incorrect API key provided: {MASK}. And {MASK}."
     assert KEY not in repr(failed)
 
 
-def test_a_key_in_a_name_or_a_reason_is_masked_too() -> None:
-    deltas, _ = heard(Script(CallDelta(0, f"run{KEY}", "{}"), StepEnd(f"because {KEY}")))
+def test_a_key_in_a_tool_name_or_stop_reason_is_masked() -> None:
+    deltas, _ = collect(ScriptedDeltas(CallDelta(0, f"run{KEY}", "{}"), StepEnd(f"because {KEY}")))
     assert deltas == [CallDelta(0, f"run{MASK}", "{}"), StepEnd(f"because {MASK}")]
 
 
 async def test_closing_the_stream_ends_the_request() -> None:
-    script = Script(TextDelta("a"), TextDelta("b"))
-    stream = MaskedModel(script, Mask([KEY])).stream(ASKED, ())
+    script = ScriptedDeltas(TextDelta("a"), TextDelta("b"))
+    stream = MaskedModel(script, SecretMask([KEY])).stream(ASKED, ())
     assert await anext(stream) == TextDelta("a") and not script.ended
     await stream.aclose()
     assert script.ended
@@ -195,7 +193,7 @@ class Printer:
 
     spec = ToolSpec("printer", "Prints.", {"type": "object"})
     effect: f.Effect = "pure"
-    asks = False
+    needs_approval = False
 
     def __init__(self, *printed: tuple[str, str], ends: str = "", result: ToolResult | None = None) -> None:
         self._printed = printed
@@ -213,39 +211,39 @@ class Printer:
             await asyncio.sleep(60)
         return self._result
 
-    def flaw(self, arguments: str) -> str:
+    def validate(self, arguments: str) -> str:
         return ""
 
-    async def is_gone(self, call_id: CallId) -> bool:
+    async def is_finished(self, call_id: CallId) -> bool:
         return call_id != "c_busy"
 
 
-async def printed(tool: Printer) -> tuple[list[tuple[str, str]], ToolResult]:
+async def run_printer(tool: Printer) -> tuple[list[tuple[str, str]], ToolResult]:
     told: list[tuple[str, str]] = []
     call = ToolRun(CallId("c_1"), "{}", Path(), lambda text, stream: told.append((text, stream)))
-    return told, await MaskedTool(tool, Mask([KEY])).run(call)
+    return told, await MaskedTool(tool, SecretMask([KEY])).run(call)
 
 
 @pytest.mark.parametrize("cut", range(len(KEY) + 1))
-async def test_output_is_masked_on_each_stream_also_when_the_other_one_interrupts(cut: int) -> None:
+async def test_interleaved_output_streams_are_masked_separately(cut: int) -> None:
     tool = Printer((f"a {KEY[:cut]}", "out"), ("noise\n", "err"), (f"{KEY[cut:]} b\n", "out"), (KEY, "err"))
-    told, _ = await printed(tool)
+    told, _ = await run_printer(tool)
     text = "".join(text for text, _ in told)
     out = "".join(text for text, stream in told if stream == "stdout")
     assert KEY not in text and "0123456789" not in text
     assert out == f"a {KEY[:cut] if cut < 4 else ''}{MASK} b\n"
 
 
-async def test_streams_keep_their_order_where_nothing_is_secret() -> None:
-    told, _ = await printed(Printer(("files", "err"), ("\nexit code 0\n", "out")))
+async def test_output_streams_without_secrets_keep_their_order() -> None:
+    told, _ = await run_printer(Printer(("files", "err"), ("\nexit code 0\n", "out")))
     assert "".join(text for text, _ in told) == "files\nexit code 0\n"
 
 
 @pytest.mark.parametrize("ends", ["", "raises", "waits"])
-async def test_what_was_held_back_is_given_however_the_call_ends(ends: str) -> None:
+async def test_output_held_back_is_released_however_the_call_ends(ends: str) -> None:
     tool, told = Printer(("ends in sk-proj", "out"), ends=ends), list[tuple[str, str]]()
     call = ToolRun(CallId("c_1"), "{}", Path(), lambda text, stream: told.append((text, stream)))
-    running = asyncio.create_task(MaskedTool(tool, Mask([KEY])).run(call))
+    running = asyncio.create_task(MaskedTool(tool, SecretMask([KEY])).run(call))
     if ends == "waits":
         await tool.waits.wait()
         running.cancel()
@@ -256,10 +254,10 @@ async def test_what_was_held_back_is_given_however_the_call_ends(ends: str) -> N
     )
 
 
-async def test_a_result_is_masked_and_the_tool_is_otherwise_itself() -> None:
+async def test_a_masked_tool_masks_results_and_is_otherwise_unchanged() -> None:
     tool = Printer(result=ToolResult("failed", (Text(f"no {KEY}"), Text("more"))))
-    masked = MaskedTool(tool, Mask([KEY]))
-    _, result = await printed(tool)
+    masked = MaskedTool(tool, SecretMask([KEY]))
+    _, result = await run_printer(tool)
     assert result == ToolResult("failed", (Text(f"no {MASK}"), Text("more")))
     assert (masked.spec, masked.effect) == (tool.spec, tool.effect)
-    assert await masked.is_gone(CallId("c_1")) and not await masked.is_gone(CallId("c_busy"))
+    assert await masked.is_finished(CallId("c_1")) and not await masked.is_finished(CallId("c_busy"))

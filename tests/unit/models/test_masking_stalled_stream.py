@@ -6,9 +6,9 @@ from contextlib import aclosing
 
 import pytest
 
-from holdfast.domain.context.context import Profile, Request
-from holdfast.domain.files import Takes
-from holdfast.domain.secrets import MASK, Mask
+from holdfast.domain.context.context import ModelProfile, Request
+from holdfast.domain.files import SupportedFiles
+from holdfast.domain.secrets import MASK, SecretMask
 from holdfast.models.masking import MaskedModel
 from holdfast.models.ports import ModelDelta, ModelFailure, ReasoningDelta, StepEnd, TextDelta, ToolSpec
 
@@ -18,11 +18,11 @@ END = StepEnd("stop")
 SOON_S, LONG_S = 0.01, 30.0
 
 
-class Stalling:
+class StallingModel:
     """A model that says what it is told to, waits until it may go on, and says the rest."""
 
     name = "stalling"
-    profile = Profile("stalling", 1_000)
+    profile = ModelProfile("stalling", 1_000)
 
     def __init__(self, before: Sequence[ModelDelta], after: Sequence[ModelDelta | ModelFailure]) -> None:
         self._before = before
@@ -31,8 +31,8 @@ class Stalling:
         self.waits = asyncio.Event()
         self.ended = 0
 
-    async def takes(self) -> Takes:
-        return Takes(frozenset({"text"}))
+    async def takes(self) -> SupportedFiles:
+        return SupportedFiles(frozenset({"text"}))
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
         try:
@@ -68,11 +68,11 @@ async def text_of(stream: AsyncGenerator[ModelDelta, None], until: str) -> str:
     [(" it is", "it is this, s it is"), (KEY[1:], f"it is this, s{MASK}"), ("k-", "it is this, sk-")],
     ids=["a word", "a secret", "neither"],
 )
-async def test_what_is_held_is_shown_when_nothing_comes(
+async def test_text_held_back_is_shown_when_the_stream_stalls(
     kind: type[TextDelta] | type[ReasoningDelta], after: str, whole: str
 ) -> None:
-    model = Stalling([kind("it is this, s")], [kind(after), END])
-    async with aclosing(MaskedModel(model, Mask([KEY]), SOON_S).stream(ASKED, ())) as stream:
+    model = StallingModel([kind("it is this, s")], [kind(after), END])
+    async with aclosing(MaskedModel(model, SecretMask([KEY]), SOON_S).stream(ASKED, ())) as stream:
         said = await text_of(stream, ", s")
         assert said == "it is this, s" and not model.may_go_on.is_set()
         model.may_go_on.set()
@@ -81,9 +81,9 @@ async def test_what_is_held_is_shown_when_nothing_comes(
     assert (said, rest[-1], model.ended) == (whole, END, 1)
 
 
-async def test_more_than_tells_nothing_stays_held_however_long_it_takes() -> None:
-    model = Stalling([TextDelta(f"so {KEY[:9]}")], [TextDelta("."), END])
-    async with aclosing(MaskedModel(model, Mask([KEY]), SOON_S).stream(ASKED, ())) as stream:
+async def test_text_that_may_reveal_a_secret_stays_held_however_long_the_stall() -> None:
+    model = StallingModel([TextDelta(f"so {KEY[:9]}")], [TextDelta("."), END])
+    async with aclosing(MaskedModel(model, SecretMask([KEY]), SOON_S).stream(ASKED, ())) as stream:
         assert await text_of(stream, "so ") == "so "
         coming = asyncio.ensure_future(anext(stream))
         await model.waits.wait()
@@ -93,22 +93,22 @@ async def test_more_than_tells_nothing_stays_held_however_long_it_takes() -> Non
         assert await coming == TextDelta(f"{KEY[:9]}.")
 
 
-async def test_thinking_that_was_shown_early_keeps_its_signature_unless_it_was_masked() -> None:
+async def test_thinking_shown_early_keeps_its_signature_unless_masked() -> None:
     for after, kept in (("o.", "signed"), (KEY[1:], "")):
-        model = Stalling(
+        model = StallingModel(
             [ReasoningDelta("hm, s")], [ReasoningDelta(after), ReasoningDelta("", "signed"), END]
         )
-        async with aclosing(MaskedModel(model, Mask([KEY]), SOON_S).stream(ASKED, ())) as stream:
+        async with aclosing(MaskedModel(model, SecretMask([KEY]), SOON_S).stream(ASKED, ())) as stream:
             await text_of(stream, "s")
             model.may_go_on.set()
             signatures = {delta.signature async for delta in stream if isinstance(delta, ReasoningDelta)}
         assert signatures - {""} == ({kept} if kept else set())
 
 
-async def test_cancelling_while_it_stalls_is_not_lost_and_ends_the_models_own_stream() -> None:
+async def test_cancelling_a_stalled_stream_closes_the_stream_of_the_model() -> None:
     for held_s in (SOON_S, LONG_S):
-        model = Stalling([TextDelta("this, s")], [END])
-        stream = MaskedModel(model, Mask([KEY]), held_s).stream(ASKED, ())
+        model = StallingModel([TextDelta("this, s")], [END])
+        stream = MaskedModel(model, SecretMask([KEY]), held_s).stream(ASKED, ())
 
         async def listen(stream: AsyncGenerator[ModelDelta, None] = stream) -> None:
             async with aclosing(stream):
@@ -124,19 +124,19 @@ async def test_cancelling_while_it_stalls_is_not_lost_and_ends_the_models_own_st
         assert model.ended == 1
 
 
-async def test_leaving_at_what_was_shown_early_ends_the_models_own_stream() -> None:
-    model = Stalling([TextDelta("this, s")], [END])
-    stream = MaskedModel(model, Mask([KEY]), SOON_S).stream(ASKED, ())
+async def test_closing_after_text_shown_early_closes_the_stream_of_the_model() -> None:
+    model = StallingModel([TextDelta("this, s")], [END])
+    stream = MaskedModel(model, SecretMask([KEY]), SOON_S).stream(ASKED, ())
     await text_of(stream, ", s")
     async with asyncio.timeout(LONG_S):
         await stream.aclose()
     assert model.ended == 1
 
 
-async def test_a_failure_after_a_stall_comes_after_all_that_was_said() -> None:
+async def test_a_failure_after_a_stall_follows_all_received_text() -> None:
     failure = ModelFailure(detail=f"{KEY} is refused", retryable=True)
-    model = Stalling([TextDelta("this, s")], [failure])
-    stream = MaskedModel(model, Mask([KEY]), SOON_S).stream(ASKED, ())
+    model = StallingModel([TextDelta("this, s")], [failure])
+    stream = MaskedModel(model, SecretMask([KEY]), SOON_S).stream(ASKED, ())
     assert await text_of(stream, ", s") == "this, s"
     model.may_go_on.set()
     with pytest.raises(ModelFailure) as told:

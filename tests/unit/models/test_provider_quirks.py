@@ -15,31 +15,31 @@ import pytest
 from holdfast.domain.context.context import AssistantMessage, Request, ToolMessage, UserMessage
 from holdfast.domain.events.parts import Text, ToolCall
 from holdfast.models.endpoint import Endpoint, Secret
-from holdfast.models.failures import error_in, of_error, of_status, retry_after_ms
+from holdfast.models.failures import from_error_body, from_status, parse_error, retry_after_ms
 from holdfast.models.ports import CallDelta, ModelDelta, ModelFailure, StepEnd, TextDelta, ToolSpec
 from tests.support.model_server import (
     DONE,
     Answers,
-    Seen,
-    asking,
+    ReceivedRequests,
+    ask_once,
     call,
     chunk,
+    collect_deltas,
+    error_answer,
     event,
-    heard,
-    refusing,
-    serving,
-    streaming,
-    told,
+    http_model,
+    model_server,
+    streaming_answer,
 )
 
-AT = Endpoint("https://api.example/v1", "small", Secret("sk-0123456789"), "OPENAI_API_KEY")
-YES = streaming([chunk({"content": "Yes."}), chunk({}, "stop"), DONE])
-CALLED = AssistantMessage((ToolCall("c_01JQ0000000000000000000001", "shell", '{"command":"ls"}'),))
-GIVEN = ToolMessage("c_01JQ0000000000000000000001", (Text("a.txt"),))
+ENDPOINT = Endpoint("https://api.example/v1", "small", Secret("sk-0123456789"), "OPENAI_API_KEY")
+YES_ANSWER = streaming_answer([chunk({"content": "Yes."}), chunk({}, "stop"), DONE])
+TOOL_CALL_MESSAGE = AssistantMessage((ToolCall("c_01JQ0000000000000000000001", "shell", '{"command":"ls"}'),))
+TOOL_RESULT_MESSAGE = ToolMessage("c_01JQ0000000000000000000001", (Text("a.txt"),))
 
 
 def received(*pieces: bytes) -> tuple[list[ModelDelta], ModelFailure | None]:
-    return told(streaming([*pieces, DONE]))
+    return ask_once(streaming_answer([*pieces, DONE]))
 
 
 def calls_in(deltas: list[ModelDelta]) -> list[tuple[str, str]]:
@@ -60,7 +60,7 @@ def _error(message: str, **fields: Any) -> bytes:
 
 
 @pytest.mark.parametrize("ids", [("", ""), (None, None), ("call_1", "call_2")], ids=["empty", "none", "own"])
-def test_calls_that_all_have_the_index_0_stay_apart(ids: tuple[str | None, str | None]) -> None:
+def test_parallel_calls_that_all_have_index_0_are_separate_calls(ids: tuple[str | None, str | None]) -> None:
     first = call('{"path":"a"}', index=0, id=ids[0], name="read_file")
     second = call('{"path":"b"}', index=0, id=ids[1], name="read_file")
     third = call('{"command":"ls"}', index=0, id=None if ids[0] is None else ids[1], name="shell")
@@ -71,7 +71,7 @@ def test_calls_that_all_have_the_index_0_stay_apart(ids: tuple[str | None, str |
     assert calls_in(deltas) == expected + ([("shell", '{"command":"ls"}')] if not ids[0] else [])
 
 
-def test_whole_arguments_after_whole_arguments_are_another_call_of_the_same_tool() -> None:
+def test_complete_arguments_after_complete_arguments_start_another_call() -> None:
     deltas, _ = received(
         chunk(call("", index=0, id="toolu_1", name="glob")),
         chunk(call('{"pattern":"**"}', index=0, name="")),
@@ -82,13 +82,13 @@ def test_whole_arguments_after_whole_arguments_are_another_call_of_the_same_tool
 
 
 @pytest.mark.parametrize("call_id", ["call_1", "", None])
-def test_a_call_that_is_said_once_more_is_one_call(call_id: str | None) -> None:
+def test_a_repeated_call_counts_once(call_id: str | None) -> None:
     whole = call('{"command":"rm x"}', index=0, id=call_id, name="shell")
     deltas, _ = received(chunk(whole), chunk(whole), chunk({}, "tool_calls"))
     assert calls_in(deltas) == [("shell", '{"command":"rm x"}')]
 
 
-def test_an_object_within_a_text_that_is_being_written_begins_nothing() -> None:
+def test_a_nested_object_in_partial_arguments_does_not_start_a_call() -> None:
     pieces = ['{"code":"f(', "{}", ', {\\"a\\":1})', '"}']
     first, *rest = (
         chunk(call(piece, index=0, name="run" if not at else None)) for at, piece in enumerate(pieces)
@@ -109,21 +109,21 @@ def test_an_object_within_a_text_that_is_being_written_begins_nothing() -> None:
         ("content_filter", "content_filter"),
     ],
 )
-def test_why_a_model_stopped_is_said_in_one_vocabulary(reason: str, ours: str) -> None:
+def test_stop_reasons_are_normalised(reason: str, ours: str) -> None:
     deltas, failure = received(chunk({"content": "So"}), chunk({}, reason))
     assert failure is None and deltas[-1] == StepEnd(ours)
 
 
 @pytest.mark.parametrize("reason", ["error", "insufficient_system_resource", "abort"])
 @pytest.mark.parametrize("last", ["", " far"])
-def test_an_answer_that_was_given_up_is_not_taken_for_a_whole_one(reason: str, last: str) -> None:
+def test_an_aborted_answer_is_not_treated_as_complete(reason: str, last: str) -> None:
     deltas, failure = received(chunk({"content": "So"}), chunk({"content": last}, reason))
     assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == f"So{last}"
     assert failure is not None and failure.retryable
     assert reason in str(failure) or "broke off" in str(failure)
 
 
-def test_an_error_in_a_choice_is_told_in_its_words() -> None:
+def test_an_error_inside_a_choice_keeps_its_message() -> None:
     error = {"code": 502, "message": "Provider went away"}
     broken = {"choices": [{"delta": {"content": ""}, "finish_reason": "error", "error": error}]}
     deltas, failure = received(chunk({"content": "So"}), event(broken))
@@ -134,12 +134,12 @@ def test_an_error_in_a_choice_is_told_in_its_words() -> None:
 # Refusals.
 
 
-def test_an_error_in_a_list_is_read() -> None:
+def test_an_error_inside_a_list_is_parsed() -> None:
     body = b'[{"error": {"code": 400, "message": "API key not valid.", "status": "INVALID_ARGUMENT"}}]'
-    failure = of_status(AT, 400, {}, body)
+    failure = from_status(ENDPOINT, 400, {}, body)
     assert "API key not valid" in str(failure) and not failure.retryable
-    assert not failure.of_request, "another model may answer"
-    assert error_in(b"[]").message is error_in(b"[3]").message is None
+    assert not failure.bad_request, "another model may answer"
+    assert parse_error(b"[]").message is parse_error(b"[3]").message is None
 
 
 @pytest.mark.parametrize(
@@ -152,32 +152,32 @@ def test_an_error_in_a_list_is_read() -> None:
     ],
     ids=["google", "vllm", "groq", "openai"],
 )
-def test_what_is_too_long_is_known_for_it(status: int, message: str) -> None:
-    failure = of_status(AT, status, {}, _error(message))
+def test_errors_of_too_long_requests_are_recognised(status: int, message: str) -> None:
+    failure = from_status(ENDPOINT, status, {}, _error(message))
     assert failure.too_long and not failure.retryable
 
 
-def test_fewer_tokens_at_most_is_not_too_long_a_conversation() -> None:
+def test_an_output_limit_error_is_not_reported_as_too_long() -> None:
     message = "max_tokens: 90000 > 64000, which is the maximum allowed number of output tokens for small"
-    assert not of_status(AT, 400, {}, _error(message)).too_long
-    assert of_status(AT, 429, {}, _error("Rate limit reached")).retryable
+    assert not from_status(ENDPOINT, 400, {}, _error(message)).too_long
+    assert from_status(ENDPOINT, 429, {}, _error("Rate limit reached")).retryable
 
 
 @pytest.mark.parametrize("code", ["tool_use_failed", "output_parse_failed"])
-def test_an_answer_that_was_written_badly_may_be_asked_for_again(code: str) -> None:
+def test_a_malformed_model_answer_is_retryable(code: str) -> None:
     body = _error("Failed to call a function.", type="invalid_request_error", code=code)
-    assert of_status(AT, 400, {}, body).retryable and of_error(AT, body).retryable
-    assert not of_status(AT, 400, {}, body).of_request
+    assert from_status(ENDPOINT, 400, {}, body).retryable and from_error_body(ENDPOINT, body).retryable
+    assert not from_status(ENDPOINT, 400, {}, body).bad_request
 
 
-def test_what_a_gateway_passes_on_is_told_with_the_providers_words() -> None:
+def test_a_gateway_error_includes_the_message_of_the_provider() -> None:
     raw = '{"error":{"message":"Unexpected role","type":"invalid_request_error"}}'
     body = _error("Provider returned error", code=400, metadata={"raw": raw, "provider_name": "Mistral"})
-    assert "Provider returned error: Unexpected role" in str(of_status(AT, 400, {}, body))
+    assert "Provider returned error: Unexpected role" in str(from_status(ENDPOINT, 400, {}, body))
     plain = _error("Provider returned error", code=429, metadata={"raw": "slow down", "provider_name": "X"})
-    assert "slow down" in str(of_status(AT, 429, {}, plain))
+    assert "slow down" in str(from_status(ENDPOINT, 429, {}, plain))
     odd = _error("Moderated", code=403, metadata=["no", "object"])
-    assert "Moderated" in str(of_status(AT, 403, {}, odd))
+    assert "Moderated" in str(from_status(ENDPOINT, 403, {}, odd))
 
 
 @pytest.mark.parametrize(
@@ -191,44 +191,52 @@ def test_what_a_gateway_passes_on_is_told_with_the_providers_words() -> None:
         (b'{"error":{"message":"Try again later."}}', None),
     ],
 )
-def test_how_long_to_wait_is_found_in_what_is_said(body: bytes, wait_ms: int | None) -> None:
+def test_the_retry_delay_is_parsed_from_the_error_body(body: bytes, wait_ms: int | None) -> None:
     assert retry_after_ms({}, body) == wait_ms
     assert retry_after_ms({"retry-after": "2"}, body) == 2_000, "what is said beside it goes first"
-    assert of_status(AT, 429, {}, body).retry_after_ms == wait_ms
+    assert from_status(ENDPOINT, 429, {}, body).retry_after_ms == wait_ms
 
 
 # What Mistral wants.
 
 
-def asked(request: Request, *answers: Answers) -> Seen:
-    async def ask() -> Seen:
-        async with serving(*answers) as (url, seen), asking(url) as model:
+def send(request: Request, *answers: Answers) -> ReceivedRequests:
+    async def ask() -> ReceivedRequests:
+        async with model_server(*answers) as (url, seen), http_model(url) as model:
             for _ in range(2):
-                deltas, failure = await heard(model, request)
+                deltas, failure = await collect_deltas(model, request)
                 assert failure is None and deltas[0] == TextDelta("Yes.")
         return seen
 
     return asyncio.run(ask())
 
 
-def refused(message: str, status: int = 400) -> Answers:
-    return refusing(status, {"object": "error", "message": message, "type": "invalid_request_error"})
+def reject(message: str, status: int = 400) -> Answers:
+    return error_answer(status, {"object": "error", "message": message, "type": "invalid_request_error"})
 
 
 @pytest.mark.parametrize("status", [400, 500])
-def test_ids_of_calls_become_as_short_as_a_server_wants_them(status: int) -> None:
-    request = Request("", (UserMessage((Text("List."),)), CALLED, GIVEN))
+def test_call_ids_are_shortened_for_servers_that_require_it(status: int) -> None:
+    request = Request("", (UserMessage((Text("List."),)), TOOL_CALL_MESSAGE, TOOL_RESULT_MESSAGE))
     said = "Tool call id was c_01JQ but must be a-z, A-Z, 0-9, with a length of 9."
-    seen = asked(request, refused(said, status), YES)
+    seen = send(request, reject(said, status), YES_ANSWER)
     ids = [_ids(body) for body in seen.bodies]
     assert ids[0] == ["c_01JQ0000000000000000000001"] * 2
     assert ids[1] == ids[2] and len(set(ids[1])) == 1
     assert len(ids[1][0]) == 9 and ids[1][0].isalnum() and ids[1][0].isascii()
 
 
-def test_the_assistant_says_a_word_between_a_tool_and_a_person_where_it_has_to() -> None:
-    request = Request("", (UserMessage((Text("List."),)), CALLED, GIVEN, UserMessage((Text("And now?"),))))
-    seen = asked(request, refused("Unexpected role 'user' after role 'tool'"), YES)
+def test_an_assistant_message_is_inserted_between_tool_and_user_if_required() -> None:
+    request = Request(
+        "",
+        (
+            UserMessage((Text("List."),)),
+            TOOL_CALL_MESSAGE,
+            TOOL_RESULT_MESSAGE,
+            UserMessage((Text("And now?"),)),
+        ),
+    )
+    seen = send(request, reject("Unexpected role 'user' after role 'tool'"), YES_ANSWER)
     roles = [[each["role"] for each in body["messages"]] for body in seen.bodies]
     bridged = ["user", "assistant", "tool", "assistant", "user"]
     assert roles == [["user", "assistant", "tool", "user"], bridged, bridged]
@@ -241,14 +249,14 @@ def _ids(body: dict[str, Any]) -> list[str]:
     ]
 
 
-def test_what_a_refusal_repeats_of_a_conversation_costs_the_others_nothing() -> None:
+def test_conversation_text_quoted_in_an_error_does_not_disable_fields() -> None:
     said = "The model does not support tools. Why?"
 
     async def ask() -> list[bool]:
-        no = refused(f"messages.3: input should be shorter, input={said!r}")
-        async with serving(no, no, YES) as (url, seen), asking(url) as model:
+        no = reject(f"messages.3: input should be shorter, input={said!r}")
+        async with model_server(no, no, YES_ANSWER) as (url, seen), http_model(url) as model:
             for text in (said, "Something else."):
-                await heard(
+                await collect_deltas(
                     model,
                     Request("", (UserMessage((Text(text),)),)),
                     (ToolSpec("shell", "", {"type": "object"}),),

@@ -7,16 +7,16 @@ import msgspec
 from holdfast.domain.context.request import (
     AssistantMessage,
     FileContent,
-    Profile,
+    ModelProfile,
     Request,
     ToolMessage,
     UserMessage,
 )
 from holdfast.domain.events.parts import File, Reasoning, Text, ToolCall
 from holdfast.models.ports import ToolSpec
-from holdfast.models.responses.request import Thought, encode
-from tests.support.model_server import ASKED, SHELL
-from tests.support.responses_streams import SIGNED, THINKING
+from holdfast.models.responses.request import ReasoningItemSignature, encode
+from tests.support.model_server import REQUEST, SHELL
+from tests.support.responses_streams import REASONING_ITEM, SIGNED
 
 
 def sent(
@@ -25,12 +25,12 @@ def sent(
     without: tuple[str, ...] = (),
     answer_tokens_max: int = 0,
 ) -> dict[str, Any]:
-    profile = Profile("test", 100_000, answer_tokens_max=answer_tokens_max)
+    profile = ModelProfile("test", 100_000, answer_tokens_max=answer_tokens_max)
     return msgspec.json.decode(encode("small", profile, request, tools, without), type=dict[str, Any])
 
 
 def test_a_request_streams_and_keeps_nothing_at_the_server() -> None:
-    body = sent(ASKED)
+    body = sent(REQUEST)
     assert len(body.pop("prompt_cache_key")) == 32
     assert body == {
         "model": "small",
@@ -43,15 +43,15 @@ def test_a_request_streams_and_keeps_nothing_at_the_server() -> None:
     }
 
 
-def test_the_cache_key_follows_the_instructions_alone() -> None:
-    longer = Request(ASKED.system, (*ASKED.messages, AssistantMessage((Text("Hi."),)), *ASKED.messages))
-    keys = [sent(asked)["prompt_cache_key"] for asked in (ASKED, longer, Request("", ASKED.messages))]
+def test_the_prompt_cache_key_depends_only_on_the_instructions() -> None:
+    longer = Request(REQUEST.system, (*REQUEST.messages, AssistantMessage((Text("Hi."),)), *REQUEST.messages))
+    keys = [sent(asked)["prompt_cache_key"] for asked in (REQUEST, longer, Request("", REQUEST.messages))]
     assert keys[0] == keys[1] != keys[2]
-    assert "instructions" not in sent(Request("", ASKED.messages))
+    assert "instructions" not in sent(Request("", REQUEST.messages))
 
 
-def test_tools_are_told_as_flat_functions() -> None:
-    body = sent(ASKED, (SHELL,))
+def test_tools_are_sent_as_flat_functions() -> None:
+    body = sent(REQUEST, (SHELL,))
     assert body["parallel_tool_calls"] is True
     assert body["tools"] == [
         {
@@ -62,17 +62,17 @@ def test_tools_are_told_as_flat_functions() -> None:
             "strict": False,
         }
     ]
-    assert not {"tools", "parallel_tool_calls"} & set(sent(ASKED, (SHELL,), ("tools",)))
+    assert not {"tools", "parallel_tool_calls"} & set(sent(REQUEST, (SHELL,), ("tools",)))
 
 
-def test_a_limit_is_told_only_where_one_is_wanted() -> None:
-    assert "max_output_tokens" not in sent(ASKED)
-    assert sent(ASKED, answer_tokens_max=5_000)["max_output_tokens"] == 5_000
-    assert sent(ASKED, answer_tokens_max=5)["max_output_tokens"] == 16
-    assert "max_output_tokens" not in sent(ASKED, (), ("max_output_tokens",), answer_tokens_max=5)
+def test_an_output_limit_is_sent_only_if_set() -> None:
+    assert "max_output_tokens" not in sent(REQUEST)
+    assert sent(REQUEST, answer_tokens_max=5_000)["max_output_tokens"] == 5_000
+    assert sent(REQUEST, answer_tokens_max=5)["max_output_tokens"] == 16
+    assert "max_output_tokens" not in sent(REQUEST, (), ("max_output_tokens",), answer_tokens_max=5)
 
 
-def test_a_conversation_goes_as_items_with_its_thinking_before_what_was_thought_out() -> None:
+def test_a_conversation_is_sent_as_items_with_reasoning_before_its_answer() -> None:
     request = Request(
         "",
         (
@@ -91,7 +91,7 @@ def test_a_conversation_goes_as_items_with_its_thinking_before_what_was_thought_
     )
     asked, thought, said, *calls = sent(request)["input"]
     assert asked["content"] == "Look.\n\n[file a cat.png]"
-    assert thought == THINKING
+    assert thought == REASONING_ITEM
     assert said == {
         "type": "message",
         "role": "assistant",
@@ -108,11 +108,11 @@ def test_a_conversation_goes_as_items_with_its_thinking_before_what_was_thought_
 
 
 def kinds_sent(*parts: Text | Reasoning | ToolCall) -> list[str]:
-    request = Request("", (*ASKED.messages, AssistantMessage(parts), *ASKED.messages))
+    request = Request("", (*REQUEST.messages, AssistantMessage(parts), *REQUEST.messages))
     return [each["type"] for each in sent(request)["input"][1:-1]]
 
 
-def test_thinking_that_nothing_follows_or_that_another_protocol_signed_stays_here() -> None:
+def test_trailing_or_foreign_thinking_is_not_sent() -> None:
     mine, said = Reasoning("", SIGNED, "test"), Text("Yes.")
     assert kinds_sent(mine, said, mine) == ["reasoning", "message"]
     for other in (
@@ -125,9 +125,9 @@ def test_thinking_that_nothing_follows_or_that_another_protocol_signed_stays_her
         assert kinds_sent(Reasoning("Hm.", other, "test"), said) == ["message"], other
 
 
-def test_thinking_that_is_not_encrypted_goes_back_as_its_text() -> None:
-    raw = Reasoning("Hm.", Thought("rs_2", is_raw=True).signature(), "test")
-    request = Request("", (*ASKED.messages, AssistantMessage((raw, Text("Yes."))), *ASKED.messages))
+def test_unencrypted_thinking_is_sent_back_as_text() -> None:
+    raw = Reasoning("Hm.", ReasoningItemSignature("rs_2", is_raw=True).signature(), "test")
+    request = Request("", (*REQUEST.messages, AssistantMessage((raw, Text("Yes."))), *REQUEST.messages))
     assert sent(request)["input"][1] == {
         "type": "reasoning",
         "id": "rs_2",
@@ -136,7 +136,7 @@ def test_thinking_that_is_not_encrypted_goes_back_as_its_text() -> None:
     }
 
 
-def test_images_and_files_go_beside_the_words() -> None:
+def test_images_and_files_are_sent_beside_the_text() -> None:
     files = {
         "b1": (File("b1", "a.png", "image/png", 9), FileContent("image", "aGk=")),
         "b2": (File("b2", "a.pdf", "application/pdf", 9), FileContent("pdf", "aG8=")),

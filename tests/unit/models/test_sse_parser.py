@@ -40,7 +40,7 @@ def split(body: bytes, cuts: list[int]) -> list[bytes]:
         (b"data: a\x0bb\x0cc\x1cd\n\n", [b"a\x0bb\x0cc\x1cd"]),
     ],
 )
-def test_events_are_as_the_specification_has_them(body: bytes, events: list[bytes]) -> None:
+def test_events_are_parsed_as_the_specification_says(body: bytes, events: list[bytes]) -> None:
     assert parsed([body]) == (events, b"")
     assert parsed([body[i : i + 1] for i in range(len(body))]) == (events, b"")
 
@@ -52,7 +52,7 @@ def test_any_split_gives_the_same_events(lines: list[tuple[bytes, bytes]], cuts:
 
 
 @given(st.lists(st.lists(st.tuples(LINES, ENDS), min_size=1, max_size=3), max_size=6))
-def test_events_that_come_one_at_a_time_are_the_same_as_all_at_once(
+def test_events_fed_one_at_a_time_equal_events_fed_at_once(
     events: list[list[tuple[bytes, bytes]]],
 ) -> None:
     chunks = [b"".join(line + end for line, end in lines) + b"\n" for lines in events]
@@ -60,7 +60,7 @@ def test_events_that_come_one_at_a_time_are_the_same_as_all_at_once(
 
 
 @given(st.integers(0, 40))
-def test_a_stream_that_is_cut_gives_its_whole_events_and_what_is_left_of_the_last(at: int) -> None:
+def test_a_cut_stream_yields_complete_events_and_the_partial_last_one(at: int) -> None:
     body = b"data: first\n\ndata: second\n\ndata: third\n\n"
     events, rest = parsed([body[:at]])
     words = [b"first", b"second", b"third", b""]
@@ -68,7 +68,7 @@ def test_a_stream_that_is_cut_gives_its_whole_events_and_what_is_left_of_the_las
     assert words[len(events)].startswith(rest)
 
 
-def test_an_event_without_its_blank_line_is_left_at_the_end() -> None:
+def test_an_event_without_a_blank_line_is_returned_by_end() -> None:
     assert parsed([b"data: a\n\ndata: b\n"]) == ([b"a"], b"b")
     assert parsed([b"data: a\n\ndata: b"]) == ([b"a"], b"b")
     assert parsed([b"data: a\n\ndat"]) == ([b"a"], b"")
@@ -80,7 +80,7 @@ def test_an_event_without_its_blank_line_is_left_at_the_end() -> None:
     ids=["data", "comment", "many lines", "many empty lines"],
 )
 @pytest.mark.parametrize("size", [7, 100_000])
-def test_what_is_too_long_is_refused_after_what_came_before(long: bytes, size: int) -> None:
+def test_an_event_that_is_too_long_is_refused_after_earlier_events(long: bytes, size: int) -> None:
     body = b"data: kept\n\n" + long + b"\n\ndata: never\n\n"
     parser = SseParser(1_000)
     events = []
@@ -91,6 +91,6 @@ def test_what_is_too_long_is_refused_after_what_came_before(long: bytes, size: i
     assert events == [b"kept"]
 
 
-def test_a_long_line_in_many_pieces_is_put_together() -> None:
+def test_a_long_line_in_many_chunks_is_joined() -> None:
     body = b"data: " + b"x" * 200_000 + b"\n\n"
     assert parsed([body[i : i + 100] for i in range(0, len(body), 100)], 300_000)[0] == [b"x" * 200_000]

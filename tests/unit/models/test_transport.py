@@ -4,13 +4,13 @@ import asyncio
 from contextlib import closing, suppress
 
 from holdfast.models.ports import StepEnd, TextDelta
-from tests.support.model_server import DONE, asking, chunk, heard
+from tests.support.model_server import DONE, chunk, collect_deltas, http_model
 
 HELLO = chunk({"content": "Hello"})
 STOP = chunk({}, "stop")
 
 
-async def test_a_connection_that_was_not_kept_as_promised_is_not_a_failure() -> None:
+async def test_a_stale_keep_alive_connection_is_retried() -> None:
     """llama.cpp says that it keeps a connection after a stream, and closes it."""
     connections, ended = 0, asyncio.Semaphore(0)
 
@@ -29,9 +29,9 @@ async def test_a_connection_that_was_not_kept_as_promised_is_not_a_failure() -> 
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        async with asking(f"http://127.0.0.1:{port}/v1") as model:
+        async with http_model(f"http://127.0.0.1:{port}/v1") as model:
             for _ in range(3):
-                assert await heard(model) == ([TextDelta("Hello"), StepEnd("stop")], None)
+                assert await collect_deltas(model) == ([TextDelta("Hello"), StepEnd("stop")], None)
         for _ in range(3):
             await ended.acquire()
     assert connections == 3

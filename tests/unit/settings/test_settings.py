@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.settings.settings import ConfigError, Settings, resolve, settings_told
+from holdfast.settings.settings import ConfigError, Settings, resolve, settings_help
 
 
 def write(folder: Path, text: str) -> dict[str, str]:
@@ -37,7 +37,7 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(tmp_p
     assert (settings.port, settings.host, settings.durability) == (3333, "::1", "normal")
 
 
-def test_what_was_chosen_is_told_apart_from_what_is_default(tmp_path: Path) -> None:
+def test_given_settings_are_distinguished_from_defaults(tmp_path: Path) -> None:
     assert resolve({"port": 8787}, write(tmp_path, 'host = "::1"')).given == {"port", "data", "host"}
 
 
@@ -104,7 +104,7 @@ def test_a_bad_value_is_named_with_its_place_and_what_is_allowed(name: str, text
         resolve({name: text}, {})
 
 
-def test_addresses_and_names_as_people_have_them_are_taken() -> None:
+def test_common_addresses_and_host_names_are_accepted() -> None:
     for address in ("https://example.org", "http://[::1]:8787/", "https://Box_1.lan:65535/a.b/~c/", ""):
         assert resolve({"public_url": address}, {}).public_url == address
     names = ("box", "box.lan:8443", "10.0.0.5", "[fe80::1]:9000")
@@ -136,14 +136,14 @@ def test_an_unknown_setting_is_refused_with_those_that_there_are(tmp_path: Path)
     ],
     ids=["words", "bytes", "twice", "digits", "hex digits", "depth"],
 )  # fmt: skip
-def test_a_file_that_is_not_toml_is_told_in_one_line(content: bytes, tmp_path: Path) -> None:
+def test_invalid_toml_is_reported_in_one_line(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "holdfast.toml").write_bytes(content)
     with pytest.raises(ConfigError, match="this is not TOML") as caught:
         resolve({"data": tmp_path}, {})
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_an_unreadable_settings_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "holdfast.toml").mkdir()
     with pytest.raises(ConfigError, match="this cannot be read"):
         resolve({"data": tmp_path}, {})
@@ -159,8 +159,8 @@ def test_settings_cannot_be_changed_once_resolved() -> None:
         resolve({}, {}).port = 1  # type: ignore[misc]
 
 
-def test_what_people_are_told_is_the_default_that_holds() -> None:
-    told = settings_told()
+def test_the_documented_defaults_match_the_settings() -> None:
+    told = settings_help()
     assert list(told) == [
         "data", "host", "port", "auth", "public_url", "allowed_hosts", "open_browser", "durability", "model",
         "fallback_models", "model_windows", "model_takes", "approvals", "never_run", "run_steps_max",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.settings.edit import CannotEdit, change_file, edited
+from holdfast.settings.edit import CannotEdit, change_file, edit_text
 from holdfast.settings.info import CannotEditSettings
 
 OWN = """\
@@ -23,28 +23,30 @@ resume="auto"
 
 
 def test_a_value_is_replaced_where_it_stands_and_keeps_its_comment() -> None:
-    assert edited(OWN, {"approvals": "allow"}) == OWN.replace('approvals = "ask" #', 'approvals = "allow" #')
-    assert edited(OWN, {"port": 9001}) == OWN.replace("port = 9000 ", "port = 9001 ")
+    assert edit_text(OWN, {"approvals": "allow"}) == OWN.replace(
+        'approvals = "ask" #', 'approvals = "allow" #'
+    )
+    assert edit_text(OWN, {"port": 9001}) == OWN.replace("port = 9000 ", "port = 9001 ")
 
 
 def test_a_value_over_several_lines_is_replaced_as_a_whole() -> None:
-    changed = edited(OWN, {"never_run": ("halt", 'it\'s "so"\n\x7f\\')})
+    changed = edit_text(OWN, {"never_run": ("halt", 'it\'s "so"\n\x7f\\')})
     assert tomllib.loads(changed)["never_run"] == ["halt", 'it\'s "so"\n\x7f\\']
     assert changed.startswith("# My settings\nport = 9000          # not the usual one\n\nnever_run = [")
     assert changed.endswith('approvals = "ask" # for now: "ask" # and so on\nresume="auto"\n')
 
 
-def test_a_new_one_is_added_at_the_end_and_one_that_goes_leaves_nothing() -> None:
-    assert edited(OWN, {"run_cost_usd_max": 2.5}) == OWN + "run_cost_usd_max = 2.5\n"
-    assert edited("", {"resume": "never"}) == 'resume = "never"\n'
+def test_new_settings_are_appended_and_removed_ones_leave_nothing() -> None:
+    assert edit_text(OWN, {"run_cost_usd_max": 2.5}) == OWN + "run_cost_usd_max = 2.5\n"
+    assert edit_text("", {"resume": "never"}) == 'resume = "never"\n'
     assert (
-        edited('port = 1\nresume = "ask"', {"runs_at_once": 3})
+        edit_text('port = 1\nresume = "ask"', {"runs_at_once": 3})
         == 'port = 1\nresume = "ask"\nruns_at_once = 3\n'
     )
-    assert edited(OWN, {"resume": None, "never_run": None, "approvals": None}) == (
+    assert edit_text(OWN, {"resume": None, "never_run": None, "approvals": None}) == (
         "# My settings\nport = 9000          # not the usual one\n\n"
     )
-    assert edited(OWN, {"auth": None}) == OWN
+    assert edit_text(OWN, {"auth": None}) == OWN
 
 
 @pytest.mark.parametrize(
@@ -56,14 +58,14 @@ def test_a_new_one_is_added_at_the_end_and_one_that_goes_leaves_nothing() -> Non
         'resume = """\nask"""',
     ],
 )
-def test_however_it_is_written_it_is_found(text: str) -> None:
-    before, after = tomllib.loads(text), tomllib.loads(edited(text, {"resume": "never"}))
+def test_a_setting_is_found_in_any_toml_spelling(text: str) -> None:
+    before, after = tomllib.loads(text), tomllib.loads(edit_text(text, {"resume": "never"}))
     assert after == before | {"resume": "never"}
 
 
-def test_what_comes_in_a_table_is_left_alone() -> None:
+def test_toml_tables_are_left_unchanged() -> None:
     text = 'port = 1\n[extra]\nresume = "ask"\n'
-    assert edited(text, {"resume": "never"}) == 'port = 1\nresume = "never"\n[extra]\nresume = "ask"\n'
+    assert edit_text(text, {"resume": "never"}) == 'port = 1\nresume = "never"\n[extra]\nresume = "ask"\n'
 
 
 @pytest.mark.parametrize(
@@ -74,9 +76,9 @@ def test_what_comes_in_a_table_is_left_alone() -> None:
     ],
     ids=["nothing", "open", "inner", "twice", "digits", "depth"],
 )  # fmt: skip
-def test_what_is_no_toml_is_not_touched(text: str, tmp_path: Path) -> None:
+def test_invalid_toml_is_not_edited(text: str, tmp_path: Path) -> None:
     with pytest.raises(CannotEdit):
-        edited(text, {"resume": "never"})
+        edit_text(text, {"resume": "never"})
     path = tmp_path / "holdfast.toml"
     path.write_text(text)
     with pytest.raises(CannotEditSettings):
@@ -101,6 +103,6 @@ def test_a_new_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("port = 2\n", 0o600)
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_an_unwritable_settings_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(CannotEditSettings):
         change_file(tmp_path / "nowhere" / "holdfast.toml", {"port": 2})

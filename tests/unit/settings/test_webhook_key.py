@@ -6,26 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.settings.secret_file import FOR_MEMORY as NAME
-from holdfast.settings.secret_file import BadWebhookKey, webhook_key
+from holdfast.settings.secret_file import MEMORY_WEBHOOK_KEY_FILE as NAME
+from holdfast.settings.secret_file import BadWebhookKey, read_or_create_webhook_key
 from tests.support.example_receiver_process import SECRET
 
 
-def test_a_key_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
+def test_a_webhook_key_is_created_once_and_private(tmp_path: Path) -> None:
     notes: list[str] = []
-    first = webhook_key(tmp_path / NAME, notes.append)
-    assert webhook_key(tmp_path / NAME, notes.append) == first
+    first = read_or_create_webhook_key(tmp_path / NAME, notes.append)
+    assert read_or_create_webhook_key(tmp_path / NAME, notes.append) == first
     assert first.startswith("whsec_") and len(base64.b64decode(first.removeprefix("whsec_"))) == 32
     assert stat.S_IMODE((tmp_path / NAME).stat().st_mode) == 0o600
     assert [each.name for each in tmp_path.iterdir()] == [NAME] and notes == []
-    assert webhook_key(_folder(tmp_path / "other") / NAME, notes.append) != first
+    assert read_or_create_webhook_key(_folder(tmp_path / "other") / NAME, notes.append) != first
 
 
-def test_a_key_that_others_could_read_is_closed_to_them_and_that_is_told(tmp_path: Path) -> None:
+def test_a_world_readable_key_is_made_private_with_a_warning(tmp_path: Path) -> None:
     notes: list[str] = []
-    first = webhook_key(tmp_path / NAME, notes.append)
+    first = read_or_create_webhook_key(tmp_path / NAME, notes.append)
     (tmp_path / NAME).chmod(0o644)
-    assert webhook_key(tmp_path / NAME, notes.append) == first
+    assert read_or_create_webhook_key(tmp_path / NAME, notes.append) == first
     assert stat.S_IMODE((tmp_path / NAME).stat().st_mode) == 0o600
     [note] = notes
     assert "could be read by others" in note and first not in note
@@ -38,7 +38,7 @@ def test_a_file_that_holds_no_key_is_refused_and_left_as_it_is(tmp_path: Path, t
     (tmp_path / NAME).write_bytes(text)
     (tmp_path / NAME).chmod(0o600)
     with pytest.raises(BadWebhookKey) as raised:
-        webhook_key(tmp_path / NAME, print)
+        read_or_create_webhook_key(tmp_path / NAME, print)
     assert "c2hvcnQ" not in str(raised.value), "it may be most of a key"
     assert (tmp_path / NAME).read_bytes() == text
 
@@ -47,10 +47,10 @@ def test_a_key_that_is_no_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text(SECRET)
     (tmp_path / NAME).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(BadWebhookKey):
-        webhook_key(tmp_path / NAME, print)
+        read_or_create_webhook_key(tmp_path / NAME, print)
     (_folder(tmp_path / "b") / NAME).mkdir()
     with pytest.raises(BadWebhookKey):
-        webhook_key(tmp_path / "b" / NAME, print)
+        read_or_create_webhook_key(tmp_path / "b" / NAME, print)
 
 
 def _folder(path: Path) -> Path:

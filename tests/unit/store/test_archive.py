@@ -60,7 +60,7 @@ def test_files_folders_links_rights_and_times_come_back(tmp_path: Path, source: 
     (own / "deep" / "empty").mkdir(parents=True)
     (own / "run.sh").write_text("#!/bin/sh\n")
     (own / "run.sh").chmod(0o4755)
-    (own / "deep" / "big").write_bytes(os.urandom(archive.PIECE_BYTES + 7))
+    (own / "deep" / "big").write_bytes(os.urandom(archive.CHUNK_BYTES + 7))
     (own / "deep" / ("long" * 40)).write_text("long name")
     odd = os.fsdecode(b"not utf-8 \xff\x1b[31m\n")
     (own / odd).write_text("odd name")
@@ -133,9 +133,11 @@ def test_what_lies_too_deep_is_left_out_and_named(tmp_path: Path, source: Path) 
     unpack(tmp_path)
 
 
-def test_a_file_that_becomes_shorter_meanwhile_spoils_nothing(tmp_path: Path, source: Path) -> None:
+def test_a_file_that_shrinks_during_packing_does_not_corrupt_the_archive(
+    tmp_path: Path, source: Path
+) -> None:
     shrinking, after = source / ONE / "a log", source / ONE / "b"
-    shrinking.write_bytes(b"x" * (3 * archive.PIECE_BYTES))
+    shrinking.write_bytes(b"x" * (3 * archive.CHUNK_BYTES))
     after.write_text("whole")
     (tmp_path / "copy.db").write_bytes(b"the store")
     calls: list[int] = []
@@ -150,8 +152,8 @@ def test_a_file_that_becomes_shorter_meanwhile_spoils_nothing(tmp_path: Path, so
     assert line.startswith(f"workspaces/{ONE}/a log: it could not be read to the end")
     found, _ = unpack(tmp_path)
     content = (found / ONE / "a log").read_bytes()
-    assert len(content) == 3 * archive.PIECE_BYTES and content.startswith(b"x" * archive.PIECE_BYTES)
-    assert content.endswith(b"\0" * archive.PIECE_BYTES)
+    assert len(content) == 3 * archive.CHUNK_BYTES and content.startswith(b"x" * archive.CHUNK_BYTES)
+    assert content.endswith(b"\0" * archive.CHUNK_BYTES)
     assert (found / ONE / "b").read_text() == "whole"
 
 
@@ -230,7 +232,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_an_archive_that_nobody_packed_is_refused_and_reaches_nothing(tmp_path: Path, what: str) -> None:
+def test_a_crafted_archive_is_refused_and_writes_nothing_outside(tmp_path: Path, what: str) -> None:
     forged(tmp_path, *((each, b"evil" if each.isreg() else b"") for each in HOSTILE[what]))
     with pytest.raises(BadBackup) as refused:
         unpack(tmp_path)
@@ -239,7 +241,7 @@ def test_an_archive_that_nobody_packed_is_refused_and_reaches_nothing(tmp_path: 
     assert [path for path in (Path("/tmp/evil"), *tmp_path.rglob("evil")) if path.exists()] == []
 
 
-def test_rights_beyond_reading_writing_and_running_are_not_taken(tmp_path: Path) -> None:
+def test_special_permission_bits_are_not_restored(tmp_path: Path) -> None:
     special = entry(f"workspaces/{ONE}/special")
     special.mode = 0o6777
     forged(tmp_path, (special, b""))
@@ -247,7 +249,7 @@ def test_rights_beyond_reading_writing_and_running_are_not_taken(tmp_path: Path)
     assert stat.S_IMODE((found / ONE / "special").stat().st_mode) == 0o777
 
 
-def test_a_time_that_cannot_be_is_refused(tmp_path: Path) -> None:
+def test_an_archive_entry_with_an_invalid_time_is_refused(tmp_path: Path) -> None:
     timeless = entry(f"workspaces/{ONE}/timeless")
     timeless.pax_headers = {"mtime": "inf"}
     forged(tmp_path, (timeless, b""))
@@ -307,9 +309,7 @@ def test_two_backups_to_one_file_at_once_leave_a_whole_one(tmp_path: Path, sourc
     assert begun and left_out == [] and (found / ONE / "notes").read_text() == "mine"
 
 
-def test_a_folder_that_takes_another_name_while_it_is_packed_is_in_the_archive(
-    tmp_path: Path, source: Path
-) -> None:
+def test_a_workspace_renamed_during_packing_is_archived(tmp_path: Path, source: Path) -> None:
     (source / ONE / "notes").write_text("mine")
     (tmp_path / "copy.db").write_bytes(b"the store")
 

@@ -4,7 +4,7 @@ from holdfast.domain.events.codec import Event
 from holdfast.domain.events.facts import DELTA_KINDS, FACTS_BY_KIND
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import SUBSCRIBER_EVENTS_MAX, WATCH_SESSIONS_MAX
-from holdfast.store.hub import QUIET_KINDS, Hub, following
+from holdfast.store.hub import UNLISTED_KINDS, Hub, open_follower
 
 ONE, TWO = SessionId("s_one"), SessionId("s_two")
 
@@ -39,79 +39,79 @@ def test_what_was_read_from_the_store_already_is_not_shown_again() -> None:
         assert reader.take(2) == []
 
 
-def test_a_reader_that_falls_behind_is_told_so_and_holds_no_more_than_its_bound() -> None:
+def test_a_slow_subscription_overflows_at_its_bound() -> None:
     hub, bell = Hub(), Bell()
     with hub.subscribe(ONE, bell.ring) as reader:
         hub.publish([(ONE, event(seq)) for seq in range(1, SUBSCRIBER_EVENTS_MAX + 1)])
-        assert not reader.overrun
+        assert not reader.overflowed
         hub.publish([(ONE, event(SUBSCRIBER_EVENTS_MAX + 1))])
         hub.publish([(ONE, event(SUBSCRIBER_EVENTS_MAX + 2))])
-        assert reader.overrun
+        assert reader.overflowed
         assert reader.take(0) == [], "what is left has a hole in it"
-        reader.forget()
-        assert not reader.overrun
+        reader.clear()
+        assert not reader.overflowed
         hub.publish([(ONE, event(SUBSCRIBER_EVENTS_MAX + 3))])
         assert [each.seq for each in reader.take(0)] == [SUBSCRIBER_EVENTS_MAX + 3]
     assert bell.rung == SUBSCRIBER_EVENTS_MAX + 3
 
 
-def test_waking_sends_every_reader_to_the_store() -> None:
+def test_resync_all_makes_every_reader_query_the_store() -> None:
     hub, bell = Hub(), Bell()
     with hub.subscribe(ONE, bell.ring) as first, hub.subscribe(TWO, bell.ring) as second:
-        hub.wake()
-        assert first.overrun and second.overrun
+        hub.resync_all()
+        assert first.overflowed and second.overflowed
     assert bell.rung == 2
 
 
-def test_a_reader_that_has_gone_is_forgotten() -> None:
+def test_a_closed_subscription_is_removed() -> None:
     hub, bell = Hub(), Bell()
     with hub.subscribe(ONE, bell.ring):
         pass
     hub.publish([(ONE, event(1))])
-    hub.wake()
+    hub.resync_all()
     assert bell.rung == 0
 
 
-def test_a_watcher_is_told_once_which_sessions_changed() -> None:
+def test_a_watch_reports_each_changed_session_once() -> None:
     hub, bell = Hub(), Bell()
     with hub.watch(bell.ring) as one, hub.watch(bell.ring) as two:
         hub.publish([(ONE, event(1)), (TWO, event(1)), (ONE, event(2))])
-        assert one.take() == two.take() == frozenset({ONE, TWO})
-        assert one.take() == frozenset()
+        assert one.take_changed() == two.take_changed() == frozenset({ONE, TWO})
+        assert one.take_changed() == frozenset()
     assert bell.rung == 2, "once for each, whatever came in one commit"
     hub.publish([(ONE, event(3))])
     assert bell.rung == 2
 
 
-def test_text_rings_no_watcher() -> None:
+def test_deltas_notify_no_watch() -> None:
     hub, bell = Hub(), Bell()
     with hub.watch(bell.ring) as watch:
         for kind in DELTA_KINDS:
             hub.publish([(ONE, event(seq, kind)) for seq in range(100)])
-        assert (bell.rung, watch.take()) == (0, frozenset())
+        assert (bell.rung, watch.take_changed()) == (0, frozenset())
         hub.publish([(ONE, event(1, "text_appended")), (TWO, event(1, "run_completed"))])
-        assert (bell.rung, watch.take()) == (1, frozenset({TWO}))
-    assert DELTA_KINDS < QUIET_KINDS < set(FACTS_BY_KIND)
+        assert (bell.rung, watch.take_changed()) == (1, frozenset({TWO}))
+    assert DELTA_KINDS < UNLISTED_KINDS < set(FACTS_BY_KIND)
 
 
-def test_an_event_of_a_kind_that_is_not_known_rings() -> None:
+def test_an_event_of_an_unknown_kind_notifies_watches() -> None:
     hub, bell = Hub(), Bell()
     with hub.watch(bell.ring) as watch:
         hub.publish([(ONE, event(1, "something_new"))])
-        assert watch.take() == frozenset({ONE})
+        assert watch.take_changed() == frozenset({ONE})
 
 
-def test_a_watcher_that_falls_behind_is_to_look_at_everything() -> None:
+def test_an_overflowed_watch_asks_for_a_full_resync() -> None:
     hub, bell = Hub(), Bell()
     with hub.watch(bell.ring) as watch:
         for n in range(WATCH_SESSIONS_MAX):
             hub.publish([(SessionId(f"s_{n}"), event(1))])
         hub.publish([(ONE, event(1))])
-        assert watch.take() is None
-        hub.wake()
-        assert watch.take() is None
-        hub.touch(frozenset({TWO}))
-        assert watch.take() == frozenset({TWO})
+        assert watch.take_changed() is None
+        hub.resync_all()
+        assert watch.take_changed() is None
+        hub.notify_changed(frozenset({TWO}))
+        assert watch.take_changed() == frozenset({TWO})
 
 
 async def test_a_reader_that_misses_an_event_reads_it_from_the_store() -> None:
@@ -120,14 +120,14 @@ async def test_a_reader_that_misses_an_event_reads_it_from_the_store() -> None:
     async def read(session_id: SessionId, after: int, limit: int) -> list[Event]:
         return [each for each in journal if each.seq > after]
 
-    with following(hub, read, ONE, 0, lambda: None) as follower:
-        assert [each.seq for each in await follower.take()] == [1, 2, 3, 4, 5, 6]
-        assert list(await follower.take()) == []
+    with open_follower(hub, read, ONE, 0, lambda: None) as follower:
+        assert [each.seq for each in await follower.next_events()] == [1, 2, 3, 4, 5, 6]
+        assert list(await follower.next_events()) == []
         journal += [event(seq) for seq in (7, 8, 9)]
         hub.publish([(ONE, journal[6])])
-        assert [each.seq for each in await follower.take()] == [7]
+        assert [each.seq for each in await follower.next_events()] == [7]
         hub.publish([(ONE, journal[8])])
-        assert [each.seq for each in await follower.take()] == [8, 9]
+        assert [each.seq for each in await follower.next_events()] == [8, 9]
         journal += [event(seq) for seq in (10, 11, 12)]
         hub.publish([(ONE, journal[9]), (ONE, journal[11])])
-        assert [each.seq for each in await follower.take()] == [10, 11, 12]
+        assert [each.seq for each in await follower.next_events()] == [10, 11, 12]

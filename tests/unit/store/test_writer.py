@@ -12,12 +12,12 @@ from holdfast.domain.errors import NoSuchSession, StoreClosed
 from holdfast.domain.events import facts as f
 from holdfast.domain.ids import CallId, SessionId
 from holdfast.domain.limits import DELTA_BYTES_MAX, PENDING_APPENDS_MAX
-from holdfast.domain.state.changes import Change
-from holdfast.domain.state.session_state import View
+from holdfast.domain.state.changes import CommittedChange
+from holdfast.domain.state.session_state import SessionStateView
 from holdfast.store.ports import Append
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.writer import Ticket
-from tests.support.turn_events import TurnStory, accept, created
+from holdfast.store.writer import PendingWrite
+from tests.support.turn_events import TurnEvents, accept, created
 
 
 class Hold:
@@ -33,15 +33,15 @@ class Hold:
     def let_go(self) -> None:
         self._free.set()
 
-    def _decide(self, view: View) -> Sequence[f.AnyFact]:
+    def _decide(self, view: SessionStateView) -> Sequence[f.AnyFact]:
         self._busy.set()
         assert self._free.wait(120)
         return ()
 
 
-async def talking(folder: Path) -> tuple[SqliteStore, SessionId, TurnStory]:
+async def talking(folder: Path) -> tuple[SqliteStore, SessionId, TurnEvents]:
     store = await SqliteStore.open(folder)
-    new, story = created(), TurnStory()
+    new, story = created(), TurnEvents()
     await store.append(new)
     await store.append(Append(new.session_id, story.opening()))
     return store, new.session_id, story
@@ -55,7 +55,7 @@ async def test_all_text_that_waits_for_one_commit_is_one_event(tmp_path: Path) -
     store, session_id, story = await talking(tmp_path)
     hold = Hold(store, session_id)
     await hold.begun()
-    waiting = [store.submit(Append(session_id, (story.says(f"{n} "),))) for n in range(500)]
+    waiting = [store.submit(Append(session_id, (story.text(f"{n} "),))) for n in range(500)]
     assert len(set(map(id, waiting))) == 1, "they share one answer"
     hold.let_go()
     receipts = await asyncio.gather(hold.future, *waiting)
@@ -65,15 +65,15 @@ async def test_all_text_that_waits_for_one_commit_is_one_event(tmp_path: Path) -
     await store.close()
 
 
-async def test_what_stands_between_two_texts_keeps_them_apart(tmp_path: Path) -> None:
+async def test_an_event_between_two_deltas_prevents_merging(tmp_path: Path) -> None:
     store, session_id, story = await talking(tmp_path)
-    other = TurnStory(2)
-    other.begins()
+    other = TurnEvents(2)
+    other.step_started()
     call, second = CallId("c1"), CallId("c2")
     told: list[f.AnyFact] = [
-        story.says("a"), story.thinks("b"), story.says("c"), other.says("d"), story.says("e"),
-        story.writes_call(call, "1"), story.writes_call(second, "2"), story.writes_call(call, "3"),
-        f.SessionRenamed("x", "user"), story.says("f"),
+        story.text("a"), story.reasoning("b"), story.text("c"), other.text("d"), story.text("e"),
+        story.tool_arguments(call, "1"), story.tool_arguments(second, "2"), story.tool_arguments(call, "3"),
+        f.SessionRenamed("x", "user"), story.text("f"),
     ]  # fmt: skip
     hold = Hold(store, session_id)
     await hold.begun()
@@ -84,7 +84,7 @@ async def test_what_stands_between_two_texts_keeps_them_apart(tmp_path: Path) ->
     await store.close()
 
 
-async def test_text_of_other_sessions_does_not_keep_texts_apart(tmp_path: Path) -> None:
+async def test_deltas_of_other_sessions_do_not_prevent_merging(tmp_path: Path) -> None:
     store, session_id, story = await talking(tmp_path)
     other = created()
     await store.append(other)
@@ -92,8 +92,8 @@ async def test_text_of_other_sessions_does_not_keep_texts_apart(tmp_path: Path) 
     await hold.begun()
     waiting = []
     for _ in range(3):
-        waiting.append(store.submit(Append(session_id, (story.says("a"),))))
-        waiting.append(store.submit(Append(other.session_id, (story.says("b"),))))
+        waiting.append(store.submit(Append(session_id, (story.text("a"),))))
+        waiting.append(store.submit(Append(other.session_id, (story.text("b"),))))
     hold.let_go()
     await asyncio.gather(hold.future, *waiting)
     assert [fact.text for fact in await facts_after(store, session_id, 4)] == ["aaa"]
@@ -101,29 +101,29 @@ async def test_text_of_other_sessions_does_not_keep_texts_apart(tmp_path: Path) 
     await store.close()
 
 
-async def test_work_inside_the_store_keeps_texts_apart(tmp_path: Path) -> None:
+async def test_a_transaction_between_deltas_prevents_merging(tmp_path: Path) -> None:
     store, session_id, story = await talking(tmp_path)
     hold = Hold(store, session_id)
     await hold.begun()
-    first = store.submit(Append(session_id, (story.says("before"),)))
+    first = store.submit(Append(session_id, (story.text("before"),)))
     claiming = asyncio.ensure_future(store.claim(story.run_id, 1_000))
     await asyncio.sleep(0.01)
-    second = store.submit(Append(session_id, (story.says("after"),)))
+    second = store.submit(Append(session_id, (story.text("after"),)))
     hold.let_go()
     await asyncio.gather(hold.future, first, claiming, second)
     assert [fact.text for fact in await facts_after(store, session_id, 4)] == ["before", "after"]
     await store.close()
 
 
-async def test_room_is_given_back_only_when_something_is_stored(tmp_path: Path) -> None:
+async def test_capacity_returns_only_after_a_commit(tmp_path: Path) -> None:
     store, session_id, story = await talking(tmp_path)
     hold = Hold(store, session_id)
     await hold.begun()
-    delta = Append(session_id, (story.says("x"),))
+    delta = Append(session_id, (story.text("x"),))
     waiting = [store.submit(delta) for _ in range(PENDING_APPENDS_MAX - 2)]
-    await asyncio.wait_for(store.room(), 30)
+    await asyncio.wait_for(store.wait_for_capacity(), 30)
     waiting.append(store.submit(delta))
-    blocked = [asyncio.ensure_future(store.room()) for _ in range(3)]
+    blocked = [asyncio.ensure_future(store.wait_for_capacity()) for _ in range(3)]
     appending = asyncio.ensure_future(store.append(accept(session_id, "waits as well")))
     await asyncio.sleep(0.05)
     assert not any(each.done() for each in (*blocked, appending))
@@ -144,16 +144,16 @@ async def test_readers_do_not_wait_for_a_busy_writer(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_closing_waits_for_what_was_handed_over_and_takes_nothing_more(tmp_path: Path) -> None:
+async def test_closing_commits_submitted_appends_and_refuses_new_ones(tmp_path: Path) -> None:
     store, session_id, story = await talking(tmp_path)
     hold = Hold(store, session_id)
     await hold.begun()
-    waiting = [store.submit(Append(session_id, (story.says("x"),)))]
-    waiting += [store.submit(Append(SessionId("s_none"), (story.says("x"),)))]
+    waiting = [store.submit(Append(session_id, (story.text("x"),)))]
+    waiting += [store.submit(Append(SessionId("s_none"), (story.text("x"),)))]
     closing = asyncio.ensure_future(store.close())
     await asyncio.sleep(0.01)
     with pytest.raises(StoreClosed):
-        store.submit(Append(session_id, (story.says("late"),)))
+        store.submit(Append(session_id, (story.text("late"),)))
     hold.let_go()
     await closing
     assert (await waiting[0])[0].last_seq == 5
@@ -161,7 +161,7 @@ async def test_closing_waits_for_what_was_handed_over_and_takes_nothing_more(tmp
         await waiting[1]
 
 
-async def test_a_writer_that_fails_leaves_nobody_waiting(
+async def test_a_failed_writer_fails_every_pending_append(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, session_id, story = await talking(tmp_path)
@@ -173,8 +173,8 @@ async def test_a_writer_that_fails_leaves_nobody_waiting(
     def fail(idle: bool) -> bool:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(store._writer._committer, "chores", fail)
-    waiting = store.submit(Append(session_id, (story.says("x"),)))
+    monkeypatch.setattr(store._writer._committer, "housekeep", fail)
+    waiting = store.submit(Append(session_id, (story.text("x"),)))
     hold.let_go()
     await hold.future
     with pytest.raises(StoreClosed):
@@ -188,36 +188,38 @@ async def test_a_writer_that_fails_leaves_nobody_waiting(
     assert seen == [ZeroDivisionError]
 
 
-def ticket(fact: f.AnyFact, expect: int | None = None) -> Ticket:
-    return Ticket(asyncio.get_running_loop().create_future(), (Append(SessionId("s"), (fact,), expect),))
+def ticket(fact: f.AnyFact, expect: int | None = None) -> PendingWrite:
+    return PendingWrite(
+        asyncio.get_running_loop().create_future(), (Append(SessionId("s"), (fact,), expect),)
+    )
 
 
 async def test_joined_text_is_bounded_in_bytes() -> None:
-    story = TurnStory()
-    story.begins()
-    first = ticket(story.says("é" * (DELTA_BYTES_MAX // 2 - 1)))
-    assert first.joins(ticket(story.says("é")))
-    assert not first.joins(ticket(story.says("x")))
+    story = TurnEvents()
+    story.step_started()
+    first = ticket(story.text("é" * (DELTA_BYTES_MAX // 2 - 1)))
+    assert first.try_merge(ticket(story.text("é")))
+    assert not first.try_merge(ticket(story.text("x")))
     assert first.weight == 2
 
 
 async def test_what_is_not_one_delta_joins_nothing() -> None:
-    story = TurnStory()
-    story.begins()
-    delta, rename = story.says("x"), f.SessionRenamed("x", "user")
-    assert not ticket(delta).joins(ticket(rename))
-    assert not ticket(rename).joins(ticket(rename))
-    assert not ticket(delta, expect=3).joins(ticket(delta))
-    assert not ticket(delta).joins(ticket(delta, expect=3))
-    assert ticket(delta).joins(ticket(delta))
+    story = TurnEvents()
+    story.step_started()
+    delta, rename = story.text("x"), f.SessionRenamed("x", "user")
+    assert not ticket(delta).try_merge(ticket(rename))
+    assert not ticket(rename).try_merge(ticket(rename))
+    assert not ticket(delta, expect=3).try_merge(ticket(delta))
+    assert not ticket(delta).try_merge(ticket(delta, expect=3))
+    assert ticket(delta).try_merge(ticket(delta))
 
 
-async def test_changes_are_told_in_order_before_whoever_made_them_goes_on(tmp_path: Path) -> None:
+async def test_change_listeners_run_in_order_before_the_append_returns(tmp_path: Path) -> None:
     store, session_id, story = await talking(tmp_path)
-    told: list[Change] = []
-    store.note_changes(told.append)
+    told: list[CommittedChange] = []
+    store.add_change_listener(told.append)
     head = await store.head(session_id)
-    (first,) = await store.append(Append(session_id, (story.says("one "),)))
+    (first,) = await store.append(Append(session_id, (story.text("one "),)))
     assert [change.events[0].seq for change in told] == [head + 1]
     await asyncio.gather(
         store.append(Append(session_id, (f.SessionRenamed("A title", "user"),))),
@@ -231,26 +233,26 @@ async def test_changes_are_told_in_order_before_whoever_made_them_goes_on(tmp_pa
     await store.close()
 
 
-async def test_neither_what_was_refused_nor_what_was_sent_twice_is_told(tmp_path: Path) -> None:
+async def test_refused_and_repeated_appends_are_not_reported(tmp_path: Path) -> None:
     store, session_id, _ = await talking(tmp_path)
     await store.append(accept(session_id, "More", key="k"))
-    told: list[Change] = []
-    store.note_changes(told.append)
+    told: list[CommittedChange] = []
+    store.add_change_listener(told.append)
     (again,) = await store.append(accept(session_id, "More", key="k"))
-    assert again.repeated is not None
+    assert again.repeated_turn is not None
     with pytest.raises(NoSuchSession):
         await store.append(Append(SessionId("s_nowhere"), ()))
     assert told == []
     await store.close()
 
 
-async def test_an_import_is_told_without_versions(tmp_path: Path) -> None:
+async def test_an_import_is_reported_without_context_versions(tmp_path: Path) -> None:
     store, session_id, _ = await talking(tmp_path / "from")
     there = await SqliteStore.open(tmp_path / "to")
-    told: list[Change] = []
-    there.note_changes(told.append)
+    told: list[CommittedChange] = []
+    there.add_change_listener(told.append)
     events = await store.read(session_id, 0, 100)
-    assert await there.adopt(session_id, events) == len(events)
+    assert await there.import_session(session_id, events) == len(events)
     assert [change.events[0].seq for change in told] == [event.seq for event in events]
     assert {change.context_before for change in told} == {None}
     await store.close()

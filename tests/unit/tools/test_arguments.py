@@ -5,15 +5,15 @@ import asyncio
 import pytest
 
 from holdfast.tools.ports import ToolRun
-from tests.support.tool_fixture import Bench, bench
+from tests.support.tool_fixture import ToolHarness, bench
 
 __all__ = ["bench"]
 
 
-def ask(bench: Bench, tool: str, arguments: str) -> str:
+def ask(bench: ToolHarness, tool: str, arguments: str) -> str:
     call = bench.prepare()
     call.result = asyncio.run(
-        bench.tools[tool].run(ToolRun(call.id, arguments, bench.workspace, call.run().emit))
+        bench.tools[tool].run(ToolRun(call.id, arguments, bench.workspace, call.tool_run().emit))
     )
     assert call.outcome == "failed"
     return call.text
@@ -44,29 +44,29 @@ def ask(bench: Bench, tool: str, arguments: str) -> str:
         ("shell", '"ls"', "the whole must be an object, not text"),
     ],
 )
-def test_bad_arguments_are_refused_in_a_sentence(
-    bench: Bench, tool: str, arguments: str, sentence: str
+def test_invalid_arguments_are_refused_with_a_readable_message(
+    bench: ToolHarness, tool: str, arguments: str, sentence: str
 ) -> None:
     assert ask(bench, tool, arguments) == f"arguments: {sentence}"
 
 
 @pytest.mark.parametrize("arguments", ['{"path": "a', "{'path': 1}", "ls -l", '{"path": "a"} and more', "{"])
-def test_what_is_not_json_is_refused(bench: Bench, arguments: str) -> None:
+def test_arguments_that_are_not_json_are_refused(bench: ToolHarness, arguments: str) -> None:
     assert ask(bench, "read_file", arguments).startswith("arguments: not valid JSON (")
 
 
 @pytest.mark.parametrize("tool", ["shell", "write_file", "read_file", "list_files"])
-def test_half_characters_are_refused_or_replaced_but_never_raised(bench: Bench, tool: str) -> None:
+def test_lone_surrogates_never_raise(bench: ToolHarness, tool: str) -> None:
     field = "command" if tool == "shell" else "path"
     more = ', "content": "\\udc00"' if tool == "write_file" else ""
     ask(bench, tool, f'{{"{field}": "x\\ud800/y\\udfff"{more}}}')
 
 
-def test_a_number_written_as_text_is_taken(bench: Bench) -> None:
-    assert bench.use("list_files", depth="2").outcome == "done"
+def test_a_number_given_as_text_is_accepted(bench: ToolHarness) -> None:
+    assert bench.call_sync("list_files", depth="2").outcome == "done"
 
 
-def test_the_schema_holds_what_a_model_needs_and_no_references(bench: Bench) -> None:
+def test_argument_schemas_are_complete_and_without_references(bench: ToolHarness) -> None:
     for tool in bench.tools.values():
         schema = tool.spec.parameters
         assert set(schema) == {"type", "properties", "required", "additionalProperties"}

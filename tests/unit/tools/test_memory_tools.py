@@ -10,19 +10,19 @@ from holdfast.domain.errors import HoldfastError, MemoryOff, ProviderFailure
 from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import CallId, SessionId
 from holdfast.domain.limits import MEMORY_CHARS_MAX, RECALLED_BYTES_MAX
-from holdfast.domain.memories import Recollection
+from holdfast.domain.memories import RecalledMemory
 from holdfast.tools.ports import ToolResult, ToolRun
-from holdfast.tools.recall import Recall
-from holdfast.tools.remember import Remember
-from tests.support.in_process_app import calls, house, says
+from holdfast.tools.recall import RecallTool
+from holdfast.tools.remember import RememberTool
+from tests.support.in_process_app import running_app, text_step, tool_call_step
 
 
-class Shelf:
+class FakeMemory:
     """A memory that keeps what it is given by its key."""
 
     def __init__(self) -> None:
         self.kept: dict[str, tuple[str, SessionId, int]] = {}
-        self.found: list[Recollection] = []
+        self.found: list[RecalledMemory] = []
         self.error: HoldfastError | None = None
         self.sought: list[tuple[str, SessionId]] = []
 
@@ -31,14 +31,14 @@ class Shelf:
             raise self.error
         return self.kept.setdefault(key, (text, session_id, turn))[0]
 
-    async def search(self, query: str, session_id: SessionId) -> Sequence[Recollection]:
+    async def search(self, query: str, session_id: SessionId) -> Sequence[RecalledMemory]:
         if self.error is not None:
             raise self.error
         self.sought.append((query, session_id))
         return self.found
 
 
-async def use(tool: Remember | Recall, **arguments: object) -> ToolResult:
+async def use(tool: RememberTool | RecallTool, **arguments: object) -> ToolResult:
     written = json.dumps(arguments)
     return await tool.run(
         ToolRun(CallId("c_1"), written, Path(), lambda text, stream: None, SessionId("s"), 4)
@@ -50,10 +50,10 @@ def words(result: ToolResult) -> str:
     return "".join(part.text for part in result.parts if isinstance(part, Text))
 
 
-async def test_one_thing_is_remembered_once_for_a_call_and_said_so() -> None:
-    shelf = Shelf()
+async def test_a_repeated_remember_call_stores_one_memory() -> None:
+    shelf = FakeMemory()
     for _ in range(2):
-        result = await use(Remember(shelf), text="  The dog is called Rex. ")
+        result = await use(RememberTool(shelf), text="  The dog is called Rex. ")
         assert (result.outcome, words(result)) == ("done", "Remembered: The dog is called Rex.")
     assert shelf.kept == {"call_c_1": ("The dog is called Rex.", SessionId("s"), 4)}
 
@@ -67,49 +67,52 @@ async def test_one_thing_is_remembered_once_for_a_call_and_said_so() -> None:
         ({"text": "x", "key": "k"}, "no argument `key`"),
     ],
 )
-async def test_what_cannot_be_remembered_is_refused_in_a_sentence(
-    arguments: dict[str, object], problem: str
-) -> None:
-    shelf = Shelf()
-    result = await use(Remember(shelf), **arguments)
+async def test_an_invalid_memory_is_refused_with_a_reason(arguments: dict[str, object], problem: str) -> None:
+    shelf = FakeMemory()
+    result = await use(RememberTool(shelf), **arguments)
     assert result.outcome == "failed" and problem in words(result)
     assert not shelf.kept
 
 
 @pytest.mark.parametrize("error", [MemoryOff(), ProviderFailure(detail="it is away")])
-async def test_a_memory_that_is_off_or_fails_is_a_failed_call_that_says_so(error: HoldfastError) -> None:
-    shelf = Shelf()
+async def test_a_disabled_or_failing_memory_fails_the_call(error: HoldfastError) -> None:
+    shelf = FakeMemory()
     shelf.error = error
-    kept, found = await use(Remember(shelf), text="x"), await use(Recall(shelf), query="x")
+    kept, found = await use(RememberTool(shelf), text="x"), await use(RecallTool(shelf), query="x")
     assert (kept.outcome, words(kept)) == ("failed", f"Not remembered. {error}")
     assert (found.outcome, words(found)) == ("failed", f"Memory could not be asked. {error}")
 
 
-async def test_what_is_found_is_listed_with_where_it_comes_from_and_is_bounded() -> None:
-    shelf = Shelf()
-    assert words(await use(Recall(shelf), query="dog")) == "Nothing is remembered about that."
-    shelf.found = [Recollection("The dog\nis Rex.", "from here"), Recollection("Likes tea.", "from there")]
-    found = await use(Recall(shelf), query="dog")
+async def test_recall_lists_sources_within_a_size_limit() -> None:
+    shelf = FakeMemory()
+    assert words(await use(RecallTool(shelf), query="dog")) == "Nothing is remembered about that."
+    shelf.found = [
+        RecalledMemory("The dog\nis Rex.", "from here"),
+        RecalledMemory("Likes tea.", "from there"),
+    ]
+    found = await use(RecallTool(shelf), query="dog")
     assert words(found) == "- The dog\n  is Rex.\n  (from here)\n- Likes tea.\n  (from there)"
     assert shelf.sought == [("dog", SessionId("s"))] * 2
-    shelf.found = [Recollection("x" * 2_000, "from here")] * 100
-    assert 14_000 < len(words(await use(Recall(shelf), query="dog"))) <= RECALLED_BYTES_MAX
-    assert (await use(Recall(shelf), query=" ")).outcome == "failed"
+    shelf.found = [RecalledMemory("x" * 2_000, "from here")] * 100
+    assert 14_000 < len(words(await use(RecallTool(shelf), query="dog"))) <= RECALLED_BYTES_MAX
+    assert (await use(RecallTool(shelf), query=" ")).outcome == "failed"
 
 
-async def test_nobody_is_asked_before_something_is_remembered(tmp_path: Path) -> None:
-    shelf = Shelf()
-    async with house(tmp_path, approvals="ask", others=(Remember(shelf), Recall(shelf))) as here:
-        here.model.steps = [
-            calls("remember", '{"text": "The dog is called Rex."}'),
-            calls("recall", '{"query": "dog"}'),
-            says("Done."),
+async def test_remember_needs_no_approval(tmp_path: Path) -> None:
+    shelf = FakeMemory()
+    async with running_app(
+        tmp_path, approvals="ask", extra_tools=(RememberTool(shelf), RecallTool(shelf))
+    ) as app:
+        app.model.steps = [
+            tool_call_step("remember", '{"text": "The dog is called Rex."}'),
+            tool_call_step("recall", '{"query": "dog"}'),
+            text_step("Done."),
         ]
-        session_id = await here.begin()
-        sent = await here.say(session_id, "Remember that my dog is called Rex.")
-        await here.until_run(sent.run_id, "completed")
-        assert "approval_requested" not in await here.events(session_id)
-        shown = [text for role, _, text in await here.text(session_id) if role == "tool"]
+        session_id = await app.create_session()
+        sent = await app.send(session_id, "Remember that my dog is called Rex.")
+        await app.wait_for_run(sent.run_id, "completed")
+        assert "approval_requested" not in await app.event_kinds(session_id)
+        shown = [text for role, _, text in await app.entry_texts(session_id) if role == "tool"]
     assert shown == ["Remembered: The dog is called Rex.", "Nothing is remembered about that."]
     ((text, where, turn),) = shelf.kept.values()
     assert (text, where, turn) == ("The dog is called Rex.", session_id, 1)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.context.context import ToolMessage
 from holdfast.domain.events import facts as f
-from holdfast.domain.events.codec import Unknown
+from holdfast.domain.events.codec import UnknownFact
 from holdfast.domain.events.parts import File, Text
-from holdfast.domain.events.stream_fold import digest_of_tool
+from holdfast.domain.events.stream_fold import output_digest
 from holdfast.domain.ids import CallId, SessionId
 from holdfast.domain.limits import (
     OUTPUT_HEAD_BYTES_MAX,
@@ -20,13 +20,13 @@ from holdfast.domain.limits import (
     PRUNE_AFTER_MS,
     RESULT_BYTES_MAX,
 )
-from holdfast.domain.secrets import Mask
+from holdfast.domain.secrets import SecretMask
 from holdfast.models.ports import ToolSpec
 from holdfast.tools.builtin import builtin_tools
 from holdfast.tools.masking import masked_tools
-from holdfast.tools.output import Outpour
+from holdfast.tools.output import OutputBuffer
 from holdfast.tools.ports import Tool, ToolResult, ToolRun
-from tests.support.in_process_app import House, calls, house, says
+from tests.support.in_process_app import AppHarness, running_app, text_step, tool_call_step
 
 CALL = CallId("c_0123456789abcdef")
 SHOWN = OUTPUT_HEAD_BYTES_MAX + OUTPUT_TAIL_BYTES_MAX
@@ -34,32 +34,32 @@ LONG = "seq 1 60000"
 WHOLE = "".join(f"{n}\n" for n in range(1, 60001)) + "exit code 0\n"
 
 
-class Ear:
+class EmittedText:
     """Takes what is shown."""
 
     def __init__(self) -> None:
         self.text = ""
 
-    def hear(self, text: str, stream: str) -> None:
+    def emit(self, text: str, stream: str) -> None:
         self.text += text
 
 
-def test_output_that_fits_is_shown_as_it_is() -> None:
-    ear = Ear()
-    outpour = Outpour(ear.hear, CALL)
+def test_output_within_the_limit_is_shown_unchanged() -> None:
+    ear = EmittedText()
+    outpour = OutputBuffer(ear.emit, CALL)
     for _ in range(SHOWN // 100):
-        outpour.take("x" * 100, "stdout")
+        outpour.write("x" * 100, "stdout")
     assert outpour.finish() is None
     assert ear.text == "x" * SHOWN
 
 
 @given(st.lists(st.sampled_from(["ä" * 3_000, "€" * 7_001, "z" * 30_000, "\n", "🙂"]), max_size=30))
 @settings(max_examples=60, deadline=None)
-def test_of_longer_output_beginning_and_end_are_shown_whole_and_all_of_it_is_kept(pieces: list[str]) -> None:
-    ear, text = Ear(), "".join(pieces)
-    outpour = Outpour(ear.hear, CALL)
+def test_long_output_shows_head_and_tail_and_is_stored_whole(pieces: list[str]) -> None:
+    ear, text = EmittedText(), "".join(pieces)
+    outpour = OutputBuffer(ear.emit, CALL)
     for piece in pieces:
-        outpour.take(piece, "stdout")
+        outpour.write(piece, "stdout")
     whole = outpour.finish()
     if whole is None:
         assert ear.text == text and len(text.encode()) <= SHOWN
@@ -75,12 +75,12 @@ def test_of_longer_output_beginning_and_end_are_shown_whole_and_all_of_it_is_kep
     assert len(whole) - len(head.encode()) - len(tail.encode()) in (left_out, left_out - 1)
 
 
-def test_however_much_is_printed_no_more_is_held_than_may_be_kept() -> None:
-    ear = Ear()
-    outpour, piece = Outpour(ear.hear, CALL), "0123456789abcde\n" * 4_096
+def test_buffered_output_is_bounded() -> None:
+    ear = EmittedText()
+    outpour, piece = OutputBuffer(ear.emit, CALL), "0123456789abcde\n" * 4_096
     tracemalloc.start()
     for _ in range(1_000):
-        outpour.take(piece, "stdout")
+        outpour.write(piece, "stdout")
     whole = outpour.finish()
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -92,71 +92,73 @@ def test_however_much_is_printed_no_more_is_held_than_may_be_kept() -> None:
     assert f"[{total - SHOWN:,} bytes left out;" in ear.text
 
 
-def own_tools(folder: Path, mask: Mask | None = None) -> tuple[Tool, ...]:
-    return masked_tools(builtin_tools(folder), mask or Mask(()))
+def masked_builtin_tools(folder: Path, mask: SecretMask | None = None) -> tuple[Tool, ...]:
+    return masked_tools(builtin_tools(folder), mask or SecretMask(()))
 
 
-async def ran(here: House, session_id: SessionId, tool: str, arguments: str) -> list[f.AnyFact | Unknown]:
+async def run_tool(
+    app: AppHarness, session_id: SessionId, tool: str, arguments: str
+) -> list[f.AnyFact | UnknownFact]:
     """What the journal says after the model has called a tool and was told what came of it."""
-    here.model.steps += [calls(tool, arguments), says("So it is.")]
-    sent = await here.say(session_id, "Do it.")
-    await here.until_run(sent.run_id, "completed")
-    return [event.fact for event in await here.store.read(session_id, 0, 1000)]
+    app.model.steps += [tool_call_step(tool, arguments), text_step("So it is.")]
+    sent = await app.send(session_id, "Do it.")
+    await app.wait_for_run(sent.run_id, "completed")
+    return [event.fact for event in await app.store.read(session_id, 0, 1000)]
 
 
-def settled_in(facts: list[f.AnyFact | Unknown]) -> f.ToolSettled:
+def settled_in(facts: list[f.AnyFact | UnknownFact]) -> f.ToolSettled:
     return [fact for fact in facts if isinstance(fact, f.ToolSettled)][-1]
 
 
-async def test_a_command_that_prints_much_leaves_a_file_and_the_model_can_read_on(tmp_path: Path) -> None:
+async def test_long_command_output_is_stored_and_readable_by_the_model(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with house(tmp_path, others=own_tools(tmp_path), clock=clock) as here:
-        session_id = await here.begin()
-        facts = await ran(here, session_id, "shell", f'{{"command": "{LONG}"}}')
+    async with running_app(tmp_path, extra_tools=masked_builtin_tools(tmp_path), clock=clock) as app:
+        session_id = await app.create_session()
+        facts = await run_tool(app, session_id, "shell", f'{{"command": "{LONG}"}}')
         settled = settled_in(facts)
         text, file = settled.parts
         assert isinstance(text, Text) and isinstance(file, File)
         assert text.text.startswith("1\n2\n") and text.text.endswith("60000\nexit code 0\n")
         assert (file.media_type, file.size_bytes) == ("text/plain", len(WHOLE))
-        assert await here.store.get_blob(file.blob) == WHOLE.encode()
+        assert await app.store.get_blob(file.blob) == WHOLE.encode()
 
         deltas = [fact for fact in facts if isinstance(fact, f.ToolOutputAppended)]
-        assert settled.digest == digest_of_tool(deltas, settled.call_id), "the digest is that of the stream"
-        shown = here.model.requests[-1].messages[-1]
+        assert settled.digest == output_digest(deltas, settled.call_id), "the digest is that of the stream"
+        shown = app.model.requests[-1].messages[-1]
         assert isinstance(shown, ToolMessage) and shown.parts == (text,), "the model is not sent the file"
 
         path = f"output:{settled.call_id}"
-        facts = await ran(here, session_id, "read_file", f'{{"path": "{path}", "offset_lines": 30000}}')
+        facts = await run_tool(app, session_id, "read_file", f'{{"path": "{path}", "offset_lines": 30000}}')
         (read,) = settled_in(facts).parts
         assert isinstance(read, Text) and read.text.split("\n", 2)[1] == "30001"
 
-        other = await here.begin()
-        facts = await ran(here, other, "read_file", f'{{"path": "{path}"}}')
+        other = await app.create_session()
+        facts = await run_tool(app, other, "read_file", f'{{"path": "{path}"}}')
         assert settled_in(facts).outcome == "failed", "another conversation cannot read it"
 
         clock.advance(PRUNE_AFTER_MS + 1)
-        swept = await here.store.sweep()
+        swept = await app.store.sweep()
         assert swept.deltas > 0 and swept.mismatched == 0
-        assert await here.store.get_blob(file.blob) == WHOLE.encode()
+        assert await app.store.get_blob(file.blob) == WHOLE.encode()
 
 
-async def test_a_secret_in_what_is_left_out_is_not_kept(tmp_path: Path) -> None:
-    mask = Mask(("hunter2-hunter2-hunter2",))
-    async with house(tmp_path, others=own_tools(tmp_path, mask)) as here:
-        session_id = await here.begin()
+async def test_a_secret_in_left_out_output_is_not_stored(tmp_path: Path) -> None:
+    mask = SecretMask(("hunter2-hunter2-hunter2",))
+    async with running_app(tmp_path, extra_tools=masked_builtin_tools(tmp_path, mask)) as app:
+        session_id = await app.create_session()
         command = "seq 1 20000; printf 'hunter2-hunter2'; sleep 0.05; echo -hunter2; seq 1 20000"
-        settled = settled_in(await ran(here, session_id, "shell", f'{{"command": "{command}"}}'))
+        settled = settled_in(await run_tool(app, session_id, "shell", f'{{"command": "{command}"}}'))
         (file,) = [part for part in settled.parts if isinstance(part, File)]
-        content = await here.store.get_blob(file.blob)
+        content = await app.store.get_blob(file.blob)
     assert b"hunter2-hunter2-hunter2" not in content and len(content) > 2 * 100_000
 
 
-class Talker:
+class PrintingTool:
     """A tool whose result is long."""
 
     spec = ToolSpec("talk", "Talks.", {"type": "object"})
     effect: f.Effect = "pure"
-    asks = False
+    needs_approval = False
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -164,21 +166,21 @@ class Talker:
     async def run(self, call: ToolRun) -> ToolResult:
         return ToolResult("done", (Text(self._text),))
 
-    def flaw(self, arguments: str) -> str:
+    def validate(self, arguments: str) -> str:
         return ""
 
-    async def is_gone(self, call_id: CallId) -> bool:
+    async def is_finished(self, call_id: CallId) -> bool:
         return True
 
 
-async def test_a_result_that_is_too_long_is_shown_in_part_and_kept_whole(tmp_path: Path) -> None:
+async def test_an_oversized_result_is_shown_in_part_and_stored_whole(tmp_path: Path) -> None:
     text = "".join(f"{n} äöü\n" for n in range(20_000))
     assert len(text.encode()) > RESULT_BYTES_MAX
-    async with house(tmp_path, others=(Talker(text),)) as here:
-        session_id = await here.begin()
-        settled = settled_in(await ran(here, session_id, "talk", "{}"))
+    async with running_app(tmp_path, extra_tools=(PrintingTool(text),)) as app:
+        session_id = await app.create_session()
+        settled = settled_in(await run_tool(app, session_id, "talk", "{}"))
         shown, file = settled.parts
         assert isinstance(shown, Text) and isinstance(file, File)
         assert len(shown.text.encode()) < SHOWN + 200 and "bytes left out" in shown.text
         assert shown.text.startswith("0 äöü\n") and shown.text.endswith("19999 äöü\n")
-        assert await here.store.get_blob(file.blob) == text.encode()
+        assert await app.store.get_blob(file.blob) == text.encode()

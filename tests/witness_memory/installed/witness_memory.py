@@ -28,7 +28,7 @@ from holdfast.domain.memories import Memory, MemoryPage, Origin
 from holdfast.memory.ports import Health, ProviderCannot, ProviderFailure, Segment
 from holdfast.memory.providers.installed import Given
 
-LOOK_S = 0.005
+POLL_S = 0.005
 """How often a held-up call looks whether it may go on."""
 
 
@@ -139,7 +139,7 @@ class WitnessMemory:
             self._note(verb, "waits", key=key, point=point)
         match order:
             case "pause":
-                await _until(lambda: not path.exists())
+                await _wait_until(lambda: not path.exists())
             case "kill":
                 path.unlink(missing_ok=True)
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -154,18 +154,18 @@ class WitnessMemory:
             case "block":
                 await asyncio.to_thread(time.sleep, float(seconds))
             case "deaf":
-                await _hang_whatever_comes()
+                await _hang_forever()
         return order == "rubbish"
 
 
-async def _until(is_so: Callable[[], bool]) -> None:
+async def _wait_until(is_so: Callable[[], bool]) -> None:
     for _ in itertools.repeat(None):
         if is_so():
             return
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)
 
 
-async def _hang_whatever_comes() -> None:
+async def _hang_forever() -> None:
     for _ in itertools.repeat(None):
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(60)

@@ -9,7 +9,7 @@ from holdfast.domain.agents import AgentSpec
 from holdfast.domain.ids import SessionId
 
 
-class AgentTold(msgspec.Struct, frozen=True):
+class AgentInfo(msgspec.Struct, frozen=True):
     """An agent as it is in force. What is empty is as the server has it; without `tools` it has all.
 
     `error` says what is wrong with its file: then it `stays` as it was when its file was last right, also
@@ -38,19 +38,19 @@ class AgentTold(msgspec.Struct, frozen=True):
 class AgentText(msgspec.Struct, frozen=True):
     """An agent and what its file says, as people wrote it."""
 
-    agent: AgentTold
+    agent: AgentInfo
     text: str
 
 
-class AgentsTold(msgspec.Struct, frozen=True):
+class AgentListing(msgspec.Struct, frozen=True):
     """Every agent, the one that every server has first; what is wrong with files that are none; all tools."""
 
-    agents: tuple[AgentTold, ...]
+    agents: tuple[AgentInfo, ...]
     errors: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
 
 
-class ToolShown(msgspec.Struct, frozen=True):
+class ToolInfo(msgspec.Struct, frozen=True):
     """A tool as a model is told of it; `parameters` is the JSON schema of its arguments."""
 
     name: str
@@ -64,58 +64,58 @@ class AgentPrompt(msgspec.Struct, frozen=True):
     agent: str
     model: str
     instructions: str
-    tools: tuple[ToolShown, ...]
+    tools: tuple[ToolInfo, ...]
     tokens: int
     window_tokens: int
 
 
-class PromptTold(msgspec.Struct, frozen=True):
+class PromptInfo(msgspec.Struct, frozen=True):
     """A prompt that can be called as `/name`; `about` is how it begins."""
 
     name: str
     about: str
 
 
-class PromptsTold(msgspec.Struct, frozen=True):
+class PromptListing(msgspec.Struct, frozen=True):
     """Every prompt, and what is wrong with files that are none."""
 
-    prompts: tuple[PromptTold, ...]
+    prompts: tuple[PromptInfo, ...]
     errors: tuple[str, ...] = ()
 
 
-def told_of(
+def agent_info(
     spec: AgentSpec,
     error: str = "",
     digest: str = "",
     unasked: tuple[str, ...] = (),
     stays: bool = False,
-) -> AgentTold:
+) -> AgentInfo:
     """An agent that can answer."""
-    return AgentTold(
+    return AgentInfo(
         spec.name, spec.description, spec.model, spec.fallbacks, spec.tools, spec.approvals or "",
         spec.resume or "", spec.memory, spec.workspace, True, error, digest, unasked, spec.effort or "",
         stays,
     )  # fmt: skip
 
 
-class AgentReading(Protocol):
+class AgentQueries(Protocol):
     """The agents that people have written, and their prompts."""
 
-    def told(self) -> AgentsTold: ...
+    def list_all(self) -> AgentListing: ...
 
-    def one(self, name: str) -> AgentTold:
+    def get(self, name: str) -> AgentInfo:
         """Raises NoSuchAgent."""
 
-    def show(self, name: str) -> AgentText:
+    def get_text(self, name: str) -> AgentText:
         """Raises NoSuchAgent."""
 
-    def prompts(self) -> PromptsTold: ...
+    def prompts(self) -> PromptListing: ...
 
     def problems(self) -> tuple[str, ...]:
         """What is wrong with the files that are there now, in sentences."""
 
 
-class AgentDesk(AgentReading, Protocol):
+class AgentService(AgentQueries, Protocol):
     """The same while a server runs: they can be changed."""
 
     async def write(self, name: str, text: str, expect: str | None) -> AgentText:
@@ -130,11 +130,11 @@ class AgentDesk(AgentReading, Protocol):
     async def check_model(self, name: str) -> None:
         """Be sure that a conversation can have such a model. Raises a HoldfastError that says why not."""
 
-    async def window(self, agent: str, model: str) -> int | None:
+    async def window_tokens(self, agent: str, model: str) -> int | None:
         """How many tokens it reads at once, as far as it can be had; both as a conversation names them."""
 
-    def model(self, agent: str, model: str) -> str:
+    def model_name(self, agent: str, model: str) -> str:
         """The name of the model that answers there."""
 
-    async def prompt(self, name: str, session_id: SessionId | None) -> AgentPrompt:
+    async def preview_prompt(self, name: str, session_id: SessionId | None) -> AgentPrompt:
         """What an agent's model is sent. Raises NoSuchAgent, BadAgent, NoSuchSession, NoSuchModel…"""

@@ -7,29 +7,29 @@ from pathlib import Path
 
 from holdfast.agent.config.files import AgentFiles, PromptFiles
 from holdfast.agent.config.info import (
+    AgentInfo,
+    AgentListing,
     AgentPrompt,
-    AgentsTold,
     AgentText,
-    AgentTold,
-    PromptsTold,
-    PromptTold,
-    ToolShown,
-    told_of,
+    PromptInfo,
+    PromptListing,
+    ToolInfo,
+    agent_info,
 )
-from holdfast.agent.config.watched_files import NAMED, Reading, digest_of
-from holdfast.agent.registry import Switchboard
+from holdfast.agent.config.watched_files import NAME_RULE, FileState, text_digest
+from holdfast.agent.registry import AgentRegistry
 from holdfast.domain import agents
-from holdfast.domain.agents import MAIN, AgentChanged, AgentSpec, BadAgent, NoSuchAgent
+from holdfast.domain.agents import MAIN_AGENT, AgentChanged, AgentSpec, BadAgent, NoSuchAgent
 from holdfast.domain.context.context import estimate_tokens
 from holdfast.domain.errors import DiskFull, HoldfastError
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import AGENT_FILE_BYTES_MAX
 from holdfast.domain.state.rows import SessionRow
 from holdfast.models.request_text import tools_tokens
-from holdfast.settings.edit import write_whole
+from holdfast.settings.edit import replace_file
 from holdfast.settings.info import CannotEditSettings
 
-NEW = SessionId("new")
+NO_SESSION = SessionId("new")
 """Stands for a conversation that there is none of yet."""
 
 
@@ -44,67 +44,75 @@ class AgentReader:
         files: AgentFiles,
         prompts: PromptFiles,
         tools: Callable[[], Iterable[str]],
-        flaw: Callable[[str], str] = lambda model: "",
+        unavailable_reason: Callable[[str], str] = lambda model: "",
     ) -> None:
         self._agents = files
         self._files = files.files
         self._prompts = prompts
         self._tools = tools
-        self._flaw = flaw
+        self._unavailable_reason = unavailable_reason
 
-    def told(self) -> AgentsTold:
+    def list_all(self) -> AgentListing:
         """Every agent, as its file says now."""
-        strays = self._files.names()[1]
-        found = tuple(self._told(name, self._files.look(name)) for name in self._agents.names())
-        return AgentsTold(found, tuple(strays), tuple(self._tools()))
+        problems = self._files.names()[1]
+        found = tuple(self._info(name, self._files.get(name)) for name in self._agents.names())
+        return AgentListing(found, tuple(problems), tuple(self._tools()))
 
-    def all(self) -> tuple[AgentTold, ...]:
-        return self.told().agents
+    def all(self) -> tuple[AgentInfo, ...]:
+        return self.list_all().agents
 
-    def one(self, name: str) -> AgentTold:
+    def get(self, name: str) -> AgentInfo:
         """Raises NoSuchAgent."""
-        return self.show(name).agent
+        return self.get_text(name).agent
 
-    def show(self, name: str) -> AgentText:
+    def get_text(self, name: str) -> AgentText:
         """One of them, with what its file says. Raises NoSuchAgent."""
-        name = name or MAIN
-        found = self._files.look(name)
-        if found is None and name != MAIN:
+        name = name or MAIN_AGENT
+        found = self._files.get(name)
+        if found is None and name != MAIN_AGENT:
             raise NoSuchAgent(name=name[:80], known=", ".join(self._agents.names()))
-        return AgentText(self._told(name, found), found.text if found is not None else "")
+        return AgentText(self._info(name, found), found.text if found is not None else "")
 
-    def prompts(self) -> PromptsTold:
+    def prompts(self) -> PromptListing:
         """Every prompt, as its file says now."""
-        found = tuple(PromptTold(each.name, each.about) for each in self._prompts.all())
-        return PromptsTold(found, tuple(self._prompts.problems()))
+        found = tuple(PromptInfo(each.name, each.about) for each in self._prompts.all())
+        return PromptListing(found, tuple(self._prompts.problems()))
 
     def problems(self) -> tuple[str, ...]:
         """What is wrong with the files that are there now, in sentences."""
-        return (*self._agents.problems(), *self._prompts.problems(), *self._unasked())
+        return (*self._agents.problems(), *self._prompts.problems(), *self._unavailable_models())
 
-    def _unasked(self) -> list[str]:
+    def _unavailable_models(self) -> list[str]:
         """Models that agents name and that cannot be asked."""
-        found = [self._files.look(name) for name in self._agents.names()]
-        specs = [each.good for each in found if each is not None and each.good is not None]
-        return [f"{agents.file_of(spec.name)}: {told}" for spec in specs for told in self._unasked_of(spec)]
+        found = [self._files.get(name) for name in self._agents.names()]
+        specs = [each.last_good for each in found if each is not None and each.last_good is not None]
+        return [
+            f"{agents.file_name(spec.name)}: {problem}"
+            for spec in specs
+            for problem in self._unavailable_models_of(spec)
+        ]
 
-    def _unasked_of(self, spec: AgentSpec) -> tuple[str, ...]:
+    def _unavailable_models_of(self, spec: AgentSpec) -> tuple[str, ...]:
         """The same of one agent, in sentences."""
-        flaws = [(model, self._flaw(model)) for model in (spec.model, *spec.fallbacks) if model]
-        return tuple(f"{model} cannot be asked: {flaw}" for model, flaw in flaws if flaw)
+        reasons = [
+            (model, self._unavailable_reason(model)) for model in (spec.model, *spec.fallbacks) if model
+        ]
+        return tuple(f"{model} cannot be asked: {flaw}" for model, flaw in reasons if flaw)
 
-    def _told(self, name: str, found: Reading[AgentSpec] | None) -> AgentTold:
+    def _info(self, name: str, found: FileState[AgentSpec] | None) -> AgentInfo:
         if found is None:
-            return told_of(AgentSpec(name=name))
-        error, digest = str(found.problem or ""), digest_of(found.text)
-        if found.good is None:
-            if name == MAIN:
-                return told_of(self._agents.spec(name), error, digest)
-            return AgentTold(name, answers=False, error=error, digest=digest)
-        return told_of(found.good, error, digest, self._unasked_of(found.good), stays=bool(error))
+            return agent_info(AgentSpec(name=name))
+        error, digest = str(found.problem or ""), text_digest(found.text)
+        if found.last_good is None:
+            if name == MAIN_AGENT:
+                return agent_info(self._agents.spec(name), error, digest)
+            return AgentInfo(name, answers=False, error=error, digest=digest)
+        return agent_info(
+            found.last_good, error, digest, self._unavailable_models_of(found.last_good), stays=bool(error)
+        )
 
 
-class AgentDesk(AgentReader):
+class AgentFileService(AgentReader):
     """What people have written, looked at and changed.
 
     `session` finds a conversation, and `workspace` the folder of one that has chosen a folder or none.
@@ -115,86 +123,88 @@ class AgentDesk(AgentReader):
         self,
         files: AgentFiles,
         prompts: PromptFiles,
-        board: Switchboard,
+        registry: AgentRegistry,
         session: Callable[[SessionId], Awaitable[SessionRow]],
         workspace: Callable[[SessionId, str], Path],
         tools: Callable[[], Iterable[str]],
-        refused: Callable[[str], str],
-        flaw: Callable[[str], str] = lambda model: "",
+        workspace_problem: Callable[[str], str],
+        unavailable_reason: Callable[[str], str] = lambda model: "",
     ) -> None:
-        super().__init__(files, prompts, tools, flaw)
-        self._board = board
+        super().__init__(files, prompts, tools, unavailable_reason)
+        self._registry = registry
         self._session = session
         self._workspace = workspace
-        self._refused = refused
-        self._turn = asyncio.Lock()
+        self._workspace_problem = workspace_problem
+        self._write_lock = asyncio.Lock()
 
     async def write(self, name: str, text: str, expect: str | None) -> AgentText:
         """Put a file in place of what was there, if it is as `expect` says; empty: if there is none.
 
         Raises BadAgent, AgentChanged, CannotEditSettings, DiskFull.
         """
-        if not agents.is_name(name):
-            raise BadAgent(file=agents.file_of(name[:80]), problem=NAMED)
+        if not agents.is_valid_name(name):
+            raise BadAgent(file=agents.file_name(name[:80]), problem=NAME_RULE)
         if len(text.encode("utf-8", "replace")) > AGENT_FILE_BYTES_MAX:
             problem = f"this has more than {AGENT_FILE_BYTES_MAX:,} bytes"
-            raise BadAgent(file=agents.file_of(name), problem=problem)
+            raise BadAgent(file=agents.file_name(name), problem=problem)
         spec = self._agents.check(name, text)
-        if spec.workspace and (why := await asyncio.to_thread(self._refused, spec.workspace)):
-            raise BadAgent(file=agents.file_of(name), problem=f"workspace {why}")
-        async with self._turn:
+        if spec.workspace and (why := await asyncio.to_thread(self._workspace_problem, spec.workspace)):
+            raise BadAgent(file=agents.file_name(name), problem=f"workspace {why}")
+        async with self._write_lock:
             self._check(name, expect)
-            await self._change(lambda: self._put(self._files.path_of(name), text))
-        return self.show(name)
+            await self._change(lambda: self._put(self._files.path(name), text))
+        return self.get_text(name)
 
     async def remove(self, name: str, expect: str | None) -> None:
         """Take its file away; the agent that every server has is then as it is without one.
 
         Raises NoSuchAgent, AgentChanged, CannotEditSettings.
         """
-        async with self._turn:
-            if self._files.look(name) is None:
+        async with self._write_lock:
+            if self._files.get(name) is None:
                 raise NoSuchAgent(name=name[:80], known=", ".join(self._agents.names()))
             self._check(name, expect)
-            await self._change(lambda: self._files.path_of(name).unlink(missing_ok=True))
+            await self._change(lambda: self._files.path(name).unlink(missing_ok=True))
 
     async def check_model(self, name: str) -> None:
         """Be sure that there can be such a model. Raises NoSuchModel, NoModelKey, BadModelUrl."""
-        await self._board.check_model(name)
+        await self._registry.check_model(name)
 
-    async def window(self, agent: str, model: str) -> int | None:
+    async def window_tokens(self, agent: str, model: str) -> int | None:
         """How many tokens the model of a conversation reads at once; None while it cannot be had."""
         try:
-            async with self._board.at(agent, model).in_use() as (_, seat):
-                return seat.model.profile.window_tokens
+            async with self._registry.get_handle(agent, model).acquire() as (_, pooled):
+                return pooled.model.profile.window_tokens
         except HoldfastError:
             return None
 
-    def model(self, agent: str, model: str) -> str:
+    def model_name(self, agent: str, model: str) -> str:
         """The name of the model that answers in a conversation which has chosen these, or neither."""
-        return model or self._board.model_of(agent)
+        return model or self._registry.model_for(agent)
 
-    async def prompt(self, name: str, session_id: SessionId | None) -> AgentPrompt:
+    async def preview_prompt(self, name: str, session_id: SessionId | None) -> AgentPrompt:
         """What its model is sent, word for word. Raises NoSuchAgent, BadAgent, NoSuchSession, NoSuchModel…"""
         spec = self._agents.spec(name)
         session = await self._session(session_id) if session_id is not None else None
         chosen, model = (session.workspace, session.model) if session is not None else (spec.workspace, "")
-        workspace = self._workspace(session_id or NEW, chosen)
-        shown = await self._board.at(spec.session_name, model).shown(workspace)
-        tools = tuple(ToolShown(each.name, each.description, each.parameters) for each in shown.tools)
-        tokens = estimate_tokens(shown.instructions) + tools_tokens(shown.tools)
-        return AgentPrompt(spec.name, shown.model, shown.instructions, tools, tokens, shown.window_tokens)
+        workspace = self._workspace(session_id or NO_SESSION, chosen)
+        preview = await self._registry.get_handle(spec.session_name, model).preview(workspace)
+        tools = tuple(ToolInfo(each.name, each.description, each.parameters) for each in preview.tools)
+        tokens = estimate_tokens(preview.instructions) + tools_tokens(preview.tools)
+        return AgentPrompt(
+            spec.name, preview.model, preview.instructions, tools, tokens, preview.window_tokens
+        )
 
     def _check(self, name: str, expect: str | None) -> None:
-        found = self._files.look(name)
-        if expect is not None and expect != (digest_of(found.text) if found is not None else ""):
+        found = self._files.get(name)
+        if expect is not None and expect != (text_digest(found.text) if found is not None else ""):
             raise AgentChanged(name=name)
 
     def _put(self, path: Path, text: str) -> None:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         if path.is_symlink():
             path.unlink()
-        write_whole(path, text)
+        replace_file(path, text)
 
     async def _change(self, change: Callable[[], None]) -> None:
         try:

@@ -17,7 +17,7 @@ from telegram.error import TelegramError
 from telegram.request import HTTPXRequest
 
 from holdfast.channels.ports import ChannelFailure
-from holdfast.channels.telegram.updates import CHANNEL, UPDATE_KINDS, Us
+from holdfast.channels.telegram.updates import CHANNEL, UPDATE_KINDS, BotIdentity
 
 _DETAIL_CHARS_MAX = 300
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
@@ -30,7 +30,7 @@ Rows = Sequence[Sequence[tuple[str, str]]]
 """Buttons in their rows: what each says and what it carries."""
 
 
-class Patience(msgspec.Struct, frozen=True):
+class TelegramTimeouts(msgspec.Struct, frozen=True):
     """How long things may take. `poll_s`: how long Telegram may wait for news before it answers."""
 
     connect_s: float = 10.0
@@ -43,7 +43,7 @@ class Patience(msgspec.Struct, frozen=True):
     retry_s_max: float = 60.0
 
 
-class Words(msgspec.Struct, frozen=True):
+class FormattedText(msgspec.Struct, frozen=True):
     """What a message says, in Telegram's HTML or as it is."""
 
     text: str
@@ -61,26 +61,26 @@ class Target(msgspec.Struct, frozen=True):
     thread: int | None = None
 
 
-class Refusal(ChannelFailure):
+class TelegramRefusal(ChannelFailure):
     """{channel}: {detail}."""
 
-    def __init__(self, detail: str, words: str, moved_to: int, **fields: Any) -> None:
+    def __init__(self, detail: str, description: str, moved_to: int, **fields: Any) -> None:
         super().__init__(channel=CHANNEL, detail=detail, **fields)
-        self._words = words.lower()
+        self._description = description.lower()
         self.moved_to = moved_to
         """The chat that took the place of the one that was asked for, if any did."""
 
-    def says(self, phrase: str) -> bool:
-        return phrase in self._words
+    def mentions(self, phrase: str) -> bool:
+        return phrase in self._description
 
 
-class _Refused(TelegramError):
+class _TelegramRejection(TelegramError):
     """Telegram answered, and it is no."""
 
-    def __init__(self, status: int, words: str, retry_after_s: float = 1.0, moved_to: int = 0) -> None:
-        super().__init__(words)
+    def __init__(self, status: int, description: str, retry_after_s: float = 1.0, moved_to: int = 0) -> None:
+        super().__init__(description)
         self.status = status
-        self.words = words
+        self.description = description
         self.retry_after_s = retry_after_s
         self.moved_to = moved_to
 
@@ -94,8 +94,8 @@ class _Client(Bot):
     """The library's bot, with the two answers that are read as they come."""
 
     async def raw_updates(self, offset: int, wait_s: int, read_s: float) -> list[Any]:
-        asked = {"offset": offset, "timeout": wait_s, "allowed_updates": list(UPDATE_KINDS)}
-        found = await self._post("getUpdates", asked, read_timeout=wait_s + read_s)
+        params = {"offset": offset, "timeout": wait_s, "allowed_updates": list(UPDATE_KINDS)}
+        found = await self._post("getUpdates", params, read_timeout=wait_s + read_s)
         return found if isinstance(found, list) else []
 
     async def raw_file(self, file_id: str) -> dict[str, Any]:
@@ -104,125 +104,125 @@ class _Client(Bot):
         return found if isinstance(found, dict) else {}
 
 
-class Line:
+class BotApi:
     """A bot's two lines to Telegram: one waits for news, the other is free to talk.
 
     Whatever is asked raises ChannelFailure; a Refusal where Telegram itself said no.
     """
 
-    def __init__(self, token: str, api_url: str, patience: Patience) -> None:
+    def __init__(self, token: str, api_url: str, timeouts: TelegramTimeouts) -> None:
         """Opens nothing yet. A token that cannot be one raises ChannelFailure: it is a part of addresses."""
         if not _TOKEN.fullmatch(token):
             detail = "that is not a bot's token as BotFather gives it"
             raise ChannelFailure(channel=CHANNEL, detail=detail, final=True)
         base = api_url.rstrip("/")
         self._token = token
-        self._patience = patience
-        self._talk, self._news = _wire(_CONNECTIONS_MAX, patience), _wire(1, patience)
+        self._timeouts = timeouts
+        self._requests, self._polling = _http_request(_CONNECTIONS_MAX, timeouts), _http_request(1, timeouts)
         self._files_url = f"{base}/file/bot{token}"
-        self._bot = _Client(token, lambda known: f"{base}/bot{known}", request=self._talk,
-                            get_updates_request=self._news)  # fmt: skip
+        self._bot = _Client(token, lambda known: f"{base}/bot{known}", request=self._requests,
+                            get_updates_request=self._polling)  # fmt: skip
 
     async def close(self) -> None:
-        await self._talk.shutdown()
-        await self._news.shutdown()
+        await self._requests.shutdown()
+        await self._polling.shutdown()
 
-    async def me(self) -> Us:
-        user = await self._asked(self._bot.get_me())
-        return Us(user.id, user.username or "")
+    async def get_me(self) -> BotIdentity:
+        user = await self._call(self._bot.get_me())
+        return BotIdentity(user.id, user.username or "")
 
-    async def updates(self, offset: int) -> list[Any]:
+    async def get_updates(self, offset: int) -> list[Any]:
         """What is new from `offset` on; those before it are forgotten there."""
-        waits = self._patience
-        return await self._asked(self._bot.raw_updates(offset, waits.poll_s, waits.answer_s))
+        timeouts = self._timeouts
+        return await self._call(self._bot.raw_updates(offset, timeouts.poll_s, timeouts.answer_s))
 
-    async def be_called(self, url: str, secret: str) -> None:
-        await self._asked(self._bot.set_webhook(url, allowed_updates=UPDATE_KINDS, secret_token=secret))
+    async def set_webhook(self, url: str, secret: str) -> None:
+        await self._call(self._bot.set_webhook(url, allowed_updates=UPDATE_KINDS, secret_token=secret))
 
-    async def be_asked(self) -> None:
+    async def delete_webhook(self) -> None:
         """No longer be called. What waits to be told is kept."""
-        await self._asked(self._bot.delete_webhook(drop_pending_updates=False))
+        await self._call(self._bot.delete_webhook(drop_pending_updates=False))
 
-    async def offer(self, commands: Sequence[tuple[str, str]]) -> None:
+    async def set_commands(self, commands: Sequence[tuple[str, str]]) -> None:
         """What Telegram proposes to whoever types a slash: each command and what it does."""
-        await self._asked(self._bot.set_my_commands(commands))
+        await self._call(self._bot.set_my_commands(commands))
 
-    async def acknowledge(self, query_id: str) -> None:
-        await self._asked(self._bot.answer_callback_query(query_id))
+    async def answer_callback(self, query_id: str) -> None:
+        await self._call(self._bot.answer_callback_query(query_id))
 
     async def show_typing(self, to: Target) -> None:
-        await self._asked(self._bot.send_chat_action(to.chat, ChatAction.TYPING, message_thread_id=to.thread))
+        await self._call(self._bot.send_chat_action(to.chat, ChatAction.TYPING, message_thread_id=to.thread))
 
-    async def say(self, to: Target, words: Words, rows: Rows) -> int:
+    async def send_message(self, to: Target, text: FormattedText, rows: Rows) -> int:
         sent = self._bot.send_message(
             to.chat,
-            words.text,
-            parse_mode=words.mode,
+            text.text,
+            parse_mode=text.mode,
             reply_markup=_keyboard(rows),
             message_thread_id=to.thread,
             link_preview_options=LinkPreviewOptions(is_disabled=True),
         )
-        return (await self._asked(sent)).message_id
+        return (await self._call(sent)).message_id
 
-    async def post(
-        self, to: Target, file: bytes, name: str, is_picture: bool, words: Words, rows: Rows
+    async def send_file(
+        self, to: Target, file: bytes, name: str, is_picture: bool, caption: FormattedText, rows: Rows
     ) -> int:
         """Send a file, with words below it."""
         method = self._bot.send_photo if is_picture else self._bot.send_document
         sent = method(
             to.chat,
             file,
-            caption=words.text or None,
-            parse_mode=words.mode,
+            caption=caption.text or None,
+            parse_mode=caption.mode,
             reply_markup=_keyboard(rows),
             message_thread_id=to.thread,
             filename=name,
         )
-        return (await self._asked(sent)).message_id
+        return (await self._call(sent)).message_id
 
-    async def say_instead(self, chat: int, message: int, words: Words, rows: Rows) -> None:
+    async def edit_text(self, chat: int, message: int, text: FormattedText, rows: Rows) -> None:
         edited = self._bot.edit_message_text(
-            words.text,
+            text.text,
             chat,
             message,
-            parse_mode=words.mode,
+            parse_mode=text.mode,
             reply_markup=_keyboard(rows),
             link_preview_options=LinkPreviewOptions(is_disabled=True),
         )
-        await self._asked(edited)
+        await self._call(edited)
 
-    async def say_below_instead(self, chat: int, message: int, words: Words, rows: Rows) -> None:
+    async def edit_caption(self, chat: int, message: int, caption: FormattedText, rows: Rows) -> None:
         edited = self._bot.edit_message_caption(
-            chat, message, caption=words.text, parse_mode=words.mode, reply_markup=_keyboard(rows)
+            chat, message, caption=caption.text, parse_mode=caption.mode, reply_markup=_keyboard(rows)
         )
-        await self._asked(edited)
+        await self._call(edited)
 
-    async def where(self, file_id: str) -> tuple[str, int]:
+    async def file_location(self, file_id: str) -> tuple[str, int]:
         """Where a file lies and how large it is said to be."""
-        found = await self._asked(self._bot.raw_file(file_id))
+        found = await self._call(self._bot.raw_file(file_id))
         path, size = found.get("file_path"), found.get("file_size")
         if not isinstance(path, str) or path.startswith("/"):
             raise ChannelFailure(channel=CHANNEL, detail="Telegram does not offer that file", final=True)
         return path, size if isinstance(size, int) else 0
 
-    async def content(self, path: str) -> bytes:
-        return await self._asked(self._talk.retrieve(f"{self._files_url}/{quote(path)}"))
+    async def download(self, path: str) -> bytes:
+        return await self._call(self._requests.retrieve(f"{self._files_url}/{quote(path)}"))
 
-    async def _asked(self, call: Awaitable[_T]) -> _T:
+    async def _call(self, call: Awaitable[_T]) -> _T:
         try:
             return await call
         except TelegramError as error:
             raise _failure(error, self._token) from None  # What it came from holds the token.
 
 
-def _wire(connections: int, patience: Patience) -> HTTPXRequest:
+def _http_request(connections: int, timeouts: TelegramTimeouts) -> HTTPXRequest:
     return HTTPXRequest(
         connection_pool_size=connections,
-        connect_timeout=patience.connect_s,
-        read_timeout=patience.answer_s,
-        write_timeout=patience.answer_s,
-        media_write_timeout=patience.upload_s,
-        pool_timeout=patience.pool_s,
+        connect_timeout=timeouts.connect_s,
+        read_timeout=timeouts.answer_s,
+        write_timeout=timeouts.answer_s,
+        media_write_timeout=timeouts.upload_s,
+        pool_timeout=timeouts.pool_s,
         httpx_kwargs={"event_hooks": {"response": [_check]}},
     )
 
@@ -241,14 +241,14 @@ def _keyboard(rows: Rows) -> InlineKeyboardMarkup | None:
     )
 
 
-def _refused(status: int, body: bytes) -> _Refused:
+def _refused(status: int, body: bytes) -> _TelegramRejection:
     """What an answer that is no success says."""
     try:
         answer = msgspec.json.decode(body, type=_Answer)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return _Refused(status, f"HTTP {status}")
+        return _TelegramRejection(status, f"HTTP {status}")
     after, moved = answer.parameters.get("retry_after"), answer.parameters.get("migrate_to_chat_id")
-    return _Refused(
+    return _TelegramRejection(
         status,
         answer.description or f"HTTP {status}",
         float(after) if isinstance(after, int | float) else 1.0,
@@ -258,8 +258,8 @@ def _refused(status: int, body: bytes) -> _Refused:
 
 def _failure(error: TelegramError, token: str) -> ChannelFailure:
     """What an error means for whoever wanted something sent. The token, which addresses hold, is left out."""
-    if isinstance(error, _Refused):
-        return _refusal(error, _told(error.words, token))
+    if isinstance(error, _TelegramRejection):
+        return _refusal(error, _redacted(error.description, token))
     cause = error.__cause__
     if isinstance(cause, _UNSENT):
         detail = f"Telegram cannot be reached ({type(cause).__name__})"
@@ -267,28 +267,30 @@ def _failure(error: TelegramError, token: str) -> ChannelFailure:
     if isinstance(cause, httpx.TimeoutException):
         detail = "Telegram did not answer in time; what was sent may have arrived"
         return ChannelFailure(channel=CHANNEL, detail=detail, arrived=None)
-    detail = (
-        f"the connection to Telegram broke ({_told(error.message, token)}); what was sent may have arrived"
-    )
+    detail = f"the connection to Telegram broke ({_redacted(error.message, token)}); what was sent may have arrived"
     return ChannelFailure(channel=CHANNEL, detail=detail, arrived=None)
 
 
-def _refusal(error: _Refused, words: str) -> Refusal:
+def _refusal(error: _TelegramRejection, description: str) -> TelegramRefusal:
     match error.status:
         case 429:
-            detail = f"Telegram asks for patience: {words}"
-            return Refusal(detail, words, 0, retry_after_ms=int(1_000 * error.retry_after_s))
+            detail = f"Telegram asks for patience: {description}"
+            return TelegramRefusal(detail, description, 0, retry_after_ms=int(1_000 * error.retry_after_s))
         case 401 | 404:
             detail = "Telegram does not know this bot's token; BotFather tells the one that counts"
             # It is the bot that is refused, not what was to be said: that waits until its token is right.
-            return Refusal(detail, words, 0)
+            return TelegramRefusal(detail, description, 0)
         case 409:
-            return Refusal(f"somebody else asks Telegram for this bot's messages: {words}", words, 0)
+            return TelegramRefusal(
+                f"somebody else asks Telegram for this bot's messages: {description}", description, 0
+            )
         case status if 400 <= status <= 499:
-            return Refusal(f"Telegram refuses: {words}", words, error.moved_to, final=True)
+            return TelegramRefusal(
+                f"Telegram refuses: {description}", description, error.moved_to, final=True
+            )
         case _:  # Whether it did what it was asked before it failed, nobody can tell.
-            return Refusal(f"Telegram is in trouble: {words}", words, 0, arrived=None)
+            return TelegramRefusal(f"Telegram is in trouble: {description}", description, 0, arrived=None)
 
 
-def _told(words: str, token: str) -> str:
-    return words.replace(token, "…").replace(token.partition(":")[2], "…")[:_DETAIL_CHARS_MAX]
+def _redacted(text: str, token: str) -> str:
+    return text.replace(token, "…").replace(token.partition(":")[2], "…")[:_DETAIL_CHARS_MAX]

@@ -45,7 +45,7 @@ class _Block(NamedTuple):
     """What stands between it and the one before."""
 
 
-class _Place(NamedTuple):
+class _BlockContext(NamedTuple):
     """Where a block stands: how far in, behind which bullet, in a quote or not."""
 
     indent: str = ""
@@ -54,7 +54,7 @@ class _Place(NamedTuple):
     gap: str = "\n\n"
 
 
-def html_of(markdown: str, *, is_padded: bool = True) -> str | None:
+def telegram_html(markdown: str, *, is_padded: bool = True) -> str | None:
     """`markdown` in Telegram's HTML; None where only the text as it is does it justice.
 
     Columns of tables are padded, which can make a text longer than it was, unless `is_padded` is False.
@@ -64,59 +64,61 @@ def html_of(markdown: str, *, is_padded: bool = True) -> str | None:
     tokens = parser.parse(markdown)
     if any(token.level >= _NESTED_MAX - 1 for token in tokens):
         return None
-    written = _Written(_LINE_END.split(markdown), is_padded)
-    return _joined(written.blocks(SyntaxTreeNode(tokens), _Place())) or None
+    writer = _HtmlWriter(_LINE_END.split(markdown), is_padded)
+    return _join(writer.blocks(SyntaxTreeNode(tokens), _BlockContext())) or None
 
 
-def visible(markup: str) -> str:
+def visible_text(markup: str) -> str:
     """The text that people see of our HTML."""
     return html.unescape(_TAG.sub("", markup))
 
 
-def units(text: str) -> int:
+def utf16_units(text: str) -> int:
     """How long Telegram finds a text: in UTF-16 units, of which an emoji has two or more."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-class _Written:
+class _HtmlWriter:
     """Writes one document. `lines` is its source, for what is shown as it was written."""
 
     def __init__(self, lines: Sequence[str], is_padded: bool) -> None:
         self._lines = lines
         self._is_padded = is_padded
 
-    def blocks(self, node: SyntaxTreeNode, place: _Place) -> Iterator[_Block]:
+    def blocks(self, node: SyntaxTreeNode, context: _BlockContext) -> Iterator[_Block]:
         """The blocks inside `node`, in order."""
         for n, child in enumerate(node.children):
-            yield from self._block(child, place if n == 0 else place._replace(lead=""))
+            yield from self._block(child, context if n == 0 else context._replace(lead=""))
 
-    def _block(self, node: SyntaxTreeNode, place: _Place) -> Iterator[_Block]:
+    def _block(self, node: SyntaxTreeNode, context: _BlockContext) -> Iterator[_Block]:
         match node.type:
             case "paragraph":
-                yield _text(_markup(_runs(node)), place)
+                yield _text(_markup(_runs(node)), context)
             case "heading":
-                yield _text(_markup(_runs(node, frozenset({"strong"}))), place)
+                yield _text(_markup(_runs(node, frozenset({"strong"}))), context)
             case "blockquote":
-                yield from self.blocks(node, place._replace(is_quoted=True))
+                yield from self.blocks(node, context._replace(is_quoted=True))
             case "bullet_list" | "ordered_list":
-                yield from self._items(node, place)
+                yield from self._items(node, context)
             case "fence":
-                yield from _fence(node, place)
+                yield from _fence(node, context)
             case "code_block":
-                yield _Block(f"<pre>{_escaped(node.content)}</pre>", "pre", place.gap)
+                yield _Block(f"<pre>{_escaped(node.content)}</pre>", "pre", context.gap)
             case "hr":
-                yield _text("———", place)
+                yield _text("———", context)
             case "table":
-                yield _Block(f"<pre>{_escaped(self._table(node))}</pre>", "pre", place.gap)
+                yield _Block(f"<pre>{_escaped(self._table(node))}</pre>", "pre", context.gap)
             case _:
-                yield _text(_escaped(node.content), place)
+                yield _text(_escaped(node.content), context)
 
-    def _items(self, node: SyntaxTreeNode, place: _Place) -> Iterator[_Block]:
+    def _items(self, node: SyntaxTreeNode, context: _BlockContext) -> Iterator[_Block]:
         number = int(node.attrs.get("start", 1)) if node.type == "ordered_list" else None
-        gap = place.gap
+        gap = context.gap
         for n, item in enumerate(node.children):
             bullet = "• " if number is None else f"{number + n}. "
-            inner = _Place(place.indent + " " * len(bullet), place.indent + bullet, place.is_quoted, gap)
+            inner = _BlockContext(
+                context.indent + " " * len(bullet), context.indent + bullet, context.is_quoted, gap
+            )
             gap = "\n"
             if not item.children or item.children[0].type not in _ITEM_OPENERS:
                 yield _text("", inner)
@@ -146,24 +148,24 @@ class _Written:
         )
 
 
-def _fence(node: SyntaxTreeNode, place: _Place) -> Iterator[_Block]:
+def _fence(node: SyntaxTreeNode, context: _BlockContext) -> Iterator[_Block]:
     language = node.info.strip()
     code = _escaped(node.content.removesuffix("\n"))
     if language and not _LANGUAGE.fullmatch(language):
-        yield _text(_escaped(language), place)
-        place = place._replace(gap="\n")
+        yield _text(_escaped(language), context)
+        context = context._replace(gap="\n")
     elif language:
         code = f'<code class="language-{_escaped(language)}">{code}</code>'
-    yield _Block(f"<pre>{code}</pre>", "pre", place.gap)
+    yield _Block(f"<pre>{code}</pre>", "pre", context.gap)
 
 
-def _text(markup: str, place: _Place) -> _Block:
-    lead = place.lead or place.indent
-    kind: Literal["text", "quote"] = "quote" if place.is_quoted else "text"
-    return _Block(lead + markup.replace("\n", f"\n{place.indent}"), kind, place.gap)
+def _text(markup: str, context: _BlockContext) -> _Block:
+    lead = context.lead or context.indent
+    kind: Literal["text", "quote"] = "quote" if context.is_quoted else "text"
+    return _Block(lead + markup.replace("\n", f"\n{context.indent}"), kind, context.gap)
 
 
-def _joined(blocks: Iterable[_Block]) -> str:
+def _join(blocks: Iterable[_Block]) -> str:
     """One text. Quotes that follow each other are one; code is never inside a quote."""
     pieces: list[str] = []
     before = ""
@@ -191,11 +193,11 @@ def _runs(node: SyntaxTreeNode, styles: frozenset[str] = frozenset(), link: str 
                 # Code can neither be bold nor lead anywhere.
                 yield _Run(child.content, styles, link) if link else _Run(child.content, is_code=True)
             case "link":
-                yield from _linked(child, styles, str(child.attrs.get("href", "")))
-                yield from _titled(child, styles)
+                yield from _link_runs(child, styles, str(child.attrs.get("href", "")))
+                yield from _title_runs(child, styles)
             case "image":
-                yield from _pictured(child, styles, link)
-                yield from _titled(child, styles)
+                yield from _image_runs(child, styles, link)
+                yield from _title_runs(child, styles)
             case "inline":
                 yield from _runs(child, styles, link)
             case "strong" | "em" | "s":
@@ -204,7 +206,7 @@ def _runs(node: SyntaxTreeNode, styles: frozenset[str] = frozenset(), link: str 
                 yield _Run(child.content, styles, link)
 
 
-def _linked(node: SyntaxTreeNode, styles: frozenset[str], address: str) -> Iterator[_Run]:
+def _link_runs(node: SyntaxTreeNode, styles: frozenset[str], address: str) -> Iterator[_Run]:
     may_lead = _LINKED.fullmatch(address) is not None
     inner = list(_runs(node, styles, address if may_lead else ""))
     shown = "".join(run.text for run in inner)
@@ -216,7 +218,7 @@ def _linked(node: SyntaxTreeNode, styles: frozenset[str], address: str) -> Itera
         yield _Run(f" ({address})", styles)
 
 
-def _pictured(node: SyntaxTreeNode, styles: frozenset[str], link: str) -> Iterator[_Run]:
+def _image_runs(node: SyntaxTreeNode, styles: frozenset[str], link: str) -> Iterator[_Run]:
     address = str(node.attrs.get("src", ""))
     shown = _plain(_runs(node)) or address
     if link or not _LINKED.fullmatch(address):
@@ -225,7 +227,7 @@ def _pictured(node: SyntaxTreeNode, styles: frozenset[str], link: str) -> Iterat
         yield _Run(shown, styles, address)
 
 
-def _titled(node: SyntaxTreeNode, styles: frozenset[str]) -> Iterator[_Run]:
+def _title_runs(node: SyntaxTreeNode, styles: frozenset[str]) -> Iterator[_Run]:
     """What would be shown to a mouse, which nobody has here."""
     if title := str(node.attrs.get("title", "")):
         yield _Run(f" ({title})", styles)

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.chats import Chat, ChatKind, FileRef, Inbound
+from holdfast.domain.chats import Chat, ChatKind, FileRef, InboundUpdate
 
 CHANNEL = "telegram"
 UPDATE_KINDS = ("message", "callback_query")
@@ -66,7 +66,7 @@ class _Document(msgspec.Struct, frozen=True):
     file_size: int = 0
 
 
-class _Replied(msgspec.Struct, frozen=True):
+class _ReplyTo(msgspec.Struct, frozen=True):
     from_: _User | None = msgspec.field(default=None, name="from")
 
 
@@ -90,7 +90,7 @@ class _Message(msgspec.Struct, frozen=True):
     location: dict[str, Any] | None = None
     contact: dict[str, Any] | None = None
     poll: dict[str, Any] | None = None
-    reply_to_message: _Replied | None = None
+    reply_to_message: _ReplyTo | None = None
     message_thread_id: int = 0
     is_topic_message: bool = False
     migrate_from_chat_id: int = 0
@@ -109,36 +109,36 @@ class _Update(msgspec.Struct, frozen=True):
     callback_query: _Press | None = None
 
 
-class Us(msgspec.Struct, frozen=True):
+class BotIdentity(msgspec.Struct, frozen=True):
     """Who we are there: by these names a group means us."""
 
     id: int
     username: str = ""
 
 
-class Told(msgspec.Struct, frozen=True):
+class ParsedUpdate(msgspec.Struct, frozen=True):
     """One update: what came, if it is for us, and the press that waits to be acknowledged."""
 
     update_id: int
-    inbound: Inbound | None = None
+    inbound: InboundUpdate | None = None
     query_id: str = ""
 
 
-def number_of(update: Any) -> int:
+def update_number(update: Any) -> int:
     """The number of an update as it came; -1 where there is none."""
     number = update.get("update_id") if isinstance(update, dict) else None
     return number if isinstance(number, int) else -1
 
 
-def told(update: Any, us: Us) -> Told:
+def parse_update(update: Any, bot: BotIdentity) -> ParsedUpdate:
     """What an update says. Raises msgspec.ValidationError where it is none that Telegram would send."""
     read = msgspec.convert(update, _Update)
     if read.callback_query is not None:
         press = read.callback_query
-        return Told(read.update_id, _pressed(read.update_id, press), press.id)
+        return ParsedUpdate(read.update_id, _inbound_press(read.update_id, press), press.id)
     if read.message is None:
-        return Told(read.update_id)
-    return Told(read.update_id, _said(read.update_id, read.message, us))
+        return ParsedUpdate(read.update_id)
+    return ParsedUpdate(read.update_id, _inbound_message(read.update_id, read.message, bot))
 
 
 def short_press(press: str) -> str:
@@ -157,11 +157,11 @@ def long_press(short: str, known: Iterable[str]) -> str:
     return next((press for press in known if short_press(press) == short), short)
 
 
-def _pressed(update_id: int, press: _Press) -> Inbound | None:
+def _inbound_press(update_id: int, press: _Press) -> InboundUpdate | None:
     """A button is ours by itself: whoever presses it means us."""
     if press.message is None or not press.data or (chat := _chat(press.message)) is None:
         return None
-    return Inbound(
+    return InboundUpdate(
         chat=chat,
         update_id=str(update_id),
         sender=str(press.from_.id),
@@ -171,26 +171,26 @@ def _pressed(update_id: int, press: _Press) -> Inbound | None:
     )
 
 
-def _said(update_id: int, message: _Message, us: Us) -> Inbound | None:
+def _inbound_message(update_id: int, message: _Message, bot: BotIdentity) -> InboundUpdate | None:
     chat, sender = _chat(message), message.from_
     if chat is not None and message.migrate_from_chat_id:
         # A group that became a larger one has another name from then on, and begins with this.
-        return Inbound(chat, str(update_id), "", moved_from=str(message.migrate_from_chat_id))
+        return InboundUpdate(chat, str(update_id), "", moved_from=str(message.migrate_from_chat_id))
     if chat is None or sender is None or sender.is_bot:
         return None
-    said = _without_name(message.text or message.caption, us)
-    text = "\n\n".join(filter(None, (said, _unsupported(message))))
+    text_without_name = _without_name(message.text or message.caption, bot)
+    text = "\n\n".join(filter(None, (text_without_name, _unsupported(message))))
     files = _files(message)
     if not text and not files:
         return None  # Somebody came or went, a title changed: nothing is said.
-    return Inbound(
+    return InboundUpdate(
         chat=chat,
         update_id=str(update_id),
         sender=str(sender.id),
         sender_name=_name(sender),
         text=text,
         files=files,
-        addressed=chat.kind == "dm" or _is_addressed(message, us),
+        addressed=chat.kind == "dm" or _is_addressed(message, bot),
         at=message.date * 1_000,
     )
 
@@ -221,19 +221,19 @@ def _unsupported(message: _Message) -> str:
     return f"(A {sent.replace('_', ' ')} was sent, which cannot be taken here.)" if sent else ""
 
 
-def _is_addressed(message: _Message, us: Us) -> bool:
+def _is_addressed(message: _Message, bot: BotIdentity) -> bool:
     replied = message.reply_to_message
-    if replied is not None and replied.from_ is not None and replied.from_.id == us.id:
+    if replied is not None and replied.from_ is not None and replied.from_.id == bot.id:
         return True
     text = message.text or message.caption
-    name = f"@{us.username}".lower()
+    name = f"@{bot.username}".lower()
     for entity in message.entities or message.caption_entities:
         part = _part(text, entity.offset, entity.length).lower()
-        if entity.type == "mention" and us.username and part == name:
+        if entity.type == "mention" and bot.username and part == name:
             return True
-        if entity.type == "text_mention" and entity.user is not None and entity.user.id == us.id:
+        if entity.type == "text_mention" and entity.user is not None and entity.user.id == bot.id:
             return True
-        if entity.type == "bot_command" and us.username and part.endswith(name):
+        if entity.type == "bot_command" and bot.username and part.endswith(name):
             return True
     return False
 
@@ -244,11 +244,11 @@ def _part(text: str, offset: int, length: int) -> str:
     return raw.decode("utf-16-le", "replace")
 
 
-def _without_name(text: str, us: Us) -> str:
+def _without_name(text: str, bot: BotIdentity) -> str:
     """`/new@us` is `/new`, and a mention that begins a message is no part of what is said."""
-    if not us.username:
+    if not bot.username:
         return text.strip()
-    name = re.escape(us.username)
+    name = re.escape(bot.username)
     text = re.sub(rf"^(/\w+)@{name}\b", r"\1", text.strip(), flags=re.IGNORECASE)
     return re.sub(rf"^@{name}\b[\s,:]*", "", text, flags=re.IGNORECASE) or text
 

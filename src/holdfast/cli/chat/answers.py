@@ -6,21 +6,21 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.cli.chat.wire import Asked, Question
+from holdfast.cli.chat.response_data import AgentQuestionData, QuestionData
 from holdfast.domain import slash
-from holdfast.domain.decisions.questions import typed
+from holdfast.domain.decisions.questions import parse_reply
 from holdfast.domain.errors import RuleRefused
-from holdfast.domain.events.facts import Decision, Scope
+from holdfast.domain.events.facts import ApprovalScope, ToolDecision
 from holdfast.domain.shell.rules import pattern_for
 
-Next = Literal["edit", "reason", "result"]
+FollowUp = Literal["edit", "reason", "result"]
 
 
-class Answer(msgspec.Struct, frozen=True):
+class QuestionAnswer(msgspec.Struct, frozen=True):
     """What is to be sent about a call."""
 
-    decision: Decision | Literal["answer"]
-    scope: Scope = "once"
+    decision: ToolDecision | Literal["answer"]
+    scope: ApprovalScope = "once"
     reason: str = ""
     result: str = ""
     arguments: str = ""
@@ -29,78 +29,78 @@ class Answer(msgspec.Struct, frozen=True):
 
     def body(self) -> dict[str, object]:
         """As a server takes it: only what goes with the decision."""
-        told: dict[str, object] = {"decision": self.decision}
+        fields: dict[str, object] = {"decision": self.decision}
         if self.scope != "once":
-            told["scope"] = self.scope
+            fields["scope"] = self.scope
         for name in ("reason", "result", "arguments", "text", "choices"):
             if value := getattr(self, name):
-                told[name] = value
-        return told
+                fields[name] = value
+        return fields
 
 
-class GoOn(msgspec.Struct, frozen=True):
+class ResumeRun(msgspec.Struct, frozen=True):
     """The run is to go on."""
 
 
-class AskMore(msgspec.Struct, frozen=True):
+class NeedsFollowUp(msgspec.Struct, frozen=True):
     """Something more is to be typed first."""
 
-    what: Next
+    what: FollowUp
 
 
-class Unclear(msgspec.Struct, frozen=True):
+class UnclearAnswer(msgspec.Struct, frozen=True):
     """A letter that is none of the choices: nothing is sent."""
 
 
-Typed = Answer | GoOn | AskMore | Unclear
-_CHOICES: Mapping[str, Mapping[str, str]] = MappingProxyType({
+ParsedAnswer = QuestionAnswer | ResumeRun | NeedsFollowUp | UnclearAnswer
+_KEYS_BY_KIND: Mapping[str, Mapping[str, str]] = MappingProxyType({
     "approval": {
         "a": "allow", "c": "allow in this conversation", "w": "always allow", "e": "edit", "d": "deny",
     },
     "in_doubt": {"r": "run it again", "i": "it finished", "s": "carry on without it"},
 })  # fmt: skip
-_GO_ON = MappingProxyType({"g": "go on"})
-_ANSWER = MappingProxyType({"g": "answer it now"})
-LETTERS = "acwedrisg"
+_RESUME_KEYS = MappingProxyType({"g": "go on"})
+_ANSWER_NOW_KEYS = MappingProxyType({"g": "answer it now"})
+ANSWER_LETTERS = "acwedrisg"
 """Every letter that answers some question."""
 
 
-def keys(question: Question) -> Mapping[str, str]:
+def answer_keys(question: QuestionData) -> Mapping[str, str]:
     """Return the letters that answer a question by themselves, each with what it means."""
     if question.asked is not None:
         return {}
-    offered = _CHOICES.get(question.kind, _ANSWER if question.unanswered else _GO_ON)
-    if question.kind != "approval" or _can_last(question):
-        return offered
-    return {letter: meaning for letter, meaning in offered.items() if letter not in "cw"}
+    available = _KEYS_BY_KIND.get(question.kind, _ANSWER_NOW_KEYS if question.unanswered else _RESUME_KEYS)
+    if question.kind != "approval" or _can_allow_permanently(question):
+        return available
+    return {message: meaning for message, meaning in available.items() if message not in "cw"}
 
 
-def choices(question: Question) -> str:
+def answer_hint(question: QuestionData) -> str:
     """Return what may be typed: keys, or what goes before Enter."""
     if question.asked is not None:
-        told = "its number, or the numbers of several" if question.asked.multiple else "its number"
-        told = told if question.asked.choices else "your answer"
-        return f"Type {told}, then Enter. /deny leaves it unanswered."
-    told = "  ".join(f"[{letter}] {meaning}" for letter, meaning in keys(question).items())
-    return f"{told}  /stop drops it" if question.unanswered else told
+        hint = "its number, or the numbers of several" if question.asked.multiple else "its number"
+        hint = hint if question.asked.choices else "your answer"
+        return f"Type {hint}, then Enter. /deny leaves it unanswered."
+    hint = "  ".join(f"[{message}] {meaning}" for message, meaning in answer_keys(question).items())
+    return f"{hint}  /stop drops it" if question.unanswered else hint
 
 
-def meaning_of(line: str, question: Question) -> str:
+def enter_hint(line: str, question: QuestionData) -> str:
     """Return what Enter would do with a line that was begun; nothing where the choices say it."""
-    meant = read_answer(line, question)
-    letter = line.strip()[:1].lower()
-    if not line.strip() or slash.read(line) is not None or isinstance(meant, Unclear):
+    answer = parse_answer(line, question)
+    message = line.strip()[:1].lower()
+    if not line.strip() or slash.parse_command(line) is not None or isinstance(answer, UnclearAnswer):
         return ""
     if question.asked is not None:
-        return "" if meant is not None else "Enter sends this message and leaves the question unanswered."
-    if meant is not None:
-        return f"Enter answers: {keys(question)[letter]}"
+        return "" if answer is not None else "Enter sends this message and leaves the question unanswered."
+    if answer is not None:
+        return f"Enter answers: {answer_keys(question)[message]}"
     if question.unanswered:
         return "Enter sends this message. The one before it is answered first."
     return "Enter sends this message and denies this." if question.kind == "approval" else ""
 
 
-def _can_last(question: Question) -> bool:
+def _can_allow_permanently(question: QuestionData) -> bool:
     """Return whether a yes can be given for more than this one call."""
     try:
         pattern_for(question.name or "", question.arguments or "", "")
@@ -109,60 +109,60 @@ def _can_last(question: Question) -> bool:
     return not question.arguments_cut
 
 
-def read_answer(line: str, question: Question) -> Typed | None:
+def parse_answer(line: str, question: QuestionData) -> ParsedAnswer | None:
     """What a line says about a question; None when it is a message and no answer."""
     if question.asked is not None:
-        return _read_reply(line, question.asked)
-    letter, _, rest = line.strip().partition(" ")
-    letter, rest = letter.lower(), rest.strip()
-    if len(letter) != 1 or not letter.isalpha() or (rest and letter not in ("d", "i")):
+        return _parse_reply(line, question.asked)
+    message, _, rest = line.strip().partition(" ")
+    message, rest = message.lower(), rest.strip()
+    if len(message) != 1 or not message.isalpha() or (rest and message not in ("d", "i")):
         return None
-    if letter not in keys(question):
-        return Unclear()
-    match question.kind, letter:
+    if message not in answer_keys(question):
+        return UnclearAnswer()
+    match question.kind, message:
         case "approval", "a":
-            return Answer("approve")
+            return QuestionAnswer("approve")
         case "approval", "c":
-            return Answer("approve", scope="session")
+            return QuestionAnswer("approve", scope="session")
         case "approval", "w":
-            return Answer("approve", scope="always")
+            return QuestionAnswer("approve", scope="always")
         case "approval", "e":
-            return AskMore("edit")
+            return NeedsFollowUp("edit")
         case "approval", "d":
-            return Answer("deny", reason=rest) if rest else AskMore("reason")
+            return QuestionAnswer("deny", reason=rest) if rest else NeedsFollowUp("reason")
         case "in_doubt", "r":
-            return Answer("rerun")
+            return QuestionAnswer("rerun")
         case "in_doubt", "i":
-            return Answer("mark_done", result=rest)
+            return QuestionAnswer("mark_done", result=rest)
         case "in_doubt", "s":
-            return Answer("skip")
-    return GoOn()
+            return QuestionAnswer("skip")
+    return ResumeRun()
 
 
-def _read_reply(line: str, asked: Asked) -> Typed | None:
-    if slash.read(line) is not None:
+def _parse_reply(line: str, question: AgentQuestionData) -> ParsedAnswer | None:
+    if slash.parse_command(line) is not None:
         return None
-    meant = typed(asked.choices, asked.multiple, line)
-    if meant is not None:
-        return Answer("answer", text=meant.text, choices=meant.choices)
+    reply = parse_reply(question.choices, question.multiple, line)
+    if reply is not None:
+        return QuestionAnswer("answer", text=reply.text, choices=reply.choices)
     # Numbers that are not in the list are a slip; words that are not are a message.
-    is_slip = bool(line.strip()) and all(each.isdecimal() or each in " ,;." for each in line.strip())
-    return Unclear() if is_slip else None
+    is_mistyped = bool(line.strip()) and all(each.isdecimal() or each in " ,;." for each in line.strip())
+    return UnclearAnswer() if is_mistyped else None
 
 
-def editable(question: Question) -> str:
+def editable_text(question: QuestionData) -> str:
     """What is offered to be changed: a shell's command as it stands, else the arguments."""
-    given = arguments_of(question)
-    if question.name == "shell" and isinstance(given.get("command"), str):
-        return str(given["command"])
+    arguments = parse_arguments(question)
+    if question.name == "shell" and isinstance(arguments.get("command"), str):
+        return str(arguments["command"])
     return question.arguments or "{}"
 
 
-def edited(question: Question, text: str) -> str | None:
+def edited_arguments(question: QuestionData, text: str) -> str | None:
     """The arguments after a change, as JSON; None when that is no JSON object."""
-    given = arguments_of(question)
-    if question.name == "shell" and isinstance(given.get("command"), str):
-        return msgspec.json.encode({**given, "command": text}).decode()
+    arguments = parse_arguments(question)
+    if question.name == "shell" and isinstance(arguments.get("command"), str):
+        return msgspec.json.encode({**arguments, "command": text}).decode()
     try:
         msgspec.json.decode(text, type=dict[str, object])
     except msgspec.DecodeError:
@@ -170,7 +170,7 @@ def edited(question: Question, text: str) -> str | None:
     return text
 
 
-def arguments_of(question: Question) -> dict[str, object]:
+def parse_arguments(question: QuestionData) -> dict[str, object]:
     """Return a call's arguments by name; none where they cannot be read."""
     try:
         return msgspec.json.decode(question.arguments or "{}", type=dict[str, object])

@@ -12,27 +12,27 @@ from typing import Annotated
 import typer
 from aiohttp.hdrs import METH_DELETE
 
-from holdfast.cli.chat.client import Away, Client, Refused
-from holdfast.cli.chat.prompt import is_terminal
-from holdfast.cli.chat.render import Drawing
-from holdfast.cli.chat.repl import Talk
-from holdfast.cli.chat.safe_text import one_line, safe
-from holdfast.cli.chat.script import (
-    ANSWERED,
-    FAILED,
-    INTERRUPTED,
-    Result,
-    Script,
-    as_json,
-    complaint,
+from holdfast.cli.chat.client import Client, RequestRefused, ServerUnavailable
+from holdfast.cli.chat.one_shot import (
+    EXIT_ANSWERED,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    ChatResult,
+    OneShotChat,
     exit_code,
+    failure_message,
+    result_json,
 )
-from holdfast.cli.chat.server_locator import reaching
-from holdfast.cli.chat.slash_commands import find
-from holdfast.cli.chat.wire import Session, SessionList
-from holdfast.cli.command_context import Desk, JsonOption, note
+from holdfast.cli.chat.prompt import is_terminal
+from holdfast.cli.chat.render import Renderer
+from holdfast.cli.chat.repl import ChatRepl
+from holdfast.cli.chat.response_data import SessionData, SessionListData
+from holdfast.cli.chat.safe_text import one_line, safe
+from holdfast.cli.chat.server_locator import connect_client
+from holdfast.cli.chat.slash_commands import find_sessions
+from holdfast.cli.command_context import CommandContext, JsonOption, print_stderr
+from holdfast.cli.dependencies import DataOption, DurabilityOption, get_dependencies
 from holdfast.cli.errors import AmbiguousId
-from holdfast.cli.wiring import DataOption, DurabilityOption, wiring_of
 from holdfast.domain.chats import TERMINAL_KEY
 from holdfast.domain.errors import NoSuchSession
 
@@ -88,81 +88,87 @@ def chat(
         raise typer.BadParameter("--json goes with -p")
     if anyway and say is not None:
         raise typer.BadParameter("--anyway does not go with -p, which attaches no files")
-    wiring = wiring_of(context)
-    desk = Desk(wiring, wiring.settings(data=data, durability=durability), as_json_too)
+    dependencies = get_dependencies(context)
+    command = CommandContext(
+        dependencies, dependencies.settings(data=data, durability=durability), as_json_too
+    )
     if say is None:
         if not is_terminal():
             raise typer.BadParameter(
                 "this is no terminal; -p TEXT sends one message from a script, and -p - what is piped in"
             )
-        raise typer.Exit(asyncio.run(_talk(desk, session, last, agent, anyway)))
+        raise typer.Exit(asyncio.run(_run_repl(command, session, last, agent, anyway)))
     text = sys.stdin.read() if say == "-" else say
     if not text.strip():
         raise typer.BadParameter("there is no message to send")
-    code = asyncio.run(_script(desk, session, last, agent, text, wait))
+    code = asyncio.run(_run_one_shot(command, session, last, agent, text, wait))
     raise typer.Exit(code)
 
 
-async def _talk(desk: Desk, session: str | None, last: bool, agent: str | None, anyway: bool) -> int:
+async def _run_repl(
+    command: CommandContext, session: str | None, last: bool, agent: str | None, anyway: bool
+) -> int:
     """Until the person leaves; returns the exit code."""
-    async with reaching(desk, print) as client:
+    async with connect_client(command, print) as client:
         try:
-            found = await _conversation(client, session, last, agent)
-            talk = Talk(client, Drawing(desk.wiring.mask.whole), Path.cwd(), _new_key, anyway)
-            await talk.run(found)
+            session_data = await _open_session(client, session, last, agent)
+            repl = ChatRepl(client, Renderer(command.dependencies.mask.mask), Path.cwd(), _new_key, anyway)
+            await repl.run(session_data)
             if session is None and not last:
-                await _drop_unused(client, found)
-        except Refused as refused:
-            note(f"holdfast: {safe(refused.problem.detail)}")
-            return FAILED
-        except Away:
-            note("holdfast: the server has gone.")
-            return FAILED
-    return ANSWERED
+                await _delete_unused(client, session_data)
+        except RequestRefused as refused:
+            print_stderr(f"holdfast: {safe(refused.problem.detail)}")
+            return EXIT_FAILED
+        except ServerUnavailable:
+            print_stderr("holdfast: the server has gone.")
+            return EXIT_FAILED
+    return EXIT_ANSWERED
 
 
-async def _script(
-    desk: Desk, session: str | None, last: bool, agent: str | None, text: str, wait_s: float
+async def _run_one_shot(
+    command: CommandContext, session: str | None, last: bool, agent: str | None, text: str, wait_s: float
 ) -> int:
     """Send the message, tell the answer; returns the exit code."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None, "this is a coroutine of a task"
-    told: list[int] = []
+    signals_received: list[int] = []
 
     def interrupt(signum: int) -> None:
-        if not told:
+        if not signals_received:
             task.cancel()
-        told.append(signum)
+        signals_received.append(signum)
 
     for signum in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signum, interrupt, signum)
-    aside = _aside if sys.stderr.isatty() else _nowhere
+    print_note = _print_note if sys.stderr.isatty() else _discard_note
     try:
-        async with reaching(desk, aside) as client:
-            found = await _conversation(client, session, last, agent)
-            mask = desk.wiring.mask
-            script = Script(client, wait_s, mask.stream(), None if desk.as_json else _write, aside)
-            result = await script.run(found.id, text, _new_key())
+        async with connect_client(command, print_note) as client:
+            session_data = await _open_session(client, session, last, agent)
+            mask = command.dependencies.mask
+            one_shot = OneShotChat(
+                client, wait_s, mask.stream(), None if command.as_json else _write_stdout, print_note
+            )
+            result = await one_shot.run(session_data.id, text, _new_key())
     except asyncio.CancelledError:
-        return INTERRUPTED
-    except Refused as refused:
-        note(f"holdfast: {safe(refused.problem.detail)}")
-        return FAILED
-    except Away:
-        note("holdfast: the server has gone, and the message was not sent.")
-        return FAILED
-    return _told(desk, result, INTERRUPTED if told else exit_code(result))
+        return EXIT_INTERRUPTED
+    except RequestRefused as refused:
+        print_stderr(f"holdfast: {safe(refused.problem.detail)}")
+        return EXIT_FAILED
+    except ServerUnavailable:
+        print_stderr("holdfast: the server has gone, and the message was not sent.")
+        return EXIT_FAILED
+    return _report_result(command, result, EXIT_INTERRUPTED if signals_received else exit_code(result))
 
 
-def _told(desk: Desk, result: Result, code: int) -> int:
-    if desk.as_json:
-        _write(as_json(result, desk.wiring.mask.whole) + "\n")
-    if said := complaint(result):
-        note(f"holdfast: {said}")
+def _report_result(command: CommandContext, result: ChatResult, code: int) -> int:
+    if command.as_json:
+        _write_stdout(result_json(result, command.dependencies.mask.mask) + "\n")
+    if message := failure_message(result):
+        print_stderr(f"holdfast: {message}")
     return code
 
 
-def _write(text: str) -> None:
+def _write_stdout(text: str) -> None:
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -172,43 +178,43 @@ def _write(text: str) -> None:
         raise asyncio.CancelledError from None
 
 
-def _aside(text: str) -> None:
+def _print_note(text: str) -> None:
     # The answer may be on the same screen, and what is said beside it is not to stand in its line.
     if text.startswith("\n") and sys.stdout.isatty():
-        note("")
-    note(one_line(text, 200))
+        print_stderr("")
+    print_stderr(one_line(text, 200))
 
 
-def _nowhere(text: str) -> None:
+def _discard_note(text: str) -> None:
     pass
 
 
-async def _conversation(client: Client, session: str | None, last: bool, agent: str | None) -> Session:
+async def _open_session(client: Client, session: str | None, last: bool, agent: str | None) -> SessionData:
     """The one that was named, the last one, or another. Raises Refused, NoSuchSession, AmbiguousId."""
     if session:
-        return await _chosen(client, session)
+        return await _find_session(client, session)
     if last:
-        page = await client.insist("GET", "/api/sessions?limit=1", SessionList)
+        page = await client.request_until_answered("GET", "/api/sessions?limit=1", SessionListData)
         if page.sessions:
             return page.sessions[0]
     body = {"agent": agent} if agent is not None else {}
-    return await client.insist("POST", "/api/sessions", Session, body)
+    return await client.request_until_answered("POST", "/api/sessions", SessionData, body)
 
 
-async def _drop_unused(client: Client, begun: Session) -> None:
+async def _delete_unused(client: Client, session: SessionData) -> None:
     """Delete a conversation in which nothing has happened since it began: nobody wants it in a list."""
-    with suppress(Away, Refused):
-        path, unchanged = f"/api/sessions/{begun.id}", {"if-match": str(begun.head)}
+    with suppress(ServerUnavailable, RequestRefused):
+        path, unchanged = f"/api/sessions/{session.id}", {"if-match": str(session.head)}
         # A server that was started before an update may not know the condition.
-        if (await client.get(path, Session)).head == begun.head:
-            await client.ask(METH_DELETE, path, object, headers=unchanged)
+        if (await client.get(path, SessionData)).head == session.head:
+            await client.request(METH_DELETE, path, object, headers=unchanged)
 
 
-async def _chosen(client: Client, text: str) -> Session:
+async def _find_session(client: Client, text: str) -> SessionData:
     """The conversation of that id, or the only one whose id begins so. Raises NoSuchSession, AmbiguousId."""
-    with suppress(Refused):
-        return await client.get(f"/api/sessions/{text}", Session)
-    found = await find(client, text) if text.startswith("s_") else ()
+    with suppress(RequestRefused):
+        return await client.get(f"/api/sessions/{text}", SessionData)
+    found = await find_sessions(client, text) if text.startswith("s_") else ()
     if not found:
         raise NoSuchSession(session_id=one_line(text, 60))
     if len(found) > 1:

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.domain.state.rows import MessageStatus
-from holdfast.domain.transcript.labels import CONTINUED, NOTICES
+from holdfast.domain.transcript.labels import CONTINUED_LABEL, NOTICES
 
 
-class Stop(msgspec.Struct):
+class Interruption(msgspec.Struct):
     """One stop that nothing has come after."""
 
     run_id: str
@@ -20,45 +20,45 @@ class Stop(msgspec.Struct):
     status: MessageStatus = "interrupted"
 
 
-class Stops:
+class Interruptions:
     """The stops of a conversation that are not printed yet, the oldest first."""
 
     def __init__(self) -> None:
-        self._open: list[Stop] = []
+        self._open: list[Interruption] = []
 
-    def begin(self, stop: Stop) -> None:
-        self._open.append(stop)
+    def add(self, interruption: Interruption) -> None:
+        self._open.append(interruption)
 
-    def standing(self, asked: set[str]) -> list[str]:
+    def current_notices(self, awaiting_resume: set[str]) -> list[str]:
         """What is to be read of them now; nothing of those that a question says already."""
         return [
             NOTICES[stop.status]
             for stop in self._open
-            if stop.status != "interrupted" or stop.run_id not in asked
+            if stop.status != "interrupted" or stop.run_id not in awaiting_resume
         ]
 
-    def change(self, turn: int, place: int, status: MessageStatus) -> bool:
+    def set_status(self, turn: int, endpoint: int, status: MessageStatus) -> bool:
         """Say something else of one; False if that is printed."""
-        found = [stop for stop in self._open if (stop.turn, stop.place) == (turn, place)]
+        found = [stop for stop in self._open if (stop.turn, stop.place) == (turn, endpoint)]
         for stop in found:
             stop.status = status
         return bool(found)
 
-    def went_on(self, turn: int, place: int) -> list[str]:
+    def resolve_continued(self, turn: int, endpoint: int) -> list[str]:
         """Something has come at that place: what is said for good of the stops before it."""
-        taken = self._taken(lambda stop: stop.turn == turn and stop.place < place)
-        return [continued(stop.status) for stop in taken]
+        resolved = self._remove_matching(lambda stop: stop.turn == turn and stop.place < endpoint)
+        return [continuation_notice(stop.status) for stop in resolved]
 
-    def ended(self, run_id: str) -> list[str]:
+    def resolve_ended(self, run_id: str) -> list[str]:
         """The work on an answer is over, and nothing came: what is said for good."""
-        return [NOTICES[stop.status] for stop in self._taken(lambda stop: stop.run_id == run_id)]
+        return [NOTICES[stop.status] for stop in self._remove_matching(lambda stop: stop.run_id == run_id)]
 
-    def _taken(self, ends: Callable[[Stop], bool]) -> list[Stop]:
-        taken = [stop for stop in self._open if ends(stop)]
-        self._open = [stop for stop in self._open if not ends(stop)]
-        return taken
+    def _remove_matching(self, matches: Callable[[Interruption], bool]) -> list[Interruption]:
+        removed = [stop for stop in self._open if matches(stop)]
+        self._open = [stop for stop in self._open if not matches(stop)]
+        return removed
 
 
-def continued(status: MessageStatus) -> str:
+def continuation_notice(status: MessageStatus) -> str:
     """What is said of a stop that something has come after."""
-    return CONTINUED if status == "interrupted" else f"{NOTICES[status]} · {CONTINUED}"
+    return CONTINUED_LABEL if status == "interrupted" else f"{NOTICES[status]} · {CONTINUED_LABEL}"

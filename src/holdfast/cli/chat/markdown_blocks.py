@@ -7,22 +7,22 @@ BLOCK_CHARS_MAX = 20_000
 """A block that gets longer is shown in parts: nobody waits for its end."""
 
 
-def whole(text: str) -> int:
+def complete_length(text: str) -> int:
     """How many characters of `text` are blocks that have ended: up to the last empty line outside of code."""
-    end = at = 0
+    end = position = 0
     fence = ""
     for line in text.splitlines(keepends=True):
-        at += len(line)
+        position += len(line)
         if not line.endswith("\n"):
             break
-        found = _FENCE.match(line)
-        if found and not fence:
-            fence = found[1]
-        elif found and found[1].startswith(fence) and not found[2].strip():
+        fence_match = _FENCE.match(line)
+        if fence_match and not fence:
+            fence = fence_match[1]
+        elif fence_match and fence_match[1].startswith(fence) and not fence_match[2].strip():
             fence = ""
-            end = at
+            end = position
         elif not fence and not line.strip():
-            end = at
-    if not end and at > BLOCK_CHARS_MAX and not fence:
+            end = position
+    if not end and position > BLOCK_CHARS_MAX and not fence:
         end = text.rfind("\n") + 1
     return end

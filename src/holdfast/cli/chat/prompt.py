@@ -11,15 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.chat.answers import LETTERS
-from holdfast.cli.chat.completion import Known, proposals
-from holdfast.cli.chat.render import Pieces
+from holdfast.cli.chat.answers import ANSWER_LETTERS
+from holdfast.cli.chat.completion import CompletionNames, find_completions
+from holdfast.cli.chat.render import StyledPieces
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.key_binding import KeyBindings
 
-PAUSE_S = 0.6
+ANSWER_KEY_DELAY_S = 0.6
 """Longer than between two keys of somebody who writes a message."""
 _LABEL = "> "
 STYLES = (
@@ -37,7 +37,7 @@ STYLES = (
 )
 
 
-class Prompt:
+class InputPrompt:
     """A prompt at the bottom of the terminal. `live` is drawn above the line, `toolbar` below it.
 
     `on_stop` is asked at Ctrl+C whether there was something to stop; where not, the line is emptied, and an
@@ -47,26 +47,26 @@ class Prompt:
 
     def __init__(
         self,
-        live: Callable[[int, int], Pieces],
+        live: Callable[[int, int], StyledPieces],
         toolbar: Callable[[int], str],
-        on_stop: Callable[[], bool],
+        on_interrupt: Callable[[], bool],
         folder: Path,
-        known: Callable[[], Known],
+        completion_names: Callable[[], CompletionNames],
         is_answer: Callable[[str], bool],
-        pause_s: float = PAUSE_S,
+        answer_key_delay_s: float = ANSWER_KEY_DELAY_S,
     ) -> None:
         self._live = live
         self._toolbar = toolbar
-        self._on_stop = on_stop
+        self._on_interrupt = on_interrupt
         self._folder = folder
-        self._known = known
+        self._completion_names = completion_names
         self._is_answer = is_answer
-        self._pause_s = pause_s
+        self._answer_key_delay_s = answer_key_delay_s
         self._label = _LABEL
-        self._is_left = False
-        self._pending: asyncio.TimerHandle | None = None
-        self._session = self._make()
-        self._session.app.key_processor.before_key_press += lambda processor: self._wait_no_longer()
+        self._is_closed = False
+        self._pending_answer: asyncio.TimerHandle | None = None
+        self._session = self._make_session()
+        self._session.app.key_processor.before_key_press += lambda processor: self._cancel_pending_answer()
 
     @property
     def line(self) -> str:
@@ -74,24 +74,24 @@ class Prompt:
         return self._session.default_buffer.text
 
     @property
-    def is_aside(self) -> bool:
+    def is_side_question(self) -> bool:
         """Return whether the prompt asks for something other than a message."""
         return self._label != _LABEL
 
     async def ask(self, label: str = _LABEL, text: str = "") -> str | None:
         """What is typed next; None when the person leaves. `text` is there to begin with."""
         self._label = label
-        if self._is_left:
+        if self._is_closed:
             return None
         try:
             typed: str = await self._session.prompt_async(default=text)
         except (EOFError, KeyboardInterrupt):
             return None
         finally:
-            self._wait_no_longer()
+            self._cancel_pending_answer()
         return typed
 
-    def remember(self, lines: Iterable[str]) -> None:
+    def add_history(self, lines: Iterable[str]) -> None:
         """What Up brings back, besides what is typed from now on."""
         for line in lines:
             self._session.history.append_string(line)
@@ -99,9 +99,9 @@ class Prompt:
     def redraw(self) -> None:
         self._session.app.invalidate()
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """End the prompt, as Ctrl+D does, and ask for nothing more."""
-        self._is_left = True
+        self._is_closed = True
         if self._session.app.is_running:
             self._session.app.exit(exception=EOFError())
 
@@ -118,7 +118,7 @@ class Prompt:
         await run_in_terminal(write)
 
     @contextmanager
-    def covering(self) -> Iterator[None]:
+    def capture_terminal(self) -> Iterator[None]:
         """While it lasts, the terminal is the prompt's: keys wait for it, what is printed goes above it."""
         from prompt_toolkit.patch_stdout import patch_stdout
 
@@ -126,7 +126,7 @@ class Prompt:
         with self._session.app.input.raw_mode(), patch_stdout(raw=True):
             yield
 
-    def _make(self) -> "PromptSession[str]":
+    def _make_session(self) -> "PromptSession[str]":
         from prompt_toolkit import PromptSession
         from prompt_toolkit.history import InMemoryHistory
         from prompt_toolkit.styles import Style
@@ -135,33 +135,33 @@ class Prompt:
             message=self._message,
             multiline=True,
             erase_when_done=True,
-            bottom_toolbar=self._foot,
+            bottom_toolbar=self._bottom_toolbar,
             style=Style(list(STYLES)),
-            key_bindings=self._keys(),
-            completer=_completer(self._folder, self._known),
+            key_bindings=self._key_bindings(),
+            completer=_make_completer(self._folder, self._completion_names),
             complete_while_typing=True,
             history=InMemoryHistory(),
-            input=_keyboard(),
+            input=_make_input(),
             reserve_space_for_menu=4,
             refresh_interval=0.5,
         )
 
-    def _foot(self) -> Any:
+    def _bottom_toolbar(self) -> Any:
         return [("class:bottom-toolbar", self._toolbar(self._session.app.output.get_size().columns))]
 
     def _message(self) -> Any:
         size = self._session.app.output.get_size()
         return [("", "\n"), *self._live(size.columns, size.rows), ("class:label", self._label)]
 
-    def _keys(self) -> "KeyBindings":
+    def _key_bindings(self) -> "KeyBindings":
         from prompt_toolkit.filters import Condition
         from prompt_toolkit.key_binding import KeyBindings
 
         keys = KeyBindings()
-        for letter in LETTERS + LETTERS.upper():
-            keys.add(letter, filter=Condition(partial(self._begins_answer, letter)))(self._begin_answer)
+        for message in ANSWER_LETTERS + ANSWER_LETTERS.upper():
+            keys.add(message, filter=Condition(partial(self._is_answer_key, message)))(self._start_answer)
 
-        @keys.add("escape", filter=Condition(lambda: self.is_aside))
+        @keys.add("escape", filter=Condition(lambda: self.is_side_question))
         def _(event: Any) -> None:
             event.app.exit(exception=EOFError())
 
@@ -181,7 +181,7 @@ class Prompt:
         @keys.add("c-c")
         @keys.add("<sigint>")
         def _(event: Any) -> None:
-            if self._on_stop():
+            if self._on_interrupt():
                 return
             if event.current_buffer.text:
                 event.current_buffer.reset()
@@ -190,26 +190,28 @@ class Prompt:
 
         return keys
 
-    def _begins_answer(self, letter: str) -> bool:
-        return not self.is_aside and not self.line and self._is_answer(letter)
+    def _is_answer_key(self, message: str) -> bool:
+        return not self.is_side_question and not self.line and self._is_answer(message)
 
-    def _begin_answer(self, event: Any) -> None:
-        letter = event.data
-        event.current_buffer.insert_text(letter)
-        self._pending = asyncio.get_running_loop().call_later(self._pause_s, self._answer, letter)
+    def _start_answer(self, event: Any) -> None:
+        message = event.data
+        event.current_buffer.insert_text(message)
+        self._pending_answer = asyncio.get_running_loop().call_later(
+            self._answer_key_delay_s, self._finish_answer, message
+        )
 
-    def _answer(self, letter: str) -> None:
+    def _finish_answer(self, message: str) -> None:
         """The letter stayed alone, and the question is still there."""
-        if self._session.app.is_running and self.line == letter and self._is_answer(letter):
-            self._session.app.exit(result=letter)
+        if self._session.app.is_running and self.line == message and self._is_answer(message):
+            self._session.app.exit(result=message)
 
-    def _wait_no_longer(self) -> None:
-        if self._pending is not None:
-            self._pending.cancel()
-            self._pending = None
+    def _cancel_pending_answer(self) -> None:
+        if self._pending_answer is not None:
+            self._pending_answer.cancel()
+            self._pending_answer = None
 
 
-def _keyboard() -> Any:
+def _make_input() -> Any:
     from prompt_toolkit.input.vt100 import Vt100Input
 
     class Keyboard(Vt100Input):
@@ -221,15 +223,15 @@ def _keyboard() -> Any:
     return Keyboard(sys.stdin)
 
 
-def _completer(folder: Path, known: Callable[[], Known]) -> Any:
+def _make_completer(folder: Path, completion_names: Callable[[], CompletionNames]) -> Any:
     from prompt_toolkit.completion import Completer, Completion
 
     class Proposing(Completer):
         """Proposes what `completion` finds."""
 
         def get_completions(self, document: Any, complete_event: Any) -> Iterable[Completion]:
-            for each in proposals(document.text_before_cursor, folder, known()):
-                yield Completion(each.text, -each.replaces, display=each.shown, display_meta=each.meaning)
+            for each in find_completions(document.text_before_cursor, folder, completion_names()):
+                yield Completion(each.text, -each.replaces, display=each.label, display_meta=each.meaning)
 
         async def get_completions_async(
             self, document: Any, complete_event: Any

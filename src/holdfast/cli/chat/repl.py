@@ -5,336 +5,369 @@ import signal
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any
 
 from holdfast.cli.chat.answers import (
-    Answer,
-    AskMore,
-    GoOn,
-    Unclear,
-    choices,
-    editable,
-    edited,
-    keys,
-    meaning_of,
-    read_answer,
+    NeedsFollowUp,
+    QuestionAnswer,
+    ResumeRun,
+    UnclearAnswer,
+    answer_hint,
+    answer_keys,
+    editable_text,
+    edited_arguments,
+    enter_hint,
+    parse_answer,
 )
-from holdfast.cli.chat.client import Away, Client, Letter, Outbox, Refused
-from holdfast.cli.chat.completion import TooMany, attached
-from holdfast.cli.chat.prompt import Prompt
-from holdfast.cli.chat.render import Drawing, Pieces
+from holdfast.cli.chat.client import ChatOutbox, Client, OutgoingMessage, RequestRefused, ServerUnavailable
+from holdfast.cli.chat.completion import TooManyFiles, read_attachments
+from holdfast.cli.chat.prompt import InputPrompt
+from holdfast.cli.chat.render import Renderer, StyledPieces
+from holdfast.cli.chat.response_data import EventData, FeedUpdate, MessagePageData, QuestionData, SessionData
 from holdfast.cli.chat.safe_text import safe
-from holdfast.cli.chat.slash_commands import Commands
-from holdfast.cli.chat.view_model import Contact, Notice, Scene, Shown
-from holdfast.cli.chat.wire import Happened, Listed, Page, Question, Session
+from holdfast.cli.chat.slash_commands import SlashCommandRunner
+from holdfast.cli.chat.view_model import ConnectionChange, ConversationViewModel, Notice, PrintedItem
 from holdfast.domain.events import facts as f
 from holdfast.domain.limits import ATTACHMENTS_MAX
-from holdfast.domain.slash import Command, NotACommand, read
-from holdfast.domain.transcript.labels import title_of
+from holdfast.domain.slash import SlashCommand, UnknownCommand, parse_command
+from holdfast.domain.transcript.labels import display_title
 
 MESSAGES_READ = 60
 MESSAGES_SHOWN = 8
 """How much of a conversation is shown when it is opened."""
-SEEN_MS, ANSWERED_MS = 700, 3_000
+QUESTION_READ_MS, LATE_ANSWER_MS = 700, 3_000
 """Ignore what is typed so soon after a question came up: nobody has read it yet."""
-Heard = Happened | Listed | Contact | Shown
-_READ_KINDS = (f.MessageSettled, f.RunCompleted, f.RunFailed, f.ToolSettled)
+DisplayUpdate = EventData | FeedUpdate | ConnectionChange | PrintedItem
+_SEEN_KINDS = (f.MessageSettled, f.RunCompleted, f.RunFailed, f.ToolSettled)
 
 
-class Talk:
+class ChatRepl:
     """One terminal. `new_key` makes the keys that have a message kept once."""
 
     def __init__(
         self,
         client: Client,
-        drawing: Drawing,
+        renderer: Renderer,
         folder: Path,
         new_key: Callable[[], str],
         anyway: bool = False,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._client = client
-        self._drawing = drawing
+        self._renderer = renderer
         self._folder = folder
         self._new_key = new_key
         self._anyway = anyway
         self._now_ms = now_ms
-        self._outbox = Outbox(client, self._refused)
-        self._prompt = Prompt(
-            self._live, self._toolbar, self._on_stop, folder, lambda: self._commands.known, self._is_answer
+        self._outbox = ChatOutbox(client, self._on_refused)
+        self._prompt = InputPrompt(
+            self._render_live,
+            self._render_toolbar,
+            self._on_interrupt,
+            folder,
+            lambda: self._commands.completion_names,
+            self._is_answer_key,
         )
-        self._commands = Commands(client, lambda: self._scene, self._open, self._say, self._prompt.leave)
-        self._heard: asyncio.Queue[Heard] = asyncio.Queue()
-        self._following: asyncio.Task[None] | None = None
-        self._small: set[asyncio.Task[None]] = set()
-        self._scene = Scene(Session("", "", "idle", 0, 0))
-        self._put_back = ""
-        self._stopping = ""
-        self._question = ""
-        self._shown_ms = 0
-        self._replaced_ms = 0
-        client.on_change = self._changed
+        self._commands = SlashCommandRunner(
+            client, lambda: self._conversation, self._open_session, self._show, self._prompt.close
+        )
+        self._updates: asyncio.Queue[DisplayUpdate] = asyncio.Queue()
+        self._follow_task: asyncio.Task[None] | None = None
+        self._background_tasks: set[asyncio.Task[None]] = set()
+        self._conversation = ConversationViewModel(SessionData("", "", "idle", 0, 0))
+        self._draft = ""
+        self._stopping_run_id = ""
+        self._question_id = ""
+        self._question_shown_ms = 0
+        self._question_replaced_ms = 0
+        client.on_change = self._on_connection_change
 
-    async def run(self, session: Session) -> None:
+    async def run(self, session: SessionData) -> None:
         """Until the person leaves."""
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, self._prompt.leave)
-        loop.add_signal_handler(signal.SIGHUP, self._prompt.leave)
-        lasting = [
-            asyncio.create_task(self._draw_for_ever()),
-            asyncio.create_task(self._outbox.send_for_ever()),
+        loop.add_signal_handler(signal.SIGTERM, self._prompt.close)
+        loop.add_signal_handler(signal.SIGHUP, self._prompt.close)
+        permanent_tasks = [
+            asyncio.create_task(self._draw_updates()),
+            asyncio.create_task(self._outbox.send_messages()),
         ]
-        for task in lasting:
+        for task in permanent_tasks:
             # Without them there is nothing to stay for; what went wrong is raised below.
-            task.add_done_callback(lambda task: self._prompt.leave())
-        with self._prompt.covering():
+            task.add_done_callback(lambda task: self._prompt.close())
+        with self._prompt.capture_terminal():
             try:
-                await self._open(session)
-                while (typed := await self._prompt.ask(text=self._take_back())) is not None:
-                    await self._typed(typed)
-                for task in lasting:
+                await self._open_session(session)
+                while (typed := await self._prompt.ask(text=self._take_draft())) is not None:
+                    await self._handle_input(typed)
+                for task in permanent_tasks:
                     if task.done():
                         task.result()
             finally:
-                ending = [*lasting, *self._small, *filter(None, [self._following])]
-                for task in ending:
+                ending_tasks = [*permanent_tasks, *self._background_tasks, *filter(None, [self._follow_task])]
+                for task in ending_tasks:
                     task.cancel()
-                await asyncio.gather(*ending, return_exceptions=True)
+                await asyncio.gather(*ending_tasks, return_exceptions=True)
         # What was drawn below is gone with the prompt, and was read: it stays as what came before it does.
-        print(self._drawing.printed(self._scene.so_far(), get_terminal_size().columns), end="")
-        for letter in self._outbox.unsent:
-            print(f"Not sent: {safe(letter.text)}")
+        print(
+            self._renderer.render_items(self._conversation.flush_streaming(), get_terminal_size().columns),
+            end="",
+        )
+        for message in self._outbox.unsent:
+            print(f"Not sent: {safe(message.text)}")
 
-    async def _open(self, session: Session) -> None:
+    async def _open_session(self, session: SessionData) -> None:
         """Go to a conversation: show its end, then follow it. Raises Away or Refused, and stays then."""
-        page = await self._client.get(f"/api/sessions/{session.id}/messages?limit={MESSAGES_READ}", Page)
-        here = await self._client.get(f"/api/sessions/{session.id}", Session)
-        if self._following is not None:
-            self._following.cancel()
-        scene = Scene(session, here.answering or "")
-        called = title_of(session.title, session.opening)
-        shown: list[Shown] = [Notice(f"{called} · /help says what can be typed", plain=True)]
-        shown += scene.begin(page, MESSAGES_SHOWN)
-        self._prompt.remember(scene.said_before(page))
-        self._scene = scene
+        page = await self._client.get(
+            f"/api/sessions/{session.id}/messages?limit={MESSAGES_READ}", MessagePageData
+        )
+        current_session = await self._client.get(f"/api/sessions/{session.id}", SessionData)
+        if self._follow_task is not None:
+            self._follow_task.cancel()
+        conversation = ConversationViewModel(session, current_session.answering or "")
+        title = display_title(session.title, session.opening)
+        items: list[PrintedItem] = [Notice(f"{title} · /help says what can be typed", plain=True)]
+        items += conversation.load_page(page, MESSAGES_SHOWN)
+        self._prompt.add_history(conversation.user_texts(page))
+        self._conversation = conversation
         # What was heard of the conversation before this one is not to be drawn in it.
-        self._heard = asyncio.Queue()
-        for each in shown:
-            self._heard.put_nowait(each)
-        self._following = asyncio.create_task(self._follow(scene, self._heard))
-        self._soon(self._commands.look())
+        self._updates = asyncio.Queue()
+        for each in items:
+            self._updates.put_nowait(each)
+        self._follow_task = asyncio.create_task(self._follow_session(conversation, self._updates))
+        self._start_background_task(self._commands.refresh_completion_names())
 
-    async def _follow(self, scene: Scene, heard: "asyncio.Queue[Heard]") -> None:
+    async def _follow_session(
+        self, conversation: ConversationViewModel, updates: "asyncio.Queue[DisplayUpdate]"
+    ) -> None:
         try:
-            async for told in self._client.follow(scene.session_id, scene.cursor):
-                heard.put_nowait(told)
-        except Refused as refused:
-            heard.put_nowait(Notice(refused.problem.detail, bad=True))
+            async for update in self._client.follow(conversation.session_id, conversation.cursor):
+                updates.put_nowait(update)
+        except RequestRefused as refused:
+            updates.put_nowait(Notice(refused.problem.detail, bad=True))
 
-    async def _draw_for_ever(self) -> None:
+    async def _draw_updates(self) -> None:
         while True:
-            heard, scene = self._heard, self._scene
+            updates, conversation = self._updates, self._conversation
             try:
                 # A conversation that is left takes its queue with it. Not `wait_for`: Python 3.11's does not
                 # hear that it is cancelled when something comes just then, and the chat could not be left.
                 async with asyncio.timeout(0.25):
-                    batch = [await heard.get()]
+                    batch = [await updates.get()]
             except TimeoutError:
                 continue
-            while not heard.empty():
-                batch.append(heard.get_nowait())
-            shown: list[Shown] = []
+            while not updates.empty():
+                batch.append(updates.get_nowait())
+            items: list[PrintedItem] = []
             for each in batch:
                 match each:
-                    case Happened():
-                        shown += scene.add(each)
+                    case EventData():
+                        items += conversation.apply_event(each)
                         if isinstance(each.fact, f.SessionConfigured):
-                            self._soon(self._look_who_answers(scene))
-                    case Listed():
-                        scene.listed(each)
-                    case Contact():
-                        shown += scene.contacted(each)
+                            self._start_background_task(self._refresh_model_and_agent(conversation))
+                    case FeedUpdate():
+                        conversation.apply_feed_update(each)
+                    case ConnectionChange():
+                        items += conversation.apply_connection_change(each)
                     case _:
-                        shown.append(each)
+                        items.append(each)
             # Before anything waits: a question counts as read only some time after it can be seen.
-            self._look_at_question()
-            if shown:
-                await self._prompt.print(lambda columns, shown=shown: self._drawing.printed(shown, columns))  # type: ignore[misc]
+            self._track_question()
+            if items:
+                await self._prompt.print(partial(self._renderer.render_items, items))
             self._prompt.redraw()
-            if any(isinstance(each, Happened) and isinstance(each.fact, _READ_KINDS) for each in batch):
-                self._soon(self._seen(scene))
+            if any(isinstance(each, EventData) and isinstance(each.fact, _SEEN_KINDS) for each in batch):
+                self._start_background_task(self._mark_seen(conversation))
 
-    async def _look_who_answers(self, scene: Scene) -> None:
-        with suppress(Away, Refused):
-            here = await self._client.get(f"/api/sessions/{scene.session_id}", Session)
-            scene.model, scene.agent = here.answering or scene.model, here.agent
+    async def _refresh_model_and_agent(self, conversation: ConversationViewModel) -> None:
+        with suppress(ServerUnavailable, RequestRefused):
+            current_session = await self._client.get(f"/api/sessions/{conversation.session_id}", SessionData)
+            conversation.model, conversation.agent = (
+                current_session.answering or conversation.model,
+                current_session.agent,
+            )
 
-    async def _seen(self, scene: Scene) -> None:
-        with suppress(Away, Refused):
-            path = f"/api/sessions/{scene.session_id}/seen"
-            await self._client.ask("POST", path, object, {"seq": scene.cursor})
+    async def _mark_seen(self, conversation: ConversationViewModel) -> None:
+        with suppress(ServerUnavailable, RequestRefused):
+            path = f"/api/sessions/{conversation.session_id}/seen"
+            await self._client.request("POST", path, object, {"seq": conversation.cursor})
 
-    async def _typed(self, typed: str) -> None:
-        question = self._scene.asked[0] if self._scene.asked else None
-        meant = read_answer(typed, question) if question is not None else None
-        since_ms = self._now_ms() - self._replaced_ms
-        if question is not None and meant is not None:
-            if since_ms < SEEN_MS:
-                self._put_back = typed if question.asked is not None else ""
-                self._say(Notice("Another question has just come up: read it, and type your answer again."))
+    async def _handle_input(self, typed: str) -> None:
+        question = self._conversation.pending_questions[0] if self._conversation.pending_questions else None
+        answer = parse_answer(typed, question) if question is not None else None
+        since_ms = self._now_ms() - self._question_replaced_ms
+        if question is not None and answer is not None:
+            if since_ms < QUESTION_READ_MS:
+                self._draft = typed if question.asked is not None else ""
+                self._show(Notice("Another question has just come up: read it, and type your answer again."))
             else:
-                await self._trying(self._answer(question, meant))
+                await self._report_errors(self._apply_answer(question, answer))
             return
-        if question is None and len(typed.strip()) == 1 and since_ms < ANSWERED_MS:
-            self._say(Notice("That question was answered already. Nothing was sent."))
+        if question is None and len(typed.strip()) == 1 and since_ms < LATE_ANSWER_MS:
+            self._show(Notice("That question was answered already. Nothing was sent."))
             return
         if not typed.strip():
             return
-        command = read(typed)
-        if question is not None and command is None and not self._is_seen:
-            self._put_back = typed
-            self._say(Notice("A question has just come up: read it first. Nothing was sent."))
+        command = parse_command(typed)
+        if question is not None and command is None and not self._is_question_read:
+            self._draft = typed
+            self._show(Notice("A question has just come up: read it first. Nothing was sent."))
             return
         if command is not None:
-            self._soon(self._commands.look())  # Whoever types commands may have written some.
-        if isinstance(command, Command):
-            await self._trying(self._commands.carry_out(command))
-        elif isinstance(command, NotACommand) and not await self._is_prompt(command.word):
-            self._commands.unknown(command)
+            self._start_background_task(
+                self._commands.refresh_completion_names()
+            )  # Whoever types commands may have written some.
+        if isinstance(command, SlashCommand):
+            await self._report_errors(self._commands.run(command))
+        elif isinstance(command, UnknownCommand) and not await self._is_prompt_name(command.word):
+            self._commands.report_unknown(command)
         else:
-            self._send(typed)
+            self._send_message(typed)
 
-    async def _is_prompt(self, word: str) -> bool:
+    async def _is_prompt_name(self, word: str) -> bool:
         """Whether the server knows what a message means that begins so."""
         return any(each.name == word for each in await self._commands.prompts())
 
-    def _look_at_question(self) -> None:
+    def _track_question(self) -> None:
         """Remember when a question came up, and took the place of another: nobody answers what they have
         not read."""
-        first = self._scene.asked[0] if self._scene.asked else None
-        name = (first.call_id or first.run_id) if first is not None else ""
-        if name != self._question:
-            self._shown_ms = self._now_ms()
-            if self._question:
-                self._replaced_ms = self._shown_ms
-            self._question = name
-            asyncio.get_running_loop().call_later(SEEN_MS / 1000, self._prompt.redraw)
+        first = self._conversation.pending_questions[0] if self._conversation.pending_questions else None
+        question_id = (first.call_id or first.run_id) if first is not None else ""
+        if question_id != self._question_id:
+            self._question_shown_ms = self._now_ms()
+            if self._question_id:
+                self._question_replaced_ms = self._question_shown_ms
+            self._question_id = question_id
+            asyncio.get_running_loop().call_later(QUESTION_READ_MS / 1000, self._prompt.redraw)
 
     @property
-    def _is_seen(self) -> bool:
-        return self._now_ms() - self._shown_ms >= SEEN_MS
+    def _is_question_read(self) -> bool:
+        return self._now_ms() - self._question_shown_ms >= QUESTION_READ_MS
 
-    def _is_answer(self, letter: str) -> bool:
+    def _is_answer_key(self, message: str) -> bool:
         """Return whether a key answers the question on the screen, without Enter."""
-        asked = self._scene.asked
-        return bool(asked) and self._is_seen and letter.lower() in keys(asked[0])
+        questions = self._conversation.pending_questions
+        return bool(questions) and self._is_question_read and message.lower() in answer_keys(questions[0])
 
-    def _keys(self) -> str | None:
+    def _key_hint(self) -> str | None:
         """Return the line about the keys; None: the question's own."""
-        if not self._scene.asked:
+        if not self._conversation.pending_questions:
             return None
-        if self._prompt.is_aside:
+        if self._prompt.is_side_question:
             return "Enter answers, Esc goes back."
-        if not self._is_seen:
+        if not self._is_question_read:
             return "…"
-        return meaning_of(self._prompt.line, self._scene.asked[0]) or None
+        return enter_hint(self._prompt.line, self._conversation.pending_questions[0]) or None
 
-    def _send(self, text: str) -> None:
+    def _send_message(self, text: str) -> None:
         try:
-            files = tuple(attached(text, self._folder))
+            files = tuple(read_attachments(text, self._folder))
         except OSError as error:
-            self._put_back = text
-            self._say(
+            self._draft = text
+            self._show(
                 Notice(f"{error.filename} cannot be read: {error.strerror}. Nothing was sent.", bad=True)
             )
-        except TooMany:
-            self._put_back = text
-            self._say(Notice(f"A message has at most {ATTACHMENTS_MAX} files. Nothing was sent.", bad=True))
+        except TooManyFiles:
+            self._draft = text
+            self._show(Notice(f"A message has at most {ATTACHMENTS_MAX} files. Nothing was sent.", bad=True))
         else:
             # What comes up from here on is about this message.
-            self._replaced_ms = 0
-            self._outbox.put(Letter(self._scene.session_id, text, self._new_key(), files, self._anyway))
+            self._question_replaced_ms = 0
+            self._outbox.put(
+                OutgoingMessage(self._conversation.session_id, text, self._new_key(), files, self._anyway)
+            )
 
-    async def _answer(self, question: Question, meant: "Answer | GoOn | AskMore | Unclear") -> None:
-        match meant:
-            case Answer():
-                await self._commands.answer(question, meant)
-            case GoOn():
-                await self._commands.go_on(question)
-            case Unclear():
-                self._say(Notice(f"Nothing was sent. {choices(question)}"))
-            case AskMore(what="reason"):
+    async def _apply_answer(
+        self, question: QuestionData, answer: "QuestionAnswer | ResumeRun | NeedsFollowUp | UnclearAnswer"
+    ) -> None:
+        match answer:
+            case QuestionAnswer():
+                await self._commands.answer(question, answer)
+            case ResumeRun():
+                await self._commands.resume_run(question)
+            case UnclearAnswer():
+                self._show(Notice(f"Nothing was sent. {answer_hint(question)}"))
+            case NeedsFollowUp(what="reason"):
                 reason = await self._prompt.ask("Reason (optional, sent to the assistant) > ")
                 if reason is not None:
-                    await self._commands.answer(question, Answer("deny", reason=reason.strip()))
-            case AskMore():
-                await self._edit(question)
+                    await self._commands.answer(question, QuestionAnswer("deny", reason=reason.strip()))
+            case NeedsFollowUp():
+                await self._edit_call(question)
 
-    async def _edit(self, question: Question) -> None:
+    async def _edit_call(self, question: QuestionData) -> None:
         if question.arguments_cut:
-            self._say(Notice("This is too long to be changed here; the page can.", bad=True))
+            self._show(Notice("This is too long to be changed here; the page can.", bad=True))
             return
         label = "Run this instead > " if question.name == "shell" else "Do this instead > "
-        text = await self._prompt.ask(label, editable(question))
+        text = await self._prompt.ask(label, editable_text(question))
         if text is None or not text.strip():
             return
-        arguments = edited(question, text)
+        arguments = edited_arguments(question, text)
         if arguments is None:
-            self._say(Notice("That is not a JSON object; nothing was sent.", bad=True))
+            self._show(Notice("That is not a JSON object; nothing was sent.", bad=True))
             return
-        await self._commands.answer(question, Answer("approve", arguments=arguments))
+        await self._commands.answer(question, QuestionAnswer("approve", arguments=arguments))
 
-    async def _trying(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _report_errors(self, operation: Coroutine[Any, Any, None]) -> None:
         try:
-            await work
-        except Refused as refused:
-            self._say(Notice(_told(refused), bad=True))
-        except Away:
-            self._say(
+            await operation
+        except RequestRefused as refused:
+            self._show(Notice(_problem_text(refused), bad=True))
+        except ServerUnavailable:
+            self._show(
                 Notice("The server does not answer; nothing was done. Try again when it is back.", bad=True)
             )
 
-    def _refused(self, letter: Letter, refused: Refused) -> None:
-        self._say(Notice(f"Not sent: {_told(refused)}", bad=True))
-        self._put_back = letter.text
+    def _on_refused(self, message: OutgoingMessage, refused: RequestRefused) -> None:
+        self._show(Notice(f"Not sent: {_problem_text(refused)}", bad=True))
+        self._draft = message.text
 
-    def _on_stop(self) -> bool:
+    def _on_interrupt(self) -> bool:
         """At Ctrl+C: whether there was an answer to stop. One that does not stop is left."""
-        run_id = self._scene.run_id
-        if run_id is None or self._scene.unanswered or run_id == self._stopping or not self._client.is_here:
+        run_id = self._conversation.run_id
+        if (
+            run_id is None
+            or self._conversation.unanswered
+            or run_id == self._stopping_run_id
+            or not self._client.is_connected
+        ):
             return False
-        self._stopping = run_id
-        self._soon(self._trying(self._commands.stop()))
+        self._stopping_run_id = run_id
+        self._start_background_task(self._report_errors(self._commands.stop()))
         return True
 
-    def _changed(self, is_here: bool) -> None:
-        self._heard.put_nowait(Contact(is_here, self._client.place.is_own))
+    def _on_connection_change(self, is_connected: bool) -> None:
+        self._updates.put_nowait(ConnectionChange(is_connected, self._client.endpoint.is_own))
 
-    def _say(self, shown: Shown) -> None:
-        self._heard.put_nowait(shown)
+    def _show(self, item: PrintedItem) -> None:
+        self._updates.put_nowait(item)
 
-    def _soon(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._small.add(task)
-        task.add_done_callback(self._small.discard)
+    def _start_background_task(self, operation: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(operation)
+        self._background_tasks.add(task)
+        task.add_done_callback(self._background_tasks.discard)
 
-    def _take_back(self) -> str:
-        text, self._put_back = self._put_back, ""
+    def _take_draft(self) -> str:
+        text, self._draft = self._draft, ""
         return text
 
-    def _live(self, columns: int, rows: int) -> Pieces:
-        pieces = self._drawing.live(self._scene, columns, rows, self._now_ms(), self._keys())
-        waiting = [each.text for each in self._scene.queued.values()]
-        if not self._client.is_here:
+    def _render_live(self, columns: int, rows: int) -> StyledPieces:
+        pieces = self._renderer.render_live(
+            self._conversation, columns, rows, self._now_ms(), self._key_hint()
+        )
+        waiting = [each.text for each in self._conversation.queued.values()]
+        if not self._client.is_connected:
             waiting += [each.text for each in self._outbox.unsent]
-        return pieces + self._drawing.waiting(waiting, columns)
+        return pieces + self._renderer.render_waiting(waiting, columns)
 
-    def _toolbar(self, columns: int) -> str:
-        unsent, agents = len(self._outbox.unsent), len(self._commands.known.agents)
-        return self._drawing.toolbar(self._scene, self._client.is_here, unsent, agents, columns)
+    def _render_toolbar(self, columns: int) -> str:
+        unsent, agents = len(self._outbox.unsent), len(self._commands.completion_names.agents)
+        return self._renderer.render_toolbar(
+            self._conversation, self._client.is_connected, unsent, agents, columns
+        )
 
 
-def _told(refused: Refused) -> str:
+def _problem_text(refused: RequestRefused) -> str:
     return f"{refused.problem.detail} {refused.problem.remedy}".strip()

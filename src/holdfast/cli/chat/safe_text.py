@@ -4,7 +4,7 @@ import re
 
 import msgspec
 
-from holdfast.domain.transcript.labels import clean
+from holdfast.domain.transcript.labels import strip_control_chars
 
 _UNSEEN = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164"
@@ -19,7 +19,7 @@ TAB = "    "
 
 def safe(text: str) -> str:
     """`text` as it may be printed; what cannot is shown as a mark in its place."""
-    return _UNSEEN.sub("�", clean(text)).replace("\t", TAB)
+    return _UNSEEN.sub("�", strip_control_chars(text)).replace("\t", TAB)
 
 
 def one_line(text: str, chars_max: int) -> str:

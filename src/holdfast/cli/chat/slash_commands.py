@@ -7,275 +7,279 @@ from urllib.parse import quote
 
 import msgspec
 
-from holdfast.cli.chat.answers import Answer, choices
-from holdfast.cli.chat.client import Away, Client, Refused
-from holdfast.cli.chat.completion import Known
-from holdfast.cli.chat.render import asked, numbered, proposed
-from holdfast.cli.chat.view_model import Notice, Scene, Shown
-from holdfast.cli.chat.wire import (
-    Agent,
-    AgentList,
-    MemoryList,
-    ModelList,
-    Prompt,
-    PromptList,
-    Question,
-    Session,
-    SessionList,
+from holdfast.cli.chat.answers import QuestionAnswer, answer_hint
+from holdfast.cli.chat.client import Client, RequestRefused, ServerUnavailable
+from holdfast.cli.chat.completion import CompletionNames
+from holdfast.cli.chat.render import format_proposed_call, numbered_choices, question_text
+from holdfast.cli.chat.response_data import (
+    AgentData,
+    AgentListData,
+    MemoryListData,
+    ModelListData,
+    PromptData,
+    PromptListData,
+    QuestionData,
+    SessionData,
+    SessionListData,
 )
-from holdfast.cli.format import age, counted
-from holdfast.domain.agents import MAIN
-from holdfast.domain.slash import Command, NotACommand, told
-from holdfast.domain.transcript.labels import STATUS, title_of
+from holdfast.cli.chat.view_model import ConversationViewModel, Notice, PrintedItem
+from holdfast.cli.format import format_age, format_count
+from holdfast.domain.agents import MAIN_AGENT
+from holdfast.domain.slash import SlashCommand, UnknownCommand, help_text
+from holdfast.domain.transcript.labels import STATUS_LABELS, display_title
 
-LISTED_MAX = 20
-KEYS = (
+SESSIONS_LISTED_MAX = 20
+KEYS_HELP = (
     "Enter sends, Alt+Enter or a \\ at the end of a line goes on with the next one. @FILE attaches a file, "
     "Tab completes, Up brings back what you wrote. Ctrl+C stops the answer, Ctrl+D leaves."
 )
-LEAVING = frozenset({"quit", "exit", "bye"})
+EXIT_WORDS = frozenset({"quit", "exit", "bye"})
 
 
-class Commands:
-    """Carries out commands for one chat: `scene` is where it is, `go_to` moves it."""
+class SlashCommandRunner:
+    """Carries out commands for one chat: `scene` is where it is, `open_session` moves it."""
 
     def __init__(
         self,
         client: Client,
-        scene: Callable[[], Scene],
-        go_to: Callable[[Session], Awaitable[None]],
-        say: Callable[[Shown], None],
-        leave: Callable[[], None],
+        conversation: Callable[[], ConversationViewModel],
+        open_session: Callable[[SessionData], Awaitable[None]],
+        show: Callable[[PrintedItem], None],
+        close: Callable[[], None],
     ) -> None:
         self._client = client
-        self._scene = scene
-        self._go_to = go_to
-        self._say = say
-        self._leave = leave
-        self._listed: tuple[Session, ...] = ()
-        self.known = Known()
+        self._conversation = conversation
+        self._open_session = open_session
+        self._show = show
+        self._close = close
+        self._listed_sessions: tuple[SessionData, ...] = ()
+        self.completion_names = CompletionNames()
         """What people have written, when it was looked at last."""
 
-    async def carry_out(self, command: Command) -> None:
+    async def run(self, command: SlashCommand) -> None:
         """Raises Away or Refused."""
         match command.name:
             case "new":
-                await self.begin()
+                await self.start_session()
             case "undo" | "restore" | "retry":
-                await self._client.ask("POST", f"{self._path}/{command.name}", object)
+                await self._client.request("POST", f"{self._path}/{command.name}", object)
             case "stop":
                 await self.stop()
             case "status":
-                await self._status()
+                await self._show_status()
             case "sessions":
-                await self._list()
+                await self._list_sessions()
             case "switch":
-                await self._switch(command.rest)
+                await self._switch_session(command.rest)
             case "title":
                 await self._rename(command.rest)
             case "model":
-                await self._model()
+                await self._show_models()
             case "agent":
-                await self._agent(command.rest)
+                await self._choose_agent(command.rest)
             case "agents":
-                await self._agents()
+                await self._show_agents()
             case "approve":
-                await self._decide(Answer("approve"))
+                await self._answer_approval(QuestionAnswer("approve"))
             case "deny":
-                await self._decide(Answer("deny", reason=command.rest))
+                await self._answer_approval(QuestionAnswer("deny", reason=command.rest))
             case "memory":
-                await self._memory(command.rest)
+                await self._show_memory(command.rest)
             case "summarise":
-                self._say(Notice("Summarising older messages."))
-                await self._client.ask("POST", f"{self._path}/compact", object)
-                self._say(Notice("Older messages are summarised for the model. All of them stay readable."))
+                self._show(Notice("Summarising older messages."))
+                await self._client.request("POST", f"{self._path}/compact", object)
+                self._show(Notice("Older messages are summarised for the model. All of them stay readable."))
             case "continue":
-                self._say(Notice("Summing up, to go on in a new conversation."))
-                await self._go_to(await self._client.ask("POST", f"{self._path}/continue", Session))
+                self._show(Notice("Summing up, to go on in a new conversation."))
+                await self._open_session(
+                    await self._client.request("POST", f"{self._path}/continue", SessionData)
+                )
             case "help":
-                listed = [(each.name, each.about) for each in await self.prompts()]
-                self._say(Notice(f"{told(listed)}\n{KEYS}", plain=True))
+                prompts_listed = [(each.name, each.about) for each in await self.prompts()]
+                self._show(Notice(f"{help_text(prompts_listed)}\n{KEYS_HELP}", plain=True))
 
-    async def prompts(self) -> tuple[Prompt, ...]:
+    async def prompts(self) -> tuple[PromptData, ...]:
         """Those that the server has; none where it cannot say."""
-        with suppress(Away, Refused, msgspec.ValidationError):
-            return (await self._client.get("/api/prompts", PromptList)).prompts
+        with suppress(ServerUnavailable, RequestRefused, msgspec.ValidationError):
+            return (await self._client.get("/api/prompts", PromptListData)).prompts
         return ()
 
-    async def look(self) -> None:
+    async def refresh_completion_names(self) -> None:
         """See which prompts and agents there are, so that their names can be completed."""
-        prompts, agents = await self.prompts(), tuple[Agent, ...]()
-        with suppress(Away, Refused, msgspec.ValidationError):
-            agents = (await self._client.get("/api/agents", AgentList)).agents
-        self.known = Known(
+        prompts, agents = await self.prompts(), tuple[AgentData, ...]()
+        with suppress(ServerUnavailable, RequestRefused, msgspec.ValidationError):
+            agents = (await self._client.get("/api/agents", AgentListData)).agents
+        self.completion_names = CompletionNames(
             tuple((each.name, each.about) for each in prompts),
             tuple((each.name, each.description) for each in agents if each.answers),
         )
 
-    def unknown(self, typed: NotACommand) -> None:
+    def report_unknown(self, typed: UnknownCommand) -> None:
         """Say that there is no such command, and send nothing."""
-        if typed.word in LEAVING:
-            self._leave()
+        if typed.word in EXIT_WORDS:
+            self._close()
             return
         nearest = f" Did you mean /{typed.nearest}?" if typed.nearest else ""
-        self._say(
+        self._show(
             Notice(
                 f"There is no command /{typed.word}.{nearest} /help lists all. Nothing was sent.", bad=True
             )
         )
 
-    async def begin(self) -> None:
+    async def start_session(self) -> None:
         """Another conversation; the one before is over for now."""
-        body = {"previous_session_id": self._scene().session_id}
-        await self._go_to(await self._client.ask("POST", "/api/sessions", Session, body))
+        body = {"previous_session_id": self._conversation().session_id}
+        await self._open_session(await self._client.request("POST", "/api/sessions", SessionData, body))
 
     async def stop(self) -> None:
-        run_id = self._scene().run_id
+        run_id = self._conversation().run_id
         if run_id is None:
-            self._say(Notice("Nothing is under way."))
+            self._show(Notice("Nothing is under way."))
         else:
-            await self._client.ask("POST", f"/api/runs/{run_id}/cancel", object)
+            await self._client.request("POST", f"/api/runs/{run_id}/cancel", object)
 
-    async def answer(self, question: Question, answer: Answer) -> None:
+    async def answer(self, question: QuestionData, answer: QuestionAnswer) -> None:
         """Say what is to be done about a call. Raises Away or Refused."""
         path = f"/api/runs/{question.run_id}/tools/{question.call_id}"
-        await self._client.ask("POST", path, object, answer.body())
+        await self._client.request("POST", path, object, answer.body())
 
-    async def go_on(self, question: Question) -> None:
-        await self._client.ask("POST", f"/api/runs/{question.run_id}/resume", object)
+    async def resume_run(self, question: QuestionData) -> None:
+        await self._client.request("POST", f"/api/runs/{question.run_id}/resume", object)
 
     @property
     def _path(self) -> str:
-        return f"/api/sessions/{self._scene().session_id}"
+        return f"/api/sessions/{self._conversation().session_id}"
 
-    async def _status(self) -> None:
-        scene = self._scene()
+    async def _show_status(self) -> None:
+        conversation = self._conversation()
         lines = [
-            f"Conversation  {title_of(scene.title, scene.opening)}",
-            f"              {scene.session_id} · {counted(scene.turns, 'message')}",
-            f"Agent         {scene.agent or MAIN}",
-            f"Model         {scene.model}",
-            f"State         {STATUS[scene.status].lower()}",
-            f"Used          {scene.usage.input_tokens:,} tokens read, {scene.usage.output_tokens:,} written"
-            + (" (partly estimated)" if scene.usage.estimated_tokens else ""),
-            f"Server        {self._client.place.url}",
+            f"Conversation  {display_title(conversation.title, conversation.opening)}",
+            f"              {conversation.session_id} · {format_count(conversation.turns, 'message')}",
+            f"Agent         {conversation.agent or MAIN_AGENT}",
+            f"Model         {conversation.model}",
+            f"State         {STATUS_LABELS[conversation.status].lower()}",
+            f"Used          {conversation.usage.input_tokens:,} tokens read, {conversation.usage.output_tokens:,} written"
+            + (" (partly estimated)" if conversation.usage.estimated_tokens else ""),
+            f"Server        {self._client.endpoint.url}",
         ]
-        for question in scene.asked:
-            lines.append(f"It asks       {asked(question, str)}")
+        for question in conversation.pending_questions:
+            lines.append(f"It asks       {question_text(question, str)}")
             if question.asked is not None:
-                told = "\n".join(numbered(question.asked))
-                lines += [f"              {line}" for line in told.split("\n")]
+                question_lines = "\n".join(numbered_choices(question.asked))
+                lines += [f"              {line}" for line in question_lines.split("\n")]
             elif question.arguments:
-                lines += [f"              {line}" for _, line in proposed(question, str)]
-        self._say(Notice("\n".join(lines), plain=True))
+                lines += [f"              {line}" for _, line in format_proposed_call(question, str)]
+        self._show(Notice("\n".join(lines), plain=True))
 
-    async def _list(self, query: str = "") -> None:
-        page = await self._client.get(f"/api/sessions?limit={LISTED_MAX}{query}", SessionList)
-        self._listed = page.sessions
-        self._say_list()
+    async def _list_sessions(self, query: str = "") -> None:
+        page = await self._client.get(f"/api/sessions?limit={SESSIONS_LISTED_MAX}{query}", SessionListData)
+        self._listed_sessions = page.sessions
+        self._show_sessions()
 
-    def _say_list(self) -> None:
-        now, here = time.time_ns() // 1_000_000, self._scene().session_id
+    def _show_sessions(self) -> None:
+        now, here = time.time_ns() // 1_000_000, self._conversation().session_id
         lines = [
-            f"{number:>3}{'*' if each.id == here else ' '} {title_of(each.title, each.opening)}"
-            f" · {STATUS[each.status].lower()} · {age(now - each.updated_at)}"
-            for number, each in enumerate(self._listed, 1)
+            f"{number:>3}{'*' if each.id == here else ' '} {display_title(each.title, each.opening)}"
+            f" · {STATUS_LABELS[each.status].lower()} · {format_age(now - each.updated_at)}"
+            for number, each in enumerate(self._listed_sessions, 1)
         ]
         lines.append("/switch NUMBER goes on in one of them.")
-        self._say(Notice("\n".join(lines), plain=True))
+        self._show(Notice("\n".join(lines), plain=True))
 
-    async def _switch(self, words: str) -> None:
-        if not words:
-            await self._list()
+    async def _switch_session(self, text: str) -> None:
+        if not text:
+            await self._list_sessions()
             return
-        if words.isdecimal():
-            if not self._listed:
-                page = await self._client.get(f"/api/sessions?limit={LISTED_MAX}", SessionList)
-                self._listed = page.sessions
-            if not 0 < int(words) <= len(self._listed):
-                self._say(Notice(f"There is no number {words} in the list; /sessions shows it.", bad=True))
+        if text.isdecimal():
+            if not self._listed_sessions:
+                page = await self._client.get(f"/api/sessions?limit={SESSIONS_LISTED_MAX}", SessionListData)
+                self._listed_sessions = page.sessions
+            if not 0 < int(text) <= len(self._listed_sessions):
+                self._show(Notice(f"There is no number {text} in the list; /sessions shows it.", bad=True))
                 return
-            await self._go_to(self._listed[int(words) - 1])
+            await self._open_session(self._listed_sessions[int(text) - 1])
             return
-        found = await find(self._client, words)
+        found = await find_sessions(self._client, text)
         if len(found) == 1:
-            await self._go_to(found[0])
+            await self._open_session(found[0])
         elif found:
-            self._listed = found
-            self._say_list()
+            self._listed_sessions = found
+            self._show_sessions()
         else:
-            self._say(Notice(f"No conversation is called “{words}”.", bad=True))
+            self._show(Notice(f"No conversation is called “{text}”.", bad=True))
 
     async def _rename(self, title: str) -> None:
         if not title:
-            called = title_of(self._scene().title, self._scene().opening)
-            self._say(Notice(f"It is called “{called}”. /title WORDS names it."))
+            current_title = display_title(self._conversation().title, self._conversation().opening)
+            self._show(Notice(f"It is called “{current_title}”. /title WORDS names it."))
             return
-        await self._client.ask("PATCH", self._path, object, {"title": title})
-        self._say(Notice(f"It is called “{title}” now."))
+        await self._client.request("PATCH", self._path, object, {"title": title})
+        self._show(Notice(f"It is called “{title}” now."))
 
-    async def _model(self) -> None:
-        models = (await self._client.get("/api/models", ModelList)).models
-        here = (await self._client.get(self._path, Session)).answering
+    async def _show_models(self) -> None:
+        models = (await self._client.get("/api/models", ModelListData)).models
+        here = (await self._client.get(self._path, SessionData)).answering
         if here and all(here != each.name for each in models[:1]):
-            self._say(Notice(f"{here} answers here."))
+            self._show(Notice(f"{here} answers here."))
         for each in models:
-            self._say(Notice(f"{each.name}: {each.why}"))
+            self._show(Notice(f"{each.name}: {each.why}"))
 
-    async def _agent(self, name: str) -> None:
+    async def _choose_agent(self, name: str) -> None:
         if name:
-            await self._client.ask("PATCH", self._path, object, {"agent": name})
-            self._say(Notice(f"{name} answers here from now on."))
+            await self._client.request("PATCH", self._path, object, {"agent": name})
+            self._show(Notice(f"{name} answers here from now on."))
             return
-        here = (await self._client.get(self._path, Session)).agent or MAIN
-        self._say(Notice(f"{here} answers here. /agents lists all, /agent NAME has another one answer."))
+        here = (await self._client.get(self._path, SessionData)).agent or MAIN_AGENT
+        self._show(Notice(f"{here} answers here. /agents lists all, /agent NAME has another one answer."))
 
-    async def _agents(self) -> None:
-        here = (await self._client.get(self._path, Session)).agent or MAIN
+    async def _show_agents(self) -> None:
+        here = (await self._client.get(self._path, SessionData)).agent or MAIN_AGENT
         lines = []
-        for each in (await self._client.get("/api/agents", AgentList)).agents:
+        for each in (await self._client.get("/api/agents", AgentListData)).agents:
             about = each.description if each.answers else "cannot answer; `holdfast agents check` says why"
             mark = "*" if each.name == here else " "
             lines.append(f"{mark} {each.name}" + (f": {about}" if about else ""))
-        self._say(Notice("\n".join([*lines, "/agent NAME has one of them answer here."]), plain=True))
+        self._show(Notice("\n".join([*lines, "/agent NAME has one of them answer here."]), plain=True))
 
-    async def _decide(self, answer: Answer) -> None:
-        asked = [each for each in self._scene().questions if each.kind == "approval" or each.asked]
+    async def _answer_approval(self, answer: QuestionAnswer) -> None:
+        answerable = [
+            each for each in self._conversation().questions if each.kind == "approval" or each.asked
+        ]
         # What wants words is not answered with yes.
-        meant = [each for each in asked if each.asked is None or answer.decision == "deny"]
-        question = meant[0] if meant else None
-        if question is None and asked:
-            self._say(Notice(f"Nothing was sent. {choices(asked[0])}"))
+        candidates = [each for each in answerable if each.asked is None or answer.decision == "deny"]
+        question = candidates[0] if candidates else None
+        if question is None and answerable:
+            self._show(Notice(f"Nothing was sent. {answer_hint(answerable[0])}"))
         elif question is None:
-            self._say(Notice("Nothing is asked."))
+            self._show(Notice("Nothing is asked."))
         else:
             await self.answer(question, answer)
 
-    async def _memory(self, words: str) -> None:
-        query = f"?q={quote(words)}" if words else ""
+    async def _show_memory(self, text: str) -> None:
+        query = f"?q={quote(text)}" if text else ""
         try:
-            found = await self._client.get(f"/api/memory{query}", MemoryList)
-        except Refused as refused:
+            found = await self._client.get(f"/api/memory{query}", MemoryListData)
+        except RequestRefused as refused:
             if refused.problem.code != "no_such_page":
                 raise
-            self._say(Notice("This server has no memory."))
+            self._show(Notice("This server has no memory."))
             return
         except msgspec.ValidationError:
-            self._say(Notice("This server's memory cannot be shown here.", bad=True))
+            self._show(Notice("This server's memory cannot be shown here.", bad=True))
             return
         lines = [f"· {each.text}" for each in found.memories] or ["Nothing is remembered yet."]
-        self._say(Notice("\n".join(lines), plain=True))
+        self._show(Notice("\n".join(lines), plain=True))
 
 
-async def find(client: Client, words: str) -> tuple[Session, ...]:
+async def find_sessions(client: Client, text: str) -> tuple[SessionData, ...]:
     """The conversations whose id begins so, or whose titles hold the words. Raises Away or Refused."""
-    if words.startswith("s_"):
-        found, cursor = list[Session](), ""
+    if text.startswith("s_"):
+        found, cursor = list[SessionData](), ""
         while True:
-            page = await client.get(f"/api/sessions?limit=200{cursor}", SessionList)
-            found += [each for each in page.sessions if each.id.startswith(words)]
+            page = await client.get(f"/api/sessions?limit=200{cursor}", SessionListData)
+            found += [each for each in page.sessions if each.id.startswith(text)]
             if page.cursor is None:
                 return tuple(found)
             cursor = f"&cursor={quote(page.cursor)}"
-    page = await client.get(f"/api/sessions?limit={LISTED_MAX}&q={quote(words)}", SessionList)
+    page = await client.get(f"/api/sessions?limit={SESSIONS_LISTED_MAX}&q={quote(text)}", SessionListData)
     return page.sessions

@@ -6,41 +6,49 @@ What is whole is printed, once and for good; what is still changing is drawn ane
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.cli.chat.interruptions import Stop, Stops, continued
-from holdfast.cli.chat.markdown_blocks import whole
-from holdfast.cli.chat.wire import Happened, Listed, Message, Page, Question, Run, Session
+from holdfast.cli.chat.interruptions import Interruption, Interruptions, continuation_notice
+from holdfast.cli.chat.markdown_blocks import complete_length
+from holdfast.cli.chat.response_data import (
+    EventData,
+    FeedUpdate,
+    MessageData,
+    MessagePageData,
+    QuestionData,
+    RunData,
+    SessionData,
+)
 from holdfast.domain.events import facts as f
-from holdfast.domain.events.codec import Unknown
+from holdfast.domain.events.codec import UnknownFact
 from holdfast.domain.events.parts import AnyPart, File, Reasoning, Text, ToolCall
 from holdfast.domain.shell.rules import ANY
-from holdfast.domain.state.rows import OVER, MessageStatus, RunStatus, SessionStatus
-from holdfast.domain.transcript.labels import LATE, NOTICES
+from holdfast.domain.state.rows import TERMINAL_STATUSES, MessageStatus, RunStatus, SessionStatus
+from holdfast.domain.transcript.labels import LATE_LABEL, NOTICES
 
-GONE = "The server has gone. What you write is sent when it is back; looking for it…"
-BACK = "The server is back."
-ALONE = "No server came back, so this chat does its work itself, until you leave."
+SERVER_GONE = "The server has gone. What you write is sent when it is back; looking for it…"
+SERVER_BACK = "The server is back."
+OWN_SERVER_STARTED = "No server came back, so this chat does its work itself, until you leave."
 OUTPUT_CHARS_MAX = 2_000
 """As much of a running tool's output is held to show its end."""
 
 
-class Said(msgspec.Struct, frozen=True):
+class UserMessageItem(msgspec.Struct, frozen=True):
     """A person's message."""
 
     text: str
     files: tuple[str, ...] = ()
 
 
-class Block(msgspec.Struct, frozen=True):
+class MarkdownBlock(msgspec.Struct, frozen=True):
     """A piece of an answer, in Markdown, that is whole."""
 
     text: str
 
 
-class Thought(msgspec.Struct, frozen=True):
+class ThinkingText(msgspec.Struct, frozen=True):
     text: str
 
 
-class Tool(msgspec.Struct, frozen=True):
+class FinishedToolCall(msgspec.Struct, frozen=True):
     """A call that is over."""
 
     name: str
@@ -59,17 +67,17 @@ class Notice(msgspec.Struct, frozen=True):
     plain: bool = False
 
 
-Shown = Said | Block | Thought | Tool | Notice
+PrintedItem = UserMessageItem | MarkdownBlock | ThinkingText | FinishedToolCall | Notice
 
 
-class Contact(msgspec.Struct, frozen=True):
+class ConnectionChange(msgspec.Struct, frozen=True):
     """Whether there is a server to talk to: it has just gone, or one is there; `is_own`: inside this chat."""
 
-    is_here: bool
+    is_connected: bool
     is_own: bool = False
 
 
-class Writing(msgspec.Struct):
+class StreamingMessage(msgspec.Struct):
     """A message that is being written: all of its text, and how much of that was printed.
 
     `has_thought`: its thinking so far was printed.
@@ -86,7 +94,7 @@ class Writing(msgspec.Struct):
         return self.text[self.printed :]
 
 
-class Call(msgspec.Struct):
+class OpenToolCall(msgspec.Struct):
     """A call that is not over."""
 
     run_id: str
@@ -97,10 +105,10 @@ class Call(msgspec.Struct):
     is_asked: bool = False
 
 
-class Scene:
+class ConversationViewModel:
     """One conversation. `begin` with a page of it, then `add` what happens; both return what to print."""
 
-    def __init__(self, session: Session, model: str = "") -> None:
+    def __init__(self, session: SessionData, model: str = "") -> None:
         self.session_id = session.id
         self.title = session.title
         self.opening = session.opening
@@ -110,23 +118,23 @@ class Scene:
         self.turns = session.turns
         self.usage = session.usage
         self.cursor = 0
-        self.questions: tuple[Question, ...] = ()
-        self.writing: dict[str, Writing] = {}
-        self.calls: dict[str, Call] = {}
-        self.queued: dict[str, Said] = {}
+        self.questions: tuple[QuestionData, ...] = ()
+        self.streaming: dict[str, StreamingMessage] = {}
+        self.open_calls: dict[str, OpenToolCall] = {}
+        self.queued: dict[str, UserMessageItem] = {}
         """Messages that wait for the answer before them, by their run: shown when it is their turn."""
         self._runs: dict[str, RunStatus] = {}
-        self._asks: set[str] = set()
-        self._stops = Stops()
-        self._retries = False
-        self._is_held = False
+        self._awaiting_resume: set[str] = set()
+        self._interruptions = Interruptions()
+        self._is_retrying = False
+        self._is_queue_paused = False
         """The last answer was stopped or failed: what is queued behind it waits for a person."""
 
     @property
     def status(self) -> SessionStatus:
         """How it stands, from its events alone."""
-        open_runs = {status for run, status in self._runs.items() if status not in OVER}
-        if "waiting" in open_runs or self._asks or self.unanswered:
+        open_runs = {status for run, status in self._runs.items() if status not in TERMINAL_STATUSES}
+        if "waiting" in open_runs or self._awaiting_resume or self.unanswered:
             return "needs_you"
         if open_runs & {"running", "accepted", "queued"}:
             return "working"
@@ -135,246 +143,274 @@ class Scene:
     @property
     def unanswered(self) -> list[str]:
         """The runs of the messages that are answered only when a person says so, the oldest first."""
-        is_held = self._is_held and all(status == "queued" for status in self._runs.values())
-        return list(self._runs) if is_held else []
+        is_paused = self._is_queue_paused and all(status == "queued" for status in self._runs.values())
+        return list(self._runs) if is_paused else []
 
     @property
-    def asked(self) -> tuple[Question, ...]:
+    def pending_questions(self) -> tuple[QuestionData, ...]:
         """All that waits for a person: what the list says, and an answer that stays stopped until told."""
         if self.questions:
-            return tuple(map(self._whole, self.questions))
-        if waiting := self.unanswered:
-            said = f"{messages(len(waiting))} not answered yet."
-            return (Question(self.session_id, waiting[0], "question", said, unanswered=len(waiting)),)
+            return tuple(map(self._with_full_arguments, self.questions))
+        if unanswered_runs := self.unanswered:
+            reason = f"{format_message_count(len(unanswered_runs))} not answered yet."
+            return (
+                QuestionData(
+                    self.session_id, unanswered_runs[0], "question", reason, unanswered=len(unanswered_runs)
+                ),
+            )
         stopped = NOTICES["interrupted"]
-        return tuple(Question(self.session_id, run_id, "question", stopped) for run_id in sorted(self._asks))
+        return tuple(
+            QuestionData(self.session_id, run_id, "question", stopped)
+            for run_id in sorted(self._awaiting_resume)
+        )
 
-    def _whole(self, question: Question) -> Question:
+    def _with_full_arguments(self, question: QuestionData) -> QuestionData:
         """The list has only the beginning of long arguments; the call has all of them."""
-        call = self.calls.get(question.call_id or "")
+        call = self.open_calls.get(question.call_id or "")
         if not question.arguments_cut or call is None:
             return question
         return replace(question, arguments=call.arguments, arguments_cut=False)
 
     @property
-    def stopped(self) -> list[str]:
+    def interruption_notices(self) -> list[str]:
         """What is to be said of answers that stopped with the server, while nothing has come after."""
-        return self._stops.standing(set() if self.questions else self._asks)
+        return self._interruptions.current_notices(set() if self.questions else self._awaiting_resume)
 
     @property
     def run_id(self) -> str | None:
         """The run to be stopped: the first that is not over."""
-        return next((run for run, status in self._runs.items() if status not in OVER), None)
+        return next((run for run, status in self._runs.items() if status not in TERMINAL_STATUSES), None)
 
-    def begin(self, page: Page, messages_max: int) -> list[Shown]:
+    def load_page(self, page: MessagePageData, messages_max: int) -> list[PrintedItem]:
         """The last messages of a page; what is still being written goes on from there."""
         self.cursor = page.head
         for run in page.runs:
-            self._run(run)
-        self._is_held = True
+            self._load_run(run)
+        self._is_queue_paused = True
         arguments = {
             part.call_id: part.arguments
             for message in page.messages
             for part in message.parts
             if isinstance(part, ToolCall)
         }
-        ends = {
-            run.id: _ended_badly(run.failure) for run in page.runs if run.status in ("failed", "cancelled")
+        failure_notices = {
+            run.id: _failure_notice(run.failure) for run in page.runs if run.status in ("failed", "cancelled")
         }
         last = {message.run_id: message.id for message in page.messages if message.live}
-        shown: list[list[Shown]] = []
+        items: list[list[PrintedItem]] = []
         for message in page.messages:
-            found = self._old(message, arguments, page.messages) if message.live else []
-            end = ends.get(message.run_id or "") if last.get(message.run_id) == message.id else None
+            message_items = self._load_message(message, arguments, page.messages) if message.live else []
+            failure_notice = (
+                failure_notices.get(message.run_id or "") if last.get(message.run_id) == message.id else None
+            )
             # That it was stopped goes without saying where the last that is said of it is how it stopped.
-            if end is not None and (end.bad or message.role != "notice"):
-                found.append(end)
-            if found:
-                shown.append(found)
-        return [each for found in shown[-messages_max:] for each in found]
+            if failure_notice is not None and (failure_notice.bad or message.role != "notice"):
+                message_items.append(failure_notice)
+            if message_items:
+                items.append(message_items)
+        return [each for found in items[-messages_max:] for each in found]
 
-    def said_before(self, page: Page) -> list[str]:
+    def user_texts(self, page: MessagePageData) -> list[str]:
         """What people wrote in it, the oldest first."""
-        return [text for each in page.messages if each.role == "user" and (text := _text(each.parts))]
+        return [text for each in page.messages if each.role == "user" and (text := _join_text(each.parts))]
 
-    def listed(self, told: Listed) -> None:
+    def apply_feed_update(self, update: FeedUpdate) -> None:
         """How the list tells of it now."""
-        self.questions = told.questions
-        if told.session is not None:
-            self.title, self.turns, self.usage = told.session.title, told.session.turns, told.session.usage
-            self.opening, self.agent = told.session.opening, told.session.agent
+        self.questions = update.questions
+        if update.session is not None:
+            self.title, self.turns, self.usage = (
+                update.session.title,
+                update.session.turns,
+                update.session.usage,
+            )
+            self.opening, self.agent = update.session.opening, update.session.agent
 
-    def contacted(self, contact: Contact) -> list[Shown]:
+    def apply_connection_change(self, change: ConnectionChange) -> list[PrintedItem]:
         """What came before the server went is printed before that is said, whole or not."""
-        if contact.is_here:
-            return [Notice(ALONE if contact.is_own else BACK)]
-        return [*self.so_far(), Notice(GONE)]
+        if change.is_connected:
+            return [Notice(OWN_SERVER_STARTED if change.is_own else SERVER_BACK)]
+        return [*self.flush_streaming(), Notice(SERVER_GONE)]
 
-    def so_far(self) -> list[Shown]:
+    def flush_streaming(self) -> list[PrintedItem]:
         """What is being written, as far as it has come and was not printed: something else is to follow."""
-        shown: list[Shown] = []
-        for message in self.writing.values():
-            shown += _thought(message) + _print(message, len(message.rest))
-        return shown
+        items: list[PrintedItem] = []
+        for message in self.streaming.values():
+            items += _print_thinking(message) + _print_text(message, len(message.rest))
+        return items
 
-    def add(self, happened: Happened) -> list[Shown]:
+    def apply_event(self, event: EventData) -> list[PrintedItem]:
         """Take in the next event; returns what is to be printed for it."""
-        self.cursor = happened.seq
-        fact = happened.fact
-        before = self._continued(fact, happened.at)
-        return [*before, *self._added(fact, happened.at)] if before else self._added(fact, happened.at)
+        self.cursor = event.seq
+        fact = event.fact
+        before = self._continuation_notices(fact, event.at)
+        return [*before, *self._apply_fact(fact, event.at)] if before else self._apply_fact(fact, event.at)
 
-    def _continued(self, fact: f.AnyFact | Unknown, at: int) -> list[Shown]:
+    def _continuation_notices(self, fact: f.AnyFact | UnknownFact, at: int) -> list[PrintedItem]:
         """What is said before the first that comes after a stop."""
         if not isinstance(fact, f.ModelStepStarted | f.ToolIntended | f.TurnSteered):
             return []
-        return [Notice(said, at=at) for said in self._stops.went_on(fact.turn, fact.place)]
+        return [
+            Notice(notice, at=at) for notice in self._interruptions.resolve_continued(fact.turn, fact.place)
+        ]
 
-    def _added(self, fact: f.AnyFact | Unknown, at: int) -> list[Shown]:
+    def _apply_fact(self, fact: f.AnyFact | UnknownFact, at: int) -> list[PrintedItem]:
         match fact:
-            case Unknown():
+            case UnknownFact():
                 return []
             case f.TextAppended() | f.ReasoningAppended() | f.ModelStepStarted() | f.MessageSettled():
-                return self._written(fact)
+                return self._apply_message_fact(fact)
             case f.RunInterrupted() | f.RunCancelled() | f.RunFailed() | f.RunCompleted():
-                return self._over(fact)
+                return self._end_run(fact)
             case f.RunStarted() | f.RunWaiting() | f.RunResumed():
-                return self._moved(fact)
+                return self._set_run_status(fact)
             case f.TurnsUndone() | f.TurnsRestored():
-                return self._removed(fact)
+                return self._apply_turns_change(fact)
             case f.TurnAccepted() | f.TurnQueued() | f.TurnDequeued() | f.TurnSteered():
-                return self._turn(fact)
+                return self._apply_turn_fact(fact)
             case _:
-                return self._call(fact, at) or self._rest(fact)
+                return self._apply_tool_fact(fact, at) or self._apply_other_fact(fact)
 
-    def _written(
+    def _apply_message_fact(
         self, fact: f.TextAppended | f.ReasoningAppended | f.ModelStepStarted | f.MessageSettled
-    ) -> list[Shown]:
+    ) -> list[PrintedItem]:
         if isinstance(fact, f.MessageSettled):
-            return self._settled(fact)
-        message = self.writing.setdefault(fact.message_id, Writing(fact.run_id))
+            return self._settle_message(fact)
+        message = self.streaming.setdefault(fact.message_id, StreamingMessage(fact.run_id))
         match fact:
             case f.ModelStepStarted():
                 self.model = fact.model or self.model
             case f.ReasoningAppended():
                 message.thinking += fact.text
             case f.TextAppended():
-                shown = _thought(message)
+                items = _print_thinking(message)
                 message.text += fact.text
-                return shown + _print(message, whole(message.rest))
+                return items + _print_text(message, complete_length(message.rest))
         return []
 
-    def _settled(self, fact: f.MessageSettled) -> list[Shown]:
+    def _settle_message(self, fact: f.MessageSettled) -> list[PrintedItem]:
         """The body stands for whatever was streamed; what of it is on the screen already stays there."""
-        message = self.writing.pop(fact.message_id, None) or Writing(fact.run_id or "")
+        message = self.streaming.pop(fact.message_id, None) or StreamingMessage(fact.run_id or "")
         if fact.role != "assistant":
             return []
         text = "".join(part.text for part in fact.parts if isinstance(part, Text))
         if not message.thinking and not message.text and not message.has_thought:
             message.thinking = "".join(part.text for part in fact.parts if isinstance(part, Reasoning))
-        shown: list[Shown] = [Notice(LATE)] if fact.late else []
-        shown += _thought(message)
+        items: list[PrintedItem] = [Notice(LATE_LABEL)] if fact.late else []
+        items += _print_thinking(message)
         if not text.startswith(message.text[: message.printed]):
             message.printed = 0
         message.text = text
-        return shown + _print(message, len(message.rest))
+        return items + _print_text(message, len(message.rest))
 
-    def _over(self, fact: f.RunInterrupted | f.RunCancelled | f.RunFailed | f.RunCompleted) -> list[Shown]:
-        shown: list[Shown] = self._due(fact.run_id)
-        for message_id in [key for key, each in self.writing.items() if each.run_id == fact.run_id]:
-            message = self.writing.pop(message_id)
-            shown += _thought(message) + _print(message, len(message.rest))
-        self._asks.discard(fact.run_id)
-        self._is_held = not isinstance(fact, f.RunCompleted)
+    def _end_run(
+        self, fact: f.RunInterrupted | f.RunCancelled | f.RunFailed | f.RunCompleted
+    ) -> list[PrintedItem]:
+        items: list[PrintedItem] = self._dequeue_message(fact.run_id)
+        for message_id in [key for key, each in self.streaming.items() if each.run_id == fact.run_id]:
+            message = self.streaming.pop(message_id)
+            items += _print_thinking(message) + _print_text(message, len(message.rest))
+        self._awaiting_resume.discard(fact.run_id)
+        self._is_queue_paused = not isinstance(fact, f.RunCompleted)
         match fact:
             case f.RunInterrupted():
                 self._runs[fact.run_id] = "interrupted"
                 if fact.asks:
-                    self._asks.add(fact.run_id)
-                self._stops.begin(Stop(fact.run_id, fact.turn, fact.place))
-                return shown
+                    self._awaiting_resume.add(fact.run_id)
+                self._interruptions.add(Interruption(fact.run_id, fact.turn, fact.place))
+                return items
             case f.RunFailed():
-                ending = [_ended_badly(fact.failure)]
+                end_notices = [_failure_notice(fact.failure)]
             case f.RunCancelled():
-                ending = [_ended_badly(None)]
+                end_notices = [_failure_notice(None)]
             case _:
-                ending = []
-        shown += [*(Notice(said) for said in self._stops.ended(fact.run_id)), *ending]
+                end_notices = []
+        items += [
+            *(Notice(notice) for notice in self._interruptions.resolve_ended(fact.run_id)),
+            *end_notices,
+        ]
         self._runs.pop(fact.run_id, None)
-        self.calls = {key: call for key, call in self.calls.items() if call.run_id != fact.run_id}
-        return shown
+        self.open_calls = {key: call for key, call in self.open_calls.items() if call.run_id != fact.run_id}
+        return items
 
-    def _moved(self, fact: f.RunStarted | f.RunWaiting | f.RunResumed) -> list[Shown]:
+    def _set_run_status(self, fact: f.RunStarted | f.RunWaiting | f.RunResumed) -> list[PrintedItem]:
         self._runs[fact.run_id] = "waiting" if isinstance(fact, f.RunWaiting) else "running"
-        self._asks.discard(fact.run_id)
-        self._is_held = False
-        return self._due(fact.run_id)
+        self._awaiting_resume.discard(fact.run_id)
+        self._is_queue_paused = False
+        return self._dequeue_message(fact.run_id)
 
-    def _due(self, run_id: str) -> list[Shown]:
+    def _dequeue_message(self, run_id: str) -> list[PrintedItem]:
         """The message that has waited for this run, if one has."""
-        said = self.queued.pop(run_id, None)
-        return [] if said is None else [said]
+        message = self.queued.pop(run_id, None)
+        return [] if message is None else [message]
 
-    def _turn(self, fact: f.TurnAccepted | f.TurnQueued | f.TurnDequeued | f.TurnSteered) -> list[Shown]:
+    def _apply_turn_fact(
+        self, fact: f.TurnAccepted | f.TurnQueued | f.TurnDequeued | f.TurnSteered
+    ) -> list[PrintedItem]:
         match fact:
             case f.TurnAccepted():
-                return self._accepted(fact)
+                return self._accept_turn(fact)
             case f.TurnQueued():
                 self._runs[fact.run_id] = "queued"
             case f.TurnDequeued():
                 self._runs[fact.run_id] = "accepted"
-                self._is_held = False
-                return self._due(fact.run_id)
+                self._is_queue_paused = False
+                return self._dequeue_message(fact.run_id)
             case f.TurnSteered():
-                self.queued = {run: said for run, said in self.queued.items() if said != _said(fact.parts)}
-                return [_said(fact.parts)]
+                self.queued = {
+                    run: message
+                    for run, message in self.queued.items()
+                    if message != _user_message(fact.parts)
+                }
+                return [_user_message(fact.parts)]
         return []
 
-    def _removed(self, fact: f.TurnsUndone | f.TurnsRestored) -> list[Shown]:
+    def _apply_turns_change(self, fact: f.TurnsUndone | f.TurnsRestored) -> list[PrintedItem]:
         if isinstance(fact, f.TurnsRestored):
             return [Notice("Restored." if fact.reason == "undo" else "Switched to another version.")]
-        self._retries = fact.reason == "retry"
-        told = {
+        self._is_retrying = fact.reason == "retry"
+        notices = {
             "undo": "Removed, with what came after it. /restore brings it back.",
             "retry": "Answering again.",
         }
-        return [Notice(told.get(fact.reason, "Edited:"))]
+        return [Notice(notices.get(fact.reason, "Edited:"))]
 
-    def _accepted(self, fact: f.TurnAccepted) -> list[Shown]:
+    def _accept_turn(self, fact: f.TurnAccepted) -> list[PrintedItem]:
         # A retry says the same again; nobody needs to read it twice.
-        said = [] if fact.replaces and self._retries else [_said(fact.parts)]
+        messages = [] if fact.replaces and self._is_retrying else [_user_message(fact.parts)]
         is_busy = any(status in ("running", "accepted", "interrupted") for status in self._runs.values())
         if fact.run_id is not None:
             self._runs.setdefault(fact.run_id, "accepted")
-            if is_busy and said:
-                self.queued[fact.run_id] = said[0]
+            if is_busy and messages:
+                self.queued[fact.run_id] = messages[0]
                 return []
-        return [*said]
+        return [*messages]
 
-    def _call(self, fact: object, at: int) -> list[Shown]:
+    def _apply_tool_fact(self, fact: object, at: int) -> list[PrintedItem]:
         match fact:
             case f.ToolIntended():
-                self.calls[fact.call_id] = Call(fact.run_id, fact.name, fact.arguments)
-            case f.ToolStarted() if fact.call_id in self.calls:
-                self.calls[fact.call_id].started_at = at
-                self.calls[fact.call_id].is_asked = False
-            case f.ToolOutputAppended() if fact.call_id in self.calls:
-                call = self.calls[fact.call_id]
+                self.open_calls[fact.call_id] = OpenToolCall(fact.run_id, fact.name, fact.arguments)
+            case f.ToolStarted() if fact.call_id in self.open_calls:
+                self.open_calls[fact.call_id].started_at = at
+                self.open_calls[fact.call_id].is_asked = False
+            case f.ToolOutputAppended() if fact.call_id in self.open_calls:
+                call = self.open_calls[fact.call_id]
                 call.output = (call.output + fact.text)[-OUTPUT_CHARS_MAX:]
-            case f.ApprovalRequested() | f.ToolInDoubt() | f.QuestionAsked() if fact.call_id in self.calls:
-                self.calls[fact.call_id].is_asked = True
-            case f.ApprovalResolved() if fact.call_id in self.calls:
-                return self._resolved(fact)
+            case f.ApprovalRequested() | f.ToolInDoubt() | f.QuestionAsked() if (
+                fact.call_id in self.open_calls
+            ):
+                self.open_calls[fact.call_id].is_asked = True
+            case f.ApprovalResolved() if fact.call_id in self.open_calls:
+                return self._resolve_approval(fact)
             case f.QuestionAnswered() | f.QuestionClosed():
                 self.questions = tuple(each for each in self.questions if each.call_id != fact.call_id)
             case f.ToolSettled():
-                known = self.calls.pop(fact.call_id, None)
-                arguments = fact.arguments or (known.arguments if known else "")
-                return [Tool(fact.name, arguments, fact.outcome, fact.ms, _text(fact.parts))]
+                open_call = self.open_calls.pop(fact.call_id, None)
+                arguments = fact.arguments or (open_call.arguments if open_call else "")
+                return [FinishedToolCall(fact.name, arguments, fact.outcome, fact.ms, _join_text(fact.parts))]
         return []
 
-    def _resolved(self, fact: f.ApprovalResolved) -> list[Shown]:
-        self.calls[fact.call_id].is_asked = False
+    def _resolve_approval(self, fact: f.ApprovalResolved) -> list[PrintedItem]:
+        self.open_calls[fact.call_id].is_asked = False
         self.questions = tuple(each for each in self.questions if each.call_id != fact.call_id)
         if fact.by == "policy":
             return []
@@ -382,11 +418,11 @@ class Scene:
             return [Notice("Not allowed." + (f" {fact.reason}" if fact.reason else ""))]
         if fact.scope == "once":
             return [Notice("Allowed.")]
-        what = fact.rule if fact.rule != ANY else f"every use of {self.calls[fact.call_id].name}"
+        allowed = fact.rule if fact.rule != ANY else f"every use of {self.open_calls[fact.call_id].name}"
         reach = "Always allowed" if fact.scope == "always" else "Allowed in this conversation"
-        return [Notice(f"{reach}: {what}. `holdfast rules list` shows all that is allowed.")]
+        return [Notice(f"{reach}: {allowed}. `holdfast rules list` shows all that is allowed.")]
 
-    def _rest(self, fact: object) -> list[Shown]:
+    def _apply_other_fact(self, fact: object) -> list[PrintedItem]:
         match fact:
             case f.SessionRenamed():
                 self.title = fact.title
@@ -395,76 +431,82 @@ class Scene:
             case f.SessionCleared():
                 return [Notice("What was said before this is no longer shown to the model.")]
             case f.RecoveryPending():
-                self._stops.change(fact.turn, fact.place, "pending")
+                self._interruptions.set_status(fact.turn, fact.place, "pending")
             case f.RecoveryFinished():
                 status: MessageStatus = "recovered" if fact.recovered else "final"
-                if not self._stops.change(fact.turn, fact.place, status):
+                if not self._interruptions.set_status(fact.turn, fact.place, status):
                     return [Notice(NOTICES[status])]
             case f.ModelStepRetried():
                 return [Notice(f"The model did not answer ({fact.failure.detail}); trying again.")]
         return []
 
-    def _run(self, run: Run) -> None:
-        if run.status not in OVER:
+    def _load_run(self, run: RunData) -> None:
+        if run.status not in TERMINAL_STATUSES:
             self._runs[run.id] = run.status
         if run.status == "interrupted":
-            self._asks.add(run.id)
+            self._awaiting_resume.add(run.id)
 
-    def _old(self, message: Message, arguments: dict[str, str], messages: tuple[Message, ...]) -> list[Shown]:
+    def _load_message(
+        self, message: MessageData, arguments: dict[str, str], messages: tuple[MessageData, ...]
+    ) -> list[PrintedItem]:
         if message.role == "user":
-            return [_said(message.parts)]
+            return [_user_message(message.parts)]
         if message.role == "tool":
-            name, given = message.name or "", message.arguments or arguments.get(message.id, "")
+            name, call_arguments = message.name or "", message.arguments or arguments.get(message.id, "")
             if message.outcome is None:
-                self.calls[message.id] = Call(message.run_id or "", name, given)
+                self.open_calls[message.id] = OpenToolCall(message.run_id or "", name, call_arguments)
                 return []
-            return [Tool(name, given, message.outcome, message.ms or 0, _text(message.parts))]
+            return [
+                FinishedToolCall(
+                    name, call_arguments, message.outcome, message.ms or 0, _join_text(message.parts)
+                )
+            ]
         if message.role == "notice":
-            return self._old_stop(message, messages)
-        writing = Writing(message.run_id or "", _text(message.parts, ""))
+            return self._load_interruption(message, messages)
+        streaming = StreamingMessage(message.run_id or "", _join_text(message.parts, ""))
         if message.status == "streaming":
-            self.writing[message.id] = writing
-            return _print(writing, whole(writing.rest))
-        return _print(writing, len(writing.rest))
+            self.streaming[message.id] = streaming
+            return _print_text(streaming, complete_length(streaming.rest))
+        return _print_text(streaming, len(streaming.rest))
 
-    def _old_stop(self, notice: Message, messages: tuple[Message, ...]) -> list[Shown]:
+    def _load_interruption(self, notice: MessageData, messages: tuple[MessageData, ...]) -> list[PrintedItem]:
         of_its_turn = (each for each in messages if each.turn == notice.turn and each.role != "notice")
         after = next((each for each in of_its_turn if each.place > notice.place), None)
         if after is not None:
-            return [Notice(continued(notice.status), at=after.at)]
+            return [Notice(continuation_notice(notice.status), at=after.at)]
         if notice.run_id in self._runs:
-            self._stops.begin(Stop(notice.run_id, notice.turn, notice.place, notice.status))
+            self._interruptions.add(Interruption(notice.run_id, notice.turn, notice.place, notice.status))
             return []
         return [Notice(NOTICES[notice.status])]
 
 
-def messages(count: int) -> str:
+def format_message_count(count: int) -> str:
     """Return how many messages there are, and the verb."""
     return "One message is" if count == 1 else f"{count:,} messages are"
 
 
-def _print(message: Writing, chars: int) -> list[Shown]:
+def _print_text(message: StreamingMessage, chars: int) -> list[PrintedItem]:
     """So much more of a message is printed."""
     text = message.rest[:chars]
     message.printed += chars
-    return [Block(text)] if text.strip() else []
+    return [MarkdownBlock(text)] if text.strip() else []
 
 
-def _thought(message: Writing) -> list[Shown]:
+def _print_thinking(message: StreamingMessage) -> list[PrintedItem]:
     """The thinking is over: a line stands for it."""
     thinking, message.thinking = message.thinking, ""
     message.has_thought = message.has_thought or bool(thinking.strip())
-    return [Thought(thinking)] if thinking.strip() else []
+    return [ThinkingText(thinking)] if thinking.strip() else []
 
 
-def _ended_badly(failure: f.Failure | None) -> Notice:
+def _failure_notice(failure: f.Failure | None) -> Notice:
     """What is said where an answer failed, or was stopped."""
     return Notice("Stopped.") if failure is None else Notice(f"It failed: {failure.detail}", bad=True)
 
 
-def _said(parts: tuple[AnyPart, ...]) -> Said:
-    return Said(_text(parts), tuple(part.name for part in parts if isinstance(part, File)))
+def _user_message(parts: tuple[AnyPart, ...]) -> UserMessageItem:
+    return UserMessageItem(_join_text(parts), tuple(part.name for part in parts if isinstance(part, File)))
 
 
-def _text(parts: tuple[AnyPart, ...], between: str = "\n") -> str:
+def _join_text(parts: tuple[AnyPart, ...], between: str = "\n") -> str:
     return between.join(part.text for part in parts if isinstance(part, Text))

@@ -5,18 +5,18 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from holdfast.cli.command_context import Desk, JsonOption, YesOption, carry_out, give
+from holdfast.cli.command_context import CommandContext, JsonOption, YesOption, print_json, run_command
+from holdfast.cli.dependencies import DataOption, DurabilityOption
 from holdfast.cli.errors import NoStore
-from holdfast.cli.format import counted
-from holdfast.cli.sessions.find import Found, IdArgument, find
-from holdfast.cli.wiring import DataOption, DurabilityOption
+from holdfast.cli.format import format_count
+from holdfast.cli.sessions.find import FoundSession, IdArgument, find_session
 from holdfast.domain.decisions import turns
 from holdfast.domain.errors import NoSuchSession
-from holdfast.domain.transcript.labels import title_of
+from holdfast.domain.transcript.labels import display_title
 from holdfast.store.ports import Append, Snapshot
 
 
-class Deleted(msgspec.Struct, frozen=True):
+class DeletedSession(msgspec.Struct, frozen=True):
     """`notes` is how many notes were saved from it, `notes_deleted` whether they went with it."""
 
     id: str
@@ -38,37 +38,53 @@ def delete(
     """Delete a conversation for good."""
     settings: dict[str, Any] = {"as_json": as_json, "data": data, "durability": durability}
 
-    def read(snapshot: Snapshot) -> tuple[Found, int]:
-        found = find(snapshot, session)
+    def read_session(snapshot: Snapshot) -> tuple[FoundSession, int]:
+        found = find_session(snapshot, session)
         return found, snapshot.count_notes(found.row.id)
 
-    async def look(desk: Desk) -> tuple[Found, int]:
+    async def load(command: CommandContext) -> tuple[FoundSession, int]:
         try:
-            async with desk.store() as store:
-                return await store.snapshot(read)
+            async with command.store() as store:
+                return await store.snapshot(read_session)
         except NoStore:
             raise NoSuchSession(session_id=session) from None
 
-    async def remove(desk: Desk) -> None:
-        async with desk.store() as store:
+    async def delete_session(command: CommandContext) -> None:
+        async with command.store() as store:
             await store.append(Append(row.id, lambda view: turns.delete(view, row.id, notes=notes)))
 
     # The store is closed while a person thinks.
-    found, saved = carry_out(context, look, **settings)
-    row, title = found.row, title_of(found.row.title, found.opening)
-    those = "the note saved from it" if saved == 1 else f"the {counted(saved, 'note')} saved from it"
-    gone, stay = (f" and {those}", "") if notes and saved else ("", f"Memory keeps {those}" if saved else "")
+    found, note_count = run_command(context, load, **settings)
+    row, title = found.row, display_title(found.row.title, found.opening)
+    notes_text = (
+        "the note saved from it"
+        if note_count == 1
+        else f"the {format_count(note_count, 'note')} saved from it"
+    )
+    deleted_notes_text, kept_notes_text = (
+        (f" and {notes_text}", "")
+        if notes and note_count
+        else ("", f"Memory keeps {notes_text}" if note_count else "")
+    )
     if not yes:
-        hint = f"{stay}; `--notes` deletes {'it' if saved == 1 else 'them'} too. " if stay else ""
-        question = f"{hint}Delete “{title}” ({counted(row.live_turns, 'turn')}){gone} for good?"
+        hint = (
+            f"{kept_notes_text}; `--notes` deletes {'it' if note_count == 1 else 'them'} too. "
+            if kept_notes_text
+            else ""
+        )
+        question = (
+            f"{hint}Delete “{title}” ({format_count(row.live_turns, 'turn')}){deleted_notes_text} for good?"
+        )
         typer.confirm(question, abort=True, err=True)
-    carry_out(context, remove, **settings)
+    run_command(context, delete_session, **settings)
     if as_json:
-        give(Deleted(row.id, row.title, saved, notes))
+        print_json(DeletedSession(row.id, row.title, note_count, notes))
     else:
-        print(f"Deleted “{title}”{gone}.")
-        if stay:
-            print(f"{stay}. You can delete {'it' if saved == 1 else 'them'} on the memory page.")
+        print(f"Deleted “{title}”{deleted_notes_text}.")
+        if kept_notes_text:
+            print(
+                f"{kept_notes_text}. You can delete {'it' if note_count == 1 else 'them'} on the memory page."
+            )
         print(
             "Its space is given back by a running server within minutes, "
             "or by `holdfast doctor` once a minute has passed."

@@ -9,24 +9,37 @@ from typing import Annotated
 import msgspec
 import typer
 
-from holdfast.cli.command_context import Desk, ForceOption, JsonOption, carry_out, give, note
+from holdfast.cli.command_context import (
+    CommandContext,
+    ForceOption,
+    JsonOption,
+    print_json,
+    print_stderr,
+    run_command,
+)
+from holdfast.cli.dependencies import DataOption, DurabilityOption
 from holdfast.cli.errors import NoStore
-from holdfast.cli.files import Write, check_target, written
-from holdfast.cli.format import counted
-from holdfast.cli.progress import Bar
-from holdfast.cli.sessions.find import Found, every, find, slices, transcript
-from holdfast.cli.wiring import DataOption, DurabilityOption
+from holdfast.cli.files import WriteBytes, check_target, write_atomically
+from holdfast.cli.format import format_count
+from holdfast.cli.progress import ProgressBar
+from holdfast.cli.sessions.find import (
+    FoundSession,
+    find_session,
+    iter_all_sessions,
+    load_transcript,
+    read_slices,
+)
 from holdfast.domain.errors import NoSuchBlob, NoSuchSession
-from holdfast.domain.secrets import Mask, masked
+from holdfast.domain.secrets import SecretMask, mask_value
 from holdfast.domain.state.rows import SessionRow
 from holdfast.domain.transcript import exports
-from holdfast.domain.transcript.markdown import markdown
-from holdfast.domain.transcript.redaction import Redaction
-from holdfast.status import in_bytes
+from holdfast.domain.transcript.markdown import to_markdown
+from holdfast.domain.transcript.redaction import Redactor
+from holdfast.status import format_bytes
 from holdfast.store.ports import Store
 
 
-class Format(StrEnum):
+class ExportFormat(StrEnum):
     json = "json"
     markdown = "markdown"
 
@@ -36,7 +49,7 @@ IdArgument = Annotated[
 ]
 AllOption = Annotated[bool, typer.Option("--all", help="Export every conversation into one file.")]
 FormatOption = Annotated[
-    Format,
+    ExportFormat,
     typer.Option("--format", help="`json` holds everything and can be imported; `markdown` reads well."),
 ]
 OutputOption = Annotated[
@@ -44,16 +57,18 @@ OutputOption = Annotated[
 ]
 
 
-class Exported(msgspec.Struct, frozen=True):
+class ExportResult(msgspec.Struct, frozen=True):
     file: str
     conversations: int
     bytes: int
 
 
-class _Export:
+class _SessionExporter:
     """Writes conversations one after the other, counting what it writes."""
 
-    def __init__(self, store: Store, write: Write, format_: Format, bar: Bar, mask: Mask) -> None:
+    def __init__(
+        self, store: Store, write: WriteBytes, format_: ExportFormat, bar: ProgressBar, mask: SecretMask
+    ) -> None:
         self._store = store
         self._write = write
         self._format = format_
@@ -64,29 +79,29 @@ class _Export:
         self.missing = 0
         self.masked = 0
 
-    async def add(self, found: Found) -> None:
-        row = masked(found.row, self._mask.whole)
-        if self._format is Format.json:
+    async def add(self, found: FoundSession) -> None:
+        row = mask_value(found.row, self._mask.mask)
+        if self._format is ExportFormat.json:
             await self._add_json(row, found)
         else:
-            said = masked(await transcript(self._store, found, self._bar), self._mask.whole)
-            told = markdown(row, said)
-            self._put((b"\n---\n\n" if self.count else b"") + told.encode("utf-8", "replace"))
+            transcript = mask_value(await load_transcript(self._store, found, self._bar), self._mask.mask)
+            text = to_markdown(row, transcript)
+            self._write_bytes((b"\n---\n\n" if self.count else b"") + text.encode("utf-8", "replace"))
         self.count += 1
 
-    async def _add_json(self, row: SessionRow, found: Found) -> None:
-        self._put(exports.opening(row.id, row.title))
+    async def _add_json(self, row: SessionRow, found: FoundSession) -> None:
+        self._write_bytes(exports.export_head(row.id, row.title))
         files: dict[str, None] = {}
         comma = b""
-        redaction = await self._looked_at(found)
-        async for events in slices(self._store, found, self._bar):
-            told = [event for each in events if (event := redaction.told(each)) is not None]
-            if told:
-                self._put(comma + b",".join(exports.event_object(event) for event in told))
+        redaction = await self._prepare_redaction(found)
+        async for events in read_slices(self._store, found, self._bar):
+            redacted = [event for each in events if (event := redaction.redact(each)) is not None]
+            if redacted:
+                self._write_bytes(comma + b",".join(exports.export_event(event) for event in redacted))
                 comma = b","
-            files |= dict.fromkeys(digest for event in events for digest in exports.files_in(event))
+            files |= dict.fromkeys(digest for event in events for digest in exports.file_digests(event))
         self.masked += redaction.changed
-        self._put(exports.BETWEEN)
+        self._write_bytes(exports.FILES_START)
         comma = b""
         for digest in files:
             try:
@@ -94,19 +109,19 @@ class _Export:
             except NoSuchBlob:
                 self.missing += 1
                 continue
-            self._put(comma + exports.file_member(digest, content))
+            self._write_bytes(comma + exports.export_file(digest, content))
             comma = b","
-        self._put(exports.CLOSING)
+        self._write_bytes(exports.EXPORT_END)
 
-    async def _looked_at(self, found: Found) -> Redaction:
+    async def _prepare_redaction(self, found: FoundSession) -> Redactor:
         """Learn what must be known of all events before the first of them is written."""
-        redaction = Redaction(self._mask)
+        redaction = Redactor(self._mask)
         if redaction.is_needed:
-            async for events in slices(self._store, found, self._bar):
-                redaction.look(events)
+            async for events in read_slices(self._store, found, self._bar):
+                redaction.scan(events)
         return redaction
 
-    def _put(self, piece: bytes) -> None:
+    def _write_bytes(self, piece: bytes) -> None:
         self._write(piece)
         self.size += len(piece)
 
@@ -115,7 +130,7 @@ def export(
     context: typer.Context,
     session: IdArgument = None,
     all_: AllOption = False,
-    format_: FormatOption = Format.json,
+    format_: FormatOption = ExportFormat.json,
     output: OutputOption = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
@@ -127,50 +142,65 @@ def export(
         raise typer.BadParameter("Give the ID of a conversation, or --all.")
     target = None if output is None or str(output) == "-" else output
 
-    async def copy(desk: Desk) -> _Export:
+    async def run_export(command: CommandContext) -> _SessionExporter:
         if target is not None:
-            check_target(target, force, desk.settings.data)
+            check_target(target, force, command.settings.data)
         try:
-            async with desk.store() as store:
-                return await _copy(store, session, format_, target, desk.wiring.mask, shown=not as_json)
+            async with command.store() as store:
+                return await _export_to_target(
+                    store, session, format_, target, command.dependencies.mask, shown=not as_json
+                )
         except NoStore:
             if session is None:
                 raise
             raise NoSuchSession(session_id=session) from None
 
-    done = carry_out(context, copy, as_json=as_json, data=data, durability=durability)
-    if done.missing:
-        note(f"{counted(done.missing, 'attached file')} could not be found and left out.")
-    if done.masked:
-        note(f"{counted(done.masked, 'event')} held a secret of your environment, which was masked.")
+    exporter = run_command(context, run_export, as_json=as_json, data=data, durability=durability)
+    if exporter.missing:
+        print_stderr(f"{format_count(exporter.missing, 'attached file')} could not be found and left out.")
+    if exporter.masked:
+        print_stderr(
+            f"{format_count(exporter.masked, 'event')} held a secret of your environment, which was masked."
+        )
     if target is None:
         sys.stdout.flush()
     elif as_json:
-        give(Exported(str(target.absolute()), done.count, done.size))
+        print_json(ExportResult(str(target.absolute()), exporter.count, exporter.size))
     else:
-        print(f"Exported {counted(done.count, 'conversation')} to {target} ({in_bytes(done.size)}).")
+        print(
+            f"Exported {format_count(exporter.count, 'conversation')} to {target} ({format_bytes(exporter.size)})."
+        )
 
 
-async def _copy(
-    store: Store, session: str | None, format_: Format, target: Path | None, mask: Mask, shown: bool
-) -> _Export:
+async def _export_to_target(
+    store: Store,
+    session: str | None,
+    format_: ExportFormat,
+    target: Path | None,
+    mask: SecretMask,
+    shown: bool,
+) -> _SessionExporter:
     # Found before a file is begun: a wrong id leaves nothing behind.
-    one = await store.snapshot(partial(find, text=session)) if session is not None else None
-    with Bar("Exporting", shown=shown and (target is not None or not sys.stdout.isatty())) as bar:
+    session_found = await store.snapshot(partial(find_session, text=session)) if session is not None else None
+    with ProgressBar("Exporting", shown=shown and (target is not None or not sys.stdout.isatty())) as bar:
         if target is None:
-            return await _write_all(_Export(store, sys.stdout.buffer.write, format_, bar, mask), store, one)
-        with written(target) as write:
-            return await _write_all(_Export(store, write, format_, bar, mask), store, one)
+            return await _write_all(
+                _SessionExporter(store, sys.stdout.buffer.write, format_, bar, mask), store, session_found
+            )
+        with write_atomically(target) as write:
+            return await _write_all(_SessionExporter(store, write, format_, bar, mask), store, session_found)
 
 
-async def _write_all(export: _Export, store: Store, one: Found | None) -> _Export:
-    if one is not None:
-        await export.add(one)
+async def _write_all(
+    export: _SessionExporter, store: Store, session_found: FoundSession | None
+) -> _SessionExporter:
+    if session_found is not None:
+        await export.add(session_found)
         return export
-    for session_id in await store.snapshot(lambda snapshot: [row.id for row in every(snapshot)]):
+    for session_id in await store.snapshot(lambda snapshot: [row.id for row in iter_all_sessions(snapshot)]):
         # One that was deleted since it was listed is left out.
         try:
-            found = await store.snapshot(partial(find, text=session_id))
+            found = await store.snapshot(partial(find_session, text=session_id))
         except NoSuchSession:
             continue
         await export.add(found)

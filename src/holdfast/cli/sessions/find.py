@@ -19,7 +19,7 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The conversation'
 _SHOWN_IDS = 3
 
 
-class Found(msgspec.Struct, frozen=True):
+class FoundSession(msgspec.Struct, frozen=True):
     """A conversation as of one moment, whose newest event is `head`.
 
     `opening` is how its first message begins, where it has no title.
@@ -30,39 +30,39 @@ class Found(msgspec.Struct, frozen=True):
     opening: str
 
 
-def find(snapshot: Snapshot, text: str) -> Found:
+def find_session(snapshot: Snapshot, text: str) -> FoundSession:
     """Return the conversation of that id, or the only one whose id begins so.
 
     Raises NoSuchSession, AmbiguousId.
     """
     if is_id(text):
-        return _found(snapshot, snapshot.session(SessionId(text)))
-    rows = [row for row in every(snapshot) if row.id.startswith(text)] if text else []
+        return _load_session(snapshot, snapshot.session(SessionId(text)))
+    rows = [row for row in iter_all_sessions(snapshot) if row.id.startswith(text)] if text else []
     if not rows:
         raise NoSuchSession(session_id=text)
     if len(rows) > 1:
         some = ", ".join(row.id for row in rows[:_SHOWN_IDS])
         raise AmbiguousId(count=len(rows), text=text, some=some + (" …" if len(rows) > _SHOWN_IDS else ""))
-    return _found(snapshot, rows[0])
+    return _load_session(snapshot, rows[0])
 
 
-def _found(snapshot: Snapshot, row: SessionRow) -> Found:
-    return Found(row, snapshot.head(row.id), openings(snapshot, (row,)).get(row.id, ""))
+def _load_session(snapshot: Snapshot, row: SessionRow) -> FoundSession:
+    return FoundSession(row, snapshot.head(row.id), find_openings(snapshot, (row,)).get(row.id, ""))
 
 
-def every(snapshot: Snapshot) -> Iterator[SessionRow]:
+def iter_all_sessions(snapshot: Snapshot) -> Iterator[SessionRow]:
     """Yield all conversations, the archived ones last."""
     for archived in (False, True):
-        yield from listed(snapshot, archived)
+        yield from iter_sessions(snapshot, archived)
 
 
-def listed(snapshot: Snapshot, archived: bool, limit: int = 0) -> Iterator[SessionRow]:
+def iter_sessions(snapshot: Snapshot, archived: bool, limit: int = 0) -> Iterator[SessionRow]:
     """Yield the most recently used first, page by page; at most `limit` unless that is 0."""
     cursor: str | None = None
     count = 0
     while True:
-        wanted = min(limit - count, PAGE_SESSIONS_MAX) if limit else PAGE_SESSIONS_MAX
-        page = snapshot.sessions(cursor, wanted, archived)
+        page_limit = min(limit - count, PAGE_SESSIONS_MAX) if limit else PAGE_SESSIONS_MAX
+        page = snapshot.sessions(cursor, page_limit, archived)
         yield from page.sessions
         count += len(page.sessions)
         cursor = page.cursor
@@ -70,13 +70,13 @@ def listed(snapshot: Snapshot, archived: bool, limit: int = 0) -> Iterator[Sessi
             return
 
 
-def openings(snapshot: Snapshot, rows: Sequence[SessionRow]) -> dict[SessionId, str]:
+def find_openings(snapshot: Snapshot, rows: Sequence[SessionRow]) -> dict[SessionId, str]:
     """Return how the first message begins in each of those that have no title."""
-    standings = snapshot.standings([row.id for row in rows if not row.title])
-    return {session_id: standing.opening for session_id, standing in standings.items()}
+    statuses = snapshot.session_statuses([row.id for row in rows if not row.title])
+    return {session_id: standing.opening for session_id, standing in statuses.items()}
 
 
-async def slices(store: Store, found: Found, progress: Progress) -> AsyncIterator[list[Event]]:
+async def read_slices(store: Store, found: FoundSession, progress: Progress) -> AsyncIterator[list[Event]]:
     """Yield the events up to its head, a slice at a time: what comes later belongs to a later moment."""
     after = 0
     while after < found.head:
@@ -89,14 +89,14 @@ async def slices(store: Store, found: Found, progress: Progress) -> AsyncIterato
         progress(after, found.head)
 
 
-async def transcript(store: Store, found: Found, progress: Progress) -> Transcript:
+async def load_transcript(store: Store, found: FoundSession, progress: Progress) -> Transcript:
     """Return the conversation as it reads at its head. Raises StoreCorrupt for an unreadable event."""
-    folding = TranscriptFold()
-    async for events in slices(store, found, progress):
+    fold = TranscriptFold()
+    async for events in read_slices(store, found, progress):
         for event in events:
             try:
-                folding.add(event)
+                fold.add(event)
             except msgspec.DecodeError as error:
                 detail = f"event {event.seq} ({event.kind}) cannot be read: {error}"
                 raise StoreCorrupt(path=f"Conversation {found.row.id}", detail=detail) from None
-    return folding.transcript()
+    return fold.transcript()

@@ -9,15 +9,22 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.command_context import Desk, JsonOption, carry_out, give, note, screen
-from holdfast.cli.format import age
-from holdfast.cli.sessions.find import listed, openings
-from holdfast.cli.tables import bare_table
-from holdfast.cli.wiring import DataOption, DurabilityOption
+from holdfast.cli.command_context import (
+    CommandContext,
+    JsonOption,
+    output_console,
+    print_json,
+    print_stderr,
+    run_command,
+)
+from holdfast.cli.dependencies import DataOption, DurabilityOption
+from holdfast.cli.format import format_age
+from holdfast.cli.sessions.find import find_openings, iter_sessions
+from holdfast.cli.tables import make_bare_table
 from holdfast.domain.clock import Instant, SystemClock
 from holdfast.domain.ids import SessionId
 from holdfast.domain.state.rows import SessionRow, SessionStatus
-from holdfast.domain.transcript.labels import STATUS, title_of
+from holdfast.domain.transcript.labels import STATUS_LABELS, display_title
 from holdfast.store.ports import Snapshot
 
 Openings = Mapping[SessionId, str]
@@ -27,7 +34,7 @@ LimitOption = Annotated[
 ArchivedOption = Annotated[bool, typer.Option("--archived", help="List the archived ones instead.")]
 
 
-class Listed(msgspec.Struct, frozen=True):
+class SessionSummary(msgspec.Struct, frozen=True):
     """A conversation as programs read it. Times are milliseconds since 1970."""
 
     id: str
@@ -44,8 +51,8 @@ class Listed(msgspec.Struct, frozen=True):
     """How the first message in it begins, where it has no title."""
 
 
-def summary(row: SessionRow, opening: str = "") -> Listed:
-    return Listed(
+def summarise_session(row: SessionRow, opening: str = "") -> SessionSummary:
+    return SessionSummary(
         row.id, row.title, row.status, row.live_turns, row.created_at, row.updated_at, row.archived,
         row.agent, row.model, row.workspace, opening,
     )  # fmt: skip
@@ -61,31 +68,33 @@ def list_sessions(
 ) -> None:
     """List conversations, the most recently used first."""
 
-    def read(snapshot: Snapshot) -> tuple[list[SessionRow], Openings]:
+    def read_sessions(snapshot: Snapshot) -> tuple[list[SessionRow], Openings]:
         # One more than is shown, to know whether there are more.
-        rows = list(listed(snapshot, archived, limit and limit + 1))
-        return rows, openings(snapshot, rows)
+        rows = list(iter_sessions(snapshot, archived, limit and limit + 1))
+        return rows, find_openings(snapshot, rows)
 
-    async def look(desk: Desk) -> tuple[list[SessionRow], Openings, Path]:
-        if not desk.has_store:
-            return [], {}, desk.settings.data
-        async with desk.store() as store:
-            return *await store.snapshot(read), desk.settings.data
+    async def load_sessions(command: CommandContext) -> tuple[list[SessionRow], Openings, Path]:
+        if not command.has_store:
+            return [], {}, command.settings.data
+        async with command.store() as store:
+            return *await store.snapshot(read_sessions), command.settings.data
 
-    rows, begun, folder = carry_out(context, look, as_json=as_json, data=data, durability=durability)
-    shown = rows[:limit] if limit else rows
+    rows, opening_texts, folder = run_command(
+        context, load_sessions, as_json=as_json, data=data, durability=durability
+    )
+    listed_rows = rows[:limit] if limit else rows
     if as_json:
-        give([summary(row, begun.get(row.id, "")) for row in shown])
-    elif shown:
-        screen().print(_table(shown, begun))
+        print_json([summarise_session(row, opening_texts.get(row.id, "")) for row in listed_rows])
+    elif listed_rows:
+        output_console().print(_sessions_table(listed_rows, opening_texts))
     else:
         print(f"There are no {'archived ' if archived else ''}conversations in {folder} yet.")
-    if len(shown) < len(rows) and not as_json:
-        note(f"There are more: --limit {limit * 2} shows {limit * 2}, --limit 0 shows all.")
+    if len(listed_rows) < len(rows) and not as_json:
+        print_stderr(f"There are more: --limit {limit * 2} shows {limit * 2}, --limit 0 shows all.")
 
 
-def _table(rows: list[SessionRow], begun: Openings) -> Table:
-    table = bare_table()
+def _sessions_table(rows: list[SessionRow], opening_texts: Openings) -> Table:
+    table = make_bare_table()
     table.add_column("Conversation", no_wrap=True)
     table.add_column("Title", overflow="ellipsis", no_wrap=True)
     table.add_column("Status")
@@ -95,9 +104,9 @@ def _table(rows: list[SessionRow], begun: Openings) -> Table:
     for row in rows:
         table.add_row(
             row.id,
-            Text(title_of(row.title, begun.get(row.id, "")), style="" if row.title else "dim"),
-            STATUS[row.status],
+            Text(display_title(row.title, opening_texts.get(row.id, "")), style="" if row.title else "dim"),
+            STATUS_LABELS[row.status],
             f"{row.live_turns:,}",
-            age(now - row.updated_at),
+            format_age(now - row.updated_at),
         )
     return table

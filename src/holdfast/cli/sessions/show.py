@@ -8,31 +8,31 @@ import typer
 from rich.console import Console, RenderableType
 from rich.text import Text as Styled
 
-from holdfast.cli.command_context import Desk, JsonOption, carry_out, give, screen
+from holdfast.cli.command_context import CommandContext, JsonOption, output_console, print_json, run_command
+from holdfast.cli.dependencies import DataOption, DurabilityOption
 from holdfast.cli.errors import NoStore
-from holdfast.cli.format import counted
-from holdfast.cli.progress import Bar
-from holdfast.cli.rendering import rendered
-from holdfast.cli.sessions.find import Found, IdArgument, find, transcript
-from holdfast.cli.sessions.list_sessions import summary
-from holdfast.cli.wiring import DataOption, DurabilityOption
+from holdfast.cli.format import format_count
+from holdfast.cli.markdown_rendering import render_markdown
+from holdfast.cli.progress import ProgressBar
+from holdfast.cli.sessions.find import FoundSession, IdArgument, find_session, load_transcript
+from holdfast.cli.sessions.list_sessions import summarise_session
 from holdfast.domain.errors import NoSuchSession
 from holdfast.domain.events.parts import AnyPart, Change, File, Reasoning, Text, ToolCall
 from holdfast.domain.state.rows import SessionRow
 from holdfast.domain.transcript.labels import (
-    CHANGED,
-    STATUS,
-    TAKEN_BACK,
-    calls_of,
-    clean,
+    EDITED_LABEL,
+    REMOVED_LABEL,
+    STATUS_LABELS,
+    calls_by_id,
+    display_title,
+    entry_label,
     is_silent,
-    remark,
     speaker,
-    title_of,
-    unanswered,
+    strip_control_chars,
+    unanswered_calls,
 )
 from holdfast.domain.transcript.transcript import Entry, Transcript
-from holdfast.status import in_bytes
+from holdfast.status import format_bytes
 
 
 def show(
@@ -44,63 +44,72 @@ def show(
 ) -> None:
     """Show a conversation to read."""
 
-    async def look(desk: Desk) -> tuple[Found, Transcript]:
+    async def load(command: CommandContext) -> tuple[FoundSession, Transcript]:
         try:
-            async with desk.store() as store:
-                found = await store.snapshot(lambda snapshot: find(snapshot, session))
-                with Bar("Reading", shown=not as_json) as bar:
-                    return found, await transcript(store, found, bar)
+            async with command.store() as store:
+                found = await store.snapshot(lambda snapshot: find_session(snapshot, session))
+                with ProgressBar("Reading", shown=not as_json) as bar:
+                    return found, await load_transcript(store, found, bar)
         except NoStore:
             raise NoSuchSession(session_id=session) from None
 
-    found, told = carry_out(context, look, as_json=as_json, data=data, durability=durability)
+    found, transcript = run_command(context, load, as_json=as_json, data=data, durability=durability)
     if as_json:
-        give(msgspec.to_builtins(summary(found.row, found.opening)) | {"transcript": told.turns})
+        print_json(
+            msgspec.to_builtins(summarise_session(found.row, found.opening))
+            | {"transcript": transcript.turns}
+        )
     else:
-        _tell(screen(), found.row, title_of(found.row.title, found.opening), told)
+        _print_transcript(
+            output_console(), found.row, display_title(found.row.title, found.opening), transcript
+        )
 
 
-def _tell(console: Console, row: SessionRow, title: str, told: Transcript) -> None:
+def _print_transcript(console: Console, row: SessionRow, title: str, transcript: Transcript) -> None:
     console.print(Styled(title, style="bold"))
-    status = f"{row.id} · {STATUS[row.status]} · {counted(row.live_turns, 'turn')}"
+    status = f"{row.id} · {STATUS_LABELS[row.status]} · {format_count(row.live_turns, 'turn')}"
     console.print(Styled(status, style="dim"))
-    calls, open_calls = calls_of(told), unanswered(told)
-    for turn in told.turns:
+    calls, open_calls = calls_by_id(transcript), unanswered_calls(transcript)
+    for turn in transcript.turns:
         for entry in (entry for entry in turn.entries if not is_silent(entry, open_calls)):
             console.print()
             columns = console.width if console.is_terminal else 0
-            for block in _entry(entry, turn.live, calls, open_calls, columns):
+            for block in _render_entry(entry, turn.live, calls, open_calls, columns):
                 console.print(block)
 
 
-def _entry(
+def _render_entry(
     entry: Entry, live: bool, calls: Mapping[str, ToolCall], open_calls: frozenset[str], columns: int
 ) -> Iterator[RenderableType]:
-    said = remark(entry)
+    remark_text = entry_label(entry)
     if entry.role == "notice":
-        yield Styled(f"— {said} —", style="yellow")
+        yield Styled(f"— {remark_text} —", style="yellow")
         return
-    heading = Styled(clean(speaker(entry)), style="dim bold" if entry.role == "tool" else "bold")
-    heading.append(f"  {_when(entry.at)}", style="dim not bold")
+    heading = Styled(
+        strip_control_chars(speaker(entry)), style="dim bold" if entry.role == "tool" else "bold"
+    )
+    heading.append(f"  {_format_time(entry.at)}", style="dim not bold")
     yield heading
-    for line in (said, "" if live else TAKEN_BACK):
+    for line in (remark_text, "" if live else REMOVED_LABEL):
         if line:
             yield Styled(line, style="yellow")
     call = calls.get(entry.id) if entry.role == "tool" else None
     if call is not None and call.arguments not in ("", "{}"):
         yield _indented(call.arguments, "dim")
     if entry.arguments:
-        yield Styled(CHANGED, style="yellow")
+        yield Styled(EDITED_LABEL, style="yellow")
         yield _indented(entry.arguments, "dim")
     for part in entry.parts:
-        yield from _part(part, entry, open_calls, columns)
+        yield from _render_part(part, entry, open_calls, columns)
 
 
-def _part(part: AnyPart, entry: Entry, open_calls: frozenset[str], columns: int) -> Iterator[RenderableType]:
+def _render_part(
+    part: AnyPart, entry: Entry, open_calls: frozenset[str], columns: int
+) -> Iterator[RenderableType]:
     """Markdown is drawn for so many columns; with none, text is written as it is."""
     match part:
         case Text() if columns and entry.role == "assistant":
-            yield rendered(clean(part.text), columns)
+            yield render_markdown(strip_control_chars(part.text), columns)
         case Text():
             yield _indented(part.text)
         case Reasoning():
@@ -110,7 +119,7 @@ def _part(part: AnyPart, entry: Entry, open_calls: frozenset[str], columns: int)
             if part.call_id in open_calls:
                 yield _indented(f"(began to call {part.name})", "dim")
         case File():
-            yield _indented(f"[file: {part.name}, {part.media_type}, {in_bytes(part.size_bytes)}]", "dim")
+            yield _indented(f"[file: {part.name}, {part.media_type}, {format_bytes(part.size_bytes)}]", "dim")
         case Change():
             if part.diff:
                 yield _indented(part.diff, "dim")
@@ -118,9 +127,9 @@ def _part(part: AnyPart, entry: Entry, open_calls: frozenset[str], columns: int)
 
 def _indented(text: str, style: str = "") -> RenderableType:
     # Padded by hand: rich would fill every line with spaces up to the screen's width.
-    lines = clean(text).rstrip("\n").split("\n")
+    lines = strip_control_chars(text).rstrip("\n").split("\n")
     return Styled("\n".join(f"  {line}".rstrip() for line in lines), style=style)
 
 
-def _when(at: int) -> str:
+def _format_time(at: int) -> str:
     return datetime.fromtimestamp(at / 1000).strftime("%d %b %Y, %H:%M")

@@ -8,17 +8,17 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
-from holdfast.domain.context.fitting import fit, shortened
+from holdfast.domain.context.fitting import fit_messages, truncate_middle
 from holdfast.domain.context.request import (
     AssistantMessage,
     FileContent,
-    Profile,
+    ModelProfile,
     Request,
     RequestMessage,
     ToolMessage,
     UserMessage,
 )
-from holdfast.domain.context.tokens import Gauge, estimate_tokens, tokens_of
+from holdfast.domain.context.tokens import TokenBudget, estimate_tokens, messages_tokens
 from holdfast.domain.decisions.tools import is_complete
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import AnyPart, Change, File, Reasoning, Text, ToolCall
@@ -26,12 +26,19 @@ from holdfast.domain.files import output_name
 from holdfast.domain.transcript.transcript import Entry, Transcript, Turn
 
 __all__ = (
-    "AssistantMessage", "FileContent", "Gauge", "Profile", "Request", "RequestMessage", "ToolMessage",
-    "UserMessage", "estimate_tokens",
+    "AssistantMessage",
+    "FileContent",
+    "ModelProfile",
+    "Request",
+    "RequestMessage",
+    "TokenBudget",
+    "ToolMessage",
+    "UserMessage",
+    "estimate_tokens",
 )  # fmt: skip
 """What is declared elsewhere and needed by whoever makes a request."""
 
-GO_ON = (
+CONTINUE_PROMPT = (
     "Your answer above was cut off. Go on exactly where it stopped. "
     "Do not repeat any of it, and do not comment on this."
 )
@@ -48,7 +55,7 @@ MEMORIES = (
 )
 MEMORIES_END = "\nEnd of the notes. The user's message:"
 
-_AS_THEY_ARE = Gauge()
+_DEFAULT_BUDGET = TokenBudget()
 
 
 def instructions_digest(instructions: str) -> str:
@@ -56,48 +63,48 @@ def instructions_digest(instructions: str) -> str:
     return hashlib.blake2b(instructions.encode(), digest_size=16).hexdigest()
 
 
-def request_of(
-    transcript: Transcript, instructions: str, profile: Profile, gauge: Gauge = _AS_THEY_ARE
+def build_request(
+    transcript: Transcript, instructions: str, profile: ModelProfile, budget: TokenBudget = _DEFAULT_BUDGET
 ) -> Request:
     """What to send a model so that it answers the last live turn."""
     return assemble(
         [turn for turn in transcript.turns if turn.live],
-        standing_in(transcript),
+        active_summary(transcript),
         {prepared.run_id: prepared for prepared in transcript.prepared},
-        instructions, profile, gauge,
+        instructions, profile, budget,
     )  # fmt: skip
 
 
-def memories_held(
-    transcript: Transcript, instructions: str, profile: Profile, gauge: Gauge = _AS_THEY_ARE
+def shown_memories(
+    transcript: Transcript, instructions: str, profile: ModelProfile, budget: TokenBudget = _DEFAULT_BUDGET
 ) -> frozenset[str]:
     """The memories that a request would hold that is made now: of live turns that are still shown whole."""
     if not any(each.memories for each in transcript.prepared):
         return frozenset()
-    request = request_of(transcript, instructions, profile, gauge)
+    request = build_request(transcript, instructions, profile, budget)
     live = frozenset(turn.turn for turn in transcript.turns if turn.live)
-    summary = standing_in(transcript)
+    summary = active_summary(transcript)
     covers = summary.covers if summary is not None else ()
     shown = (
         turn
         for turn in transcript.turns
         if turn.turn in live.difference(request.cut_turns) and not any(a <= turn.turn <= b for a, b in covers)
     )
-    named = {run_id for turn in shown for run_id in _runs(turn)}
+    named = {run_id for turn in shown for run_id in _run_ids(turn)}
     return frozenset(text for each in transcript.prepared if each.run_id in named for text in each.memories)
 
 
-def standing_in(transcript: Transcript) -> f.SessionCompacted | None:
+def active_summary(transcript: Transcript) -> f.SessionCompacted | None:
     """The summary that stands for the beginning of the conversation, if one does.
 
     What comes before the first turn here was not read: it is as live as when it was summarised, or the
     summary would not be here either.
     """
     live = {turn.turn for turn in transcript.turns if turn.live}
-    return standing(transcript.compactions, live.__contains__, transcript.first)
+    return find_active_summary(transcript.compactions, live.__contains__, transcript.first)
 
 
-def standing(
+def find_active_summary(
     compactions: Sequence[f.SessionCompacted], is_live: Callable[[int], bool], known_from: int = 0
 ) -> f.SessionCompacted | None:
     """The newest summary whose covered turns are all live; those before `known_from` are not looked at."""
@@ -115,29 +122,29 @@ def assemble(
     compaction: f.SessionCompacted | None,
     prepared: Mapping[str, f.ContextPrepared],
     instructions: str,
-    profile: Profile,
-    gauge: Gauge = _AS_THEY_ARE,
+    profile: ModelProfile,
+    budget: TokenBudget = _DEFAULT_BUDGET,
 ) -> Request:
     """The request for live `turns` in order, of which those that `compaction` covers may be missing."""
     covered = compaction.covers if compaction is not None else ()
     rest = [turn for turn in turns if not any(a <= turn.turn <= b for a, b in covered)]
     head: list[RequestMessage] = []
-    room = gauge.room(profile, instructions)
+    room = budget.available_tokens(profile, instructions)
     if compaction is not None:
-        head.append(UserMessage((Text(SUMMARY + shortened(compaction.summary, room // 2)),)))
-    head_tokens = tokens_of(head)
+        head.append(UserMessage((Text(SUMMARY + truncate_middle(compaction.summary, room // 2)),)))
+    head_tokens = messages_tokens(head)
     newest_first = (_block(turn, prepared, profile, set()) for turn in reversed(rest))
-    kept, tokens = _fitting(newest_first, room - head_tokens)
+    kept, tokens = _select_fitting(newest_first, room - head_tokens)
     if _has_repeats(kept):
         seen: set[str] = set()
         blocks = [_block(turn, prepared, profile, seen) for turn in rest]
-        kept, tokens = _fitting(reversed(blocks), room - head_tokens)
-    messages = _joined([*head, *(message for block in kept for message in block)], profile)
+        kept, tokens = _select_fitting(reversed(blocks), room - head_tokens)
+    messages = _merge_neighbours([*head, *(message for block in kept for message in block)], profile)
     cut = tuple(turn.turn for turn in rest[: len(rest) - len(kept)])
     return Request(instructions, tuple(messages), cut, tokens=head_tokens + tokens)
 
 
-def _fitting(
+def _select_fitting(
     newest_first: Iterable[list[RequestMessage]], room: int
 ) -> tuple[list[list[RequestMessage]], int]:
     """The last turns that fit into `room`, and how many tokens they have; the very last stays in any case.
@@ -145,19 +152,19 @@ def _fitting(
     Those before them are not asked for: a request costs no more than it holds.
     """
     kept: list[list[RequestMessage]] = []
-    left, most = room, room
+    remaining, block_limit = room, room
     for block in newest_first:
-        cost = tokens_of(block)
-        if cost > most:
-            block = fit(block, most)
-            cost = tokens_of(block)
-        if kept and cost > left:
+        cost = messages_tokens(block)
+        if cost > block_limit:
+            block = fit_messages(block, block_limit)
+            cost = messages_tokens(block)
+        if kept and cost > remaining:
             break
         kept.append(block)
-        left -= cost
+        remaining -= cost
         # An older turn has at most half of the room: one huge message does not drive out all before it.
-        most = room // 2
-    return kept[::-1], room - left
+        block_limit = room // 2
+    return kept[::-1], room - remaining
 
 
 def _has_repeats(blocks: Iterable[list[RequestMessage]]) -> bool:
@@ -167,92 +174,96 @@ def _has_repeats(blocks: Iterable[list[RequestMessage]]) -> bool:
 
 
 def _block(
-    turn: Turn, prepared: Mapping[str, f.ContextPrepared], profile: Profile, seen: set[str]
+    turn: Turn, prepared: Mapping[str, f.ContextPrepared], profile: ModelProfile, seen: set[str]
 ) -> list[RequestMessage]:
     """One turn's messages, each call answered directly after its message. `seen` holds the calls so far."""
     entries = [entry for entry in turn.entries if not entry.late and entry.role != "notice"]
     results = {entry.id: entry for entry in turn.entries if entry.role == "tool"}
-    memories = [m for run_id in _runs(turn) if run_id in prepared for m in prepared[run_id].memories]
+    memories = [m for run_id in _run_ids(turn) if run_id in prepared for m in prepared[run_id].memories]
     block: list[RequestMessage] = []
     if memories:
-        block.append(UserMessage((Text(_noted(memories)),)))
+        block.append(UserMessage((Text(_memory_notes(memories)),)))
     for entry in entries:
         if entry.role == "user":
-            block.append(UserMessage(_said(entry.parts) or (Text(NO_TEXT),)))
+            block.append(UserMessage(_text_and_files(entry.parts) or (Text(NO_TEXT),)))
         elif entry.role == "assistant":
-            message = AssistantMessage(_answered(entry, profile, seen))
+            message = AssistantMessage(_assistant_parts(entry, profile, seen))
             calls = [part.call_id for part in message.parts if isinstance(part, ToolCall)]
             if any(not isinstance(part, Reasoning) for part in message.parts):
-                block += [message, *(_result(call_id, results.get(call_id)) for call_id in calls)]
+                block += [message, *(_tool_message(call_id, results.get(call_id)) for call_id in calls)]
     return block
 
 
-def _noted(memories: Iterable[str]) -> str:
+def _memory_notes(memories: Iterable[str]) -> str:
     # Further lines of a memory are set in, so that none of them can pass for the end of the notes.
     lines = ("\n  ".join(memory.splitlines()) for memory in memories)
     return MEMORIES + "".join(f"\n- {each}" for each in lines) + MEMORIES_END
 
 
-def _runs(turn: Turn) -> list[str]:
+def _run_ids(turn: Turn) -> list[str]:
     # A turn that was read in part may lack its first message, and with it the run's name.
     named = [turn.run_id, *(entry.run_id for entry in turn.entries)]
     return list(dict.fromkeys(run_id for run_id in named if run_id is not None))
 
 
-def _said(parts: Iterable[AnyPart]) -> tuple[Text | File, ...]:
+def _text_and_files(parts: Iterable[AnyPart]) -> tuple[Text | File, ...]:
     return tuple(p for p in parts if isinstance(p, File) or (isinstance(p, Text) and p.text.strip()))
 
 
-def _given(call_id: str, parts: Iterable[AnyPart]) -> tuple[Text | File, ...]:
+def _tool_output(call_id: str, parts: Iterable[AnyPart]) -> tuple[Text | File, ...]:
     """What a tool gave: of a file that it changed, how that differs from the one before.
 
     Long output is not there as a file too: the text says how to read the rest of it.
     """
-    given: list[AnyPart] = []
+    shown: list[AnyPart] = []
     for part in parts:
         if isinstance(part, Change):
-            given += [Text(part.diff)] if part.before is not None else []
+            shown += [Text(part.diff)] if part.before is not None else []
         elif not (isinstance(part, File) and part.name == output_name(call_id)):
-            given.append(part)
-    return _said(given)
+            shown.append(part)
+    return _text_and_files(shown)
 
 
-def _answered(entry: Entry, profile: Profile, seen: set[str]) -> tuple[Text | Reasoning | ToolCall, ...]:
+def _assistant_parts(
+    entry: Entry, profile: ModelProfile, seen: set[str]
+) -> tuple[Text | Reasoning | ToolCall, ...]:
     """What of an answer goes back: text, whole calls made once, thinking that its own provider signed."""
-    kept: list[Text | Reasoning | ToolCall] = []
+    parts: list[Text | Reasoning | ToolCall] = []
     for part in entry.parts:
         match part:
             case Text() if part.text.strip():
-                kept.append(part)
-            case Reasoning() if part.signature and profile.reads(part.provider):
-                kept.append(part)
+                parts.append(part)
+            case Reasoning() if part.signature and profile.accepts_reasoning_from(part.provider):
+                parts.append(part)
             case ToolCall() if part.call_id not in seen and is_complete(part.arguments):
                 seen.add(part.call_id)
-                kept.append(part)
-    return tuple(kept)
+                parts.append(part)
+    return tuple(parts)
 
 
-def _result(call_id: str, entry: Entry | None) -> ToolMessage:
+def _tool_message(call_id: str, entry: Entry | None) -> ToolMessage:
     if entry is None or entry.outcome == "not_run":
         # A question that nobody answered says so itself.
-        return ToolMessage(call_id, (_said(entry.parts) if entry else ()) or (Text(NOT_RUN),), failed=True)
+        return ToolMessage(
+            call_id, (_text_and_files(entry.parts) if entry else ()) or (Text(NOT_RUN),), failed=True
+        )
     # It answers a call that the model wrote otherwise.
     changed = (Text(EDITED + entry.arguments),) if entry.arguments else ()
     if entry.late:
         return ToolMessage(call_id, (*changed, Text(UNKNOWN)), failed=True)
-    said = _given(call_id, entry.parts)
+    output = _tool_output(call_id, entry.parts)
     # One that was to run again has printed before, and may have taken effect then.
     if entry.state == "intended" and not entry.parts:
         return ToolMessage(call_id, (Text(NOT_RUN),), failed=True)
     if entry.outcome == "denied":
-        return ToolMessage(call_id, (*changed, Text(DENIED), *said), failed=True)
+        return ToolMessage(call_id, (*changed, Text(DENIED), *output), failed=True)
     if entry.outcome in ("done", "failed"):
-        given = said or (Text(NO_OUTPUT),)
-        return ToolMessage(call_id, (*changed, *given), failed=entry.outcome == "failed")
-    return ToolMessage(call_id, (*changed, Text(UNKNOWN), *said), failed=True)
+        parts = output or (Text(NO_OUTPUT),)
+        return ToolMessage(call_id, (*changed, *parts), failed=entry.outcome == "failed")
+    return ToolMessage(call_id, (*changed, Text(UNKNOWN), *output), failed=True)
 
 
-def _joined(messages: Iterable[RequestMessage], profile: Profile) -> list[RequestMessage]:
+def _merge_neighbours(messages: Iterable[RequestMessage], profile: ModelProfile) -> list[RequestMessage]:
     """Neighbours of one side made one, and a partial answer told to go on."""
     joined: list[RequestMessage] = []
     for message in messages:
@@ -262,52 +273,54 @@ def _joined(messages: Iterable[RequestMessage], profile: Profile) -> list[Reques
         if isinstance(message, UserMessage) and isinstance(last, UserMessage):
             joined[-1] = UserMessage((*last.parts, *message.parts))
         elif isinstance(message, AssistantMessage) and isinstance(last, AssistantMessage):
-            joined += _go_on(joined.pop(), message, profile)
+            joined += _continue_partial(joined.pop(), message, profile)
         else:
             joined.append(message)
     if not joined:
         joined.append(UserMessage((Text(NO_TEXT),)))
     if isinstance(joined[-1], AssistantMessage):
-        joined += _go_on(joined.pop(), None, profile)
+        joined += _continue_partial(joined.pop(), None, profile)
     return joined
 
 
-def _go_on(partial: RequestMessage, more: AssistantMessage | None, profile: Profile) -> list[RequestMessage]:
+def _continue_partial(
+    partial: RequestMessage, more: AssistantMessage | None, profile: ModelProfile
+) -> list[RequestMessage]:
     assert isinstance(partial, AssistantMessage)
-    asked = UserMessage((Text(GO_ON),))
+    prompt = UserMessage((Text(CONTINUE_PROMPT),))
     if not profile.prefill:
-        return [partial, asked, more] if more is not None else [partial, asked]
+        return [partial, prompt, more] if more is not None else [partial, prompt]
     if more is not None:
         # Thinking belongs before an answer, and this answer has begun already.
         return [AssistantMessage((*partial.parts, *(p for p in more.parts if not isinstance(p, Reasoning))))]
     text = partial.parts[-1]
     # A beginning that ends in white space, or in something else than text, is refused.
     if not isinstance(text, Text):
-        return [partial, asked]
+        return [partial, prompt]
     return [AssistantMessage((*partial.parts[:-1], Text(text.text.rstrip())))]
 
 
-def problems(request: Request) -> list[str]:
+def find_problems(request: Request) -> list[str]:
     """What a provider would refuse in `request`; nothing, if the fold did its work."""
     found: list[str] = []
     messages = request.messages
     if not messages or not isinstance(messages[0], UserMessage):
         found.append("does not begin with a user message")
-    owed: list[str] = []
+    unanswered: list[str] = []
     seen: set[str] = set()
     before: Literal["user", "assistant", "tool", ""] = ""
     for i, message in enumerate(messages):
         if not message.parts or any(isinstance(p, Text) and not p.text.strip() for p in message.parts):
             found.append(f"message {i} is empty")
         if isinstance(message, ToolMessage):
-            if message.call_id not in owed:
+            if message.call_id not in unanswered:
                 found.append(f"message {i} answers no call")
             else:
-                owed.remove(message.call_id)
+                unanswered.remove(message.call_id)
             before = "tool"
             continue
-        found += [f"call {call_id} is not answered directly" for call_id in owed]
-        owed = []
+        found += [f"call {call_id} is not answered directly" for call_id in unanswered]
+        unanswered = []
         side: Literal["user", "assistant"] = "user" if isinstance(message, UserMessage) else "assistant"
         if side == before:
             found.append(f"message {i} follows one of its own side")
@@ -315,10 +328,10 @@ def problems(request: Request) -> list[str]:
         for part in message.parts:
             if isinstance(part, ToolCall):
                 found += _call_problems(part, seen)
-                owed.append(part.call_id)
+                unanswered.append(part.call_id)
             elif isinstance(part, Reasoning) and not part.signature:
                 found.append(f"message {i} holds unsigned thinking")
-    return found + [f"call {call_id} is not answered" for call_id in owed]
+    return found + [f"call {call_id} is not answered" for call_id in unanswered]
 
 
 def _call_problems(call: ToolCall, seen: set[str]) -> list[str]:

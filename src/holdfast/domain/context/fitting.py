@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from holdfast.domain.context.request import AssistantMessage, RequestMessage, UserMessage
-from holdfast.domain.context.tokens import MESSAGE_TOKENS, estimate_tokens, part_tokens, tokens_of
+from holdfast.domain.context.tokens import MESSAGE_TOKENS, estimate_tokens, messages_tokens, part_tokens
 from holdfast.domain.events.parts import File, Reasoning, Text, ToolCall
 
 LEFT_OUT = "\n[{count:,} characters are left out here: there is no room for them]\n"
@@ -25,7 +25,7 @@ _HEAD = 0.6
 """The beginning of a text says more than its end."""
 
 
-def shortened(text: str, tokens: int) -> str:
+def truncate_middle(text: str, tokens: int) -> str:
     """`text` in at most about so many tokens: its beginning and its end, with a note between."""
     cost = estimate_tokens(text)
     if cost <= tokens:
@@ -37,85 +37,85 @@ def shortened(text: str, tokens: int) -> str:
     return text[:head] + LEFT_OUT.format(count=len(text) - chars) + tail
 
 
-def fit(block: list[RequestMessage], room: int) -> list[RequestMessage]:
+def fit_messages(block: list[RequestMessage], room: int) -> list[RequestMessage]:
     """One turn's messages in at most `room` tokens, each call still answered directly after its message."""
     room = max(room, LEAST_TOKENS)
-    if tokens_of(block) <= room:
+    if messages_tokens(block) <= room:
         return block
-    asked, rounds = _parted(block)
-    asked = _capped(asked, room // 2 if rounds else room)
-    room -= tokens_of(asked)
-    short = [_capped_at(each, SHORT_TOKENS) for each in rounds]
-    costs = [tokens_of(each) for each in short]
+    question, rounds = _split_steps(block)
+    question = _cap_total(question, room // 2 if rounds else room)
+    room -= messages_tokens(question)
+    short = [_cap_parts(each, SHORT_TOKENS) for each in rounds]
+    costs = [messages_tokens(each) for each in short]
     older, kept, left_out = sum(costs), list[list[RequestMessage]](), 0
     for n in range(len(rounds) - 1, -1, -1):
         older -= costs[n]
         if not kept:
-            chosen = _capped(rounds[n], max(room - older, room // 2))
-        elif left_out == 0 and tokens_of(rounds[n]) <= room - older:
+            chosen = _cap_total(rounds[n], max(room - older, room // 2))
+        elif left_out == 0 and messages_tokens(rounds[n]) <= room - older:
             chosen = rounds[n]
         elif left_out == 0 and costs[n] <= room:
             chosen = short[n]
         else:
             left_out += 1
             chosen = [message for message in short[n] if isinstance(message, UserMessage)]
-        room -= tokens_of(chosen)
+        room -= messages_tokens(chosen)
         kept.append(chosen)
     note = [UserMessage((Text(STEPS_LEFT_OUT.format(count=left_out)),))] if left_out else []
-    return [*asked, *note, *(message for each in reversed(kept) for message in each)]
+    return [*question, *note, *(message for each in reversed(kept) for message in each)]
 
 
-def _parted(block: Sequence[RequestMessage]) -> tuple[list[RequestMessage], list[list[RequestMessage]]]:
+def _split_steps(block: Sequence[RequestMessage]) -> tuple[list[RequestMessage], list[list[RequestMessage]]]:
     """What was asked, and then each step: a message of the model's with what answers it."""
-    asked: list[RequestMessage] = []
+    question: list[RequestMessage] = []
     rounds: list[list[RequestMessage]] = []
     for message in block:
         if isinstance(message, AssistantMessage):
             rounds.append([message])
         else:
-            (rounds[-1] if rounds else asked).append(message)
-    return asked, rounds
+            (rounds[-1] if rounds else question).append(message)
+    return question, rounds
 
 
-def _capped(messages: list[RequestMessage], room: int) -> list[RequestMessage]:
+def _cap_total(messages: list[RequestMessage], room: int) -> list[RequestMessage]:
     """`messages` with their longest parts cut, so that all together have `room` tokens."""
     costs = [part_tokens(part) for message in messages for part in message.parts]
     room -= MESSAGE_TOKENS * len(messages)
     cap = max(room, _CAP_MIN)
     while cap > _CAP_MIN and sum(min(cost, cap) for cost in costs) > room:
         cap = cap * 4 // 5
-    return _capped_at(messages, cap)
+    return _cap_parts(messages, cap)
 
 
-def _capped_at(messages: list[RequestMessage], cap: int) -> list[RequestMessage]:
-    return [_capped_message(message, cap) for message in messages]
+def _cap_parts(messages: list[RequestMessage], cap: int) -> list[RequestMessage]:
+    return [_cap_message(message, cap) for message in messages]
 
 
-def _capped_message(message: RequestMessage, cap: int) -> RequestMessage:
+def _cap_message(message: RequestMessage, cap: int) -> RequestMessage:
     if isinstance(message, AssistantMessage):
-        thinking = (part for part in message.parts if not _is_long_thought(part, cap))
-        parts = tuple(_capped_answer(part, cap) for part in thinking)
+        thinking = (part for part in message.parts if not _is_long_reasoning(part, cap))
+        parts = tuple(_cap_answer_part(part, cap) for part in thinking)
         return AssistantMessage(parts or message.parts)
-    said = tuple(_capped_said(part, cap) for part in message.parts)
-    return replace(message, parts=said)
+    parts_kept = tuple(_cap_message_part(part, cap) for part in message.parts)
+    return replace(message, parts=parts_kept)
 
 
-def _is_long_thought(part: Text | Reasoning | ToolCall, cap: int) -> bool:
+def _is_long_reasoning(part: Text | Reasoning | ToolCall, cap: int) -> bool:
     # It goes back whole or not at all.
     return isinstance(part, Reasoning) and part_tokens(part) > cap
 
 
-def _capped_answer(part: Text | Reasoning | ToolCall, cap: int) -> Text | Reasoning | ToolCall:
+def _cap_answer_part(part: Text | Reasoning | ToolCall, cap: int) -> Text | Reasoning | ToolCall:
     match part:
         case Text():
-            return Text(shortened(part.text, cap))
+            return Text(truncate_middle(part.text, cap))
         case ToolCall() if part_tokens(part) > max(cap, SHORT_TOKENS):
             # Arguments are one piece of JSON, or nothing.
             return replace(part, arguments=CALL_LEFT_OUT)
     return part
 
 
-def _capped_said(part: Text | File, cap: int) -> Text | File:
+def _cap_message_part(part: Text | File, cap: int) -> Text | File:
     if isinstance(part, Text):
-        return Text(shortened(part.text, cap))
+        return Text(truncate_middle(part.text, cap))
     return part if part_tokens(part) <= cap else Text(FILE_LEFT_OUT.format(name=part.name))

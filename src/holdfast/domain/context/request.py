@@ -36,7 +36,7 @@ DEMO = "demo"
 """The script that answers where no model is known, by its name and its provider's."""
 
 
-class Profile(msgspec.Struct, frozen=True):
+class ModelProfile(msgspec.Struct, frozen=True):
     """What a model takes: its provider's name, its window, room for the answer, whether it takes prefill.
 
     `address` is where it is asked, with nothing in it that is secret; a model that is part of us has none.
@@ -56,7 +56,7 @@ class Profile(msgspec.Struct, frozen=True):
     largest_tokens: int = 0
     rate: Rate | None = None
 
-    def reads(self, provider: str) -> bool:
+    def accepts_reasoning_from(self, provider: str) -> bool:
         """Whether thinking that `provider` signed may be in a request to this one."""
         return provider == self.provider or provider in self.also_signed
 

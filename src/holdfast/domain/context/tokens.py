@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.domain.context.request import Profile, Request, RequestMessage
+from holdfast.domain.context.request import ModelProfile, Request, RequestMessage
 from holdfast.domain.events.parts import AnyPart, Change, File, Reasoning, Text, ToolCall
 from holdfast.domain.files import file_tokens
 from holdfast.domain.transcript.transcript import Transcript
@@ -25,7 +25,7 @@ _MARGIN = 50
 """A fiftieth of the window is left free."""
 ROOM_SHARE = 8
 """An eighth of the window at least is for what is said, whatever else there is to send."""
-CROWDED = (
+OVERFLOW_MESSAGE = (
     "the tools and instructions take {taken:,} of the {window:,} tokens that it is thought to read at once; "
     "name fewer tools for this agent, choose a model with a larger window, or, if this one reads more, "
     "say so in the setting model_windows"
@@ -52,11 +52,11 @@ def part_tokens(part: Text | Reasoning | ToolCall | File) -> int:
     return estimate_tokens(part.text) + signature_tokens
 
 
-def tokens_of(messages: Iterable[RequestMessage]) -> int:
+def messages_tokens(messages: Iterable[RequestMessage]) -> int:
     return sum(MESSAGE_TOKENS + sum(part_tokens(part) for part in message.parts) for message in messages)
 
 
-def estimated(usage: Usage, asked_tokens: int, answer: Iterable[AnyPart]) -> Usage:
+def with_estimates(usage: Usage, asked_tokens: int, answer: Iterable[AnyPart]) -> Usage:
     """`usage` with our own count where the provider gave none, which it then says: nothing is for nothing."""
     read = usage.input_tokens or asked_tokens
     written = usage.output_tokens or sum(part_tokens(each) for each in answer if not isinstance(each, Change))
@@ -66,7 +66,7 @@ def estimated(usage: Usage, asked_tokens: int, answer: Iterable[AnyPart]) -> Usa
     return replace(usage, input_tokens=read, output_tokens=written, estimated_tokens=guessed)
 
 
-class Gauge(msgspec.Struct, frozen=True):
+class TokenBudget(msgspec.Struct, frozen=True):
     """How a request is measured. `tools_tokens` is what the tools' descriptions cost; `factor` how many of
     the provider's tokens one of ours is; `share` how much of the window is used: less after it was too much.
     """
@@ -75,43 +75,45 @@ class Gauge(msgspec.Struct, frozen=True):
     factor: float = 1.0
     share: float = 1.0
 
-    def room(self, profile: Profile, instructions: str) -> int:
+    def available_tokens(self, profile: ModelProfile, instructions: str) -> int:
         """How many of our tokens the messages may have, so that the answer has its room too.
 
         Never so few that what was just said is cut though it is short: rather the provider refuses it.
         """
         least = int(profile.window_tokens * self.share) // ROOM_SHARE
-        return max(_left(profile, self.share / self.factor) - self._taken(instructions), least)
+        return max(
+            _usable_tokens(profile, self.share / self.factor) - self._fixed_tokens(instructions), least
+        )
 
-    def crowded(self, profile: Profile, instructions: str) -> str:
+    def overflow_message(self, profile: ModelProfile, instructions: str) -> str:
         """What is wrong where tools and instructions leave too little for anything else; else nothing.
 
         A provider that once counted more than we do is not believed here: that would be so for ever.
         """
-        taken = self._taken(instructions)
-        if _left(profile, 1 / min(self.factor, 1.0)) - taken >= profile.window_tokens // ROOM_SHARE:
+        taken = self._fixed_tokens(instructions)
+        if _usable_tokens(profile, 1 / min(self.factor, 1.0)) - taken >= profile.window_tokens // ROOM_SHARE:
             return ""
-        return CROWDED.format(taken=taken, window=profile.window_tokens)
+        return OVERFLOW_MESSAGE.format(taken=taken, window=profile.window_tokens)
 
-    def _taken(self, instructions: str) -> int:
+    def _fixed_tokens(self, instructions: str) -> int:
         return self.tools_tokens + estimate_tokens(instructions)
 
-    def weigh(self, request: Request) -> int:
+    def request_tokens(self, request: Request) -> int:
         """How many of our tokens all of a request has; its messages were counted when it was made."""
         return request.tokens + self.tools_tokens + estimate_tokens(request.system)
 
-    def harder(self, profile: Profile, weighed: int) -> "Gauge":
+    def halved(self, profile: ModelProfile, request_tokens: int) -> "TokenBudget":
         """For a request half as large as one that was too much, whatever its window was thought to be."""
         window = max(profile.window_tokens - profile.answer_tokens, 1)
-        return replace(self, share=min(self.share, weighed * self.factor / window) / 2)
+        return replace(self, share=min(self.share, request_tokens * self.factor / window) / 2)
 
 
-def _left(profile: Profile, share: float) -> int:
+def _usable_tokens(profile: ModelProfile, share: float) -> int:
     """What the window has beside the answer and what is left free, or a share of that."""
     return int((profile.window_tokens - profile.window_tokens // _MARGIN - profile.answer_tokens) * share)
 
 
-def factor_of(transcript: Transcript, model: str) -> float:
+def token_factor(transcript: Transcript, model: str) -> float:
     """How many tokens `model` counted for one of ours, by the last of its answers that says so."""
     for turn in reversed(transcript.turns):
         for entry in reversed(turn.entries):

@@ -12,63 +12,63 @@ from holdfast.domain.events.parts import AnyPart, Text
 from holdfast.domain.events.stream_fold import OutputFold
 from holdfast.domain.limits import ARGUMENTS_BYTES_MAX
 from holdfast.domain.shell import rules
-from holdfast.domain.shell.denylist import Forbidden, refusal
-from holdfast.domain.shell.rules import Allowing
+from holdfast.domain.shell.denylist import Denylist, verdict_error
+from holdfast.domain.shell.rules import ApprovalGrant
 from holdfast.domain.state.rows import RunRow, ToolRow
-from holdfast.domain.state.session_state import View
+from holdfast.domain.state.session_state import SessionStateView
 
 
-def answer(
-    view: View,
+def apply_decision(
+    view: SessionStateView,
     run: RunRow,
     tool: ToolRow,
-    decision: f.Decision,
+    decision: f.ToolDecision,
     text: str | None,
-    allowing: Allowing,
-    forbidden: Forbidden | None,
+    grant: ApprovalGrant,
+    denylist: Denylist | None,
 ) -> list[f.AnyFact]:
     """The facts of an answer; `text` is the reason of a denial, or what a call that did run gave.
 
-    Raises ToolRefused, RuleRefused, NeverRun, TooLarge.
+    Raises ToolRefused, RuleRefused, CommandForbidden, TooLarge.
     """
     if decision == "approve":
-        return _allow(view, run, tool, allowing, forbidden)
+        return _allow(view, run, tool, grant, denylist)
     if decision == "deny" and questions.is_open(tool):
         return questions.decline(view, run, tool, text or "")
     if decision == "deny":
         return tools.answer_approval(view, run, tool, "deny", "user", text or "")
-    events = tools.written(view, tool)
+    events = tools.call_events(view, tool)
     edited = tools.edited_arguments(events)
     if decision == "rerun":
-        _check(tool, tools.arguments_of(events), forbidden)
+        _check_denylist(tool, tools.call_arguments(events), denylist)
     result: tuple[AnyPart, ...] | None = (Text(text),) if text else None
-    return tools.resolve(view, run, tool, decision, "user", OutputFold.of(events), result, edited)
+    return tools.resolve(view, run, tool, decision, "user", OutputFold.from_events(events), result, edited)
 
 
 def _allow(
-    view: View, run: RunRow, tool: ToolRow, allowing: Allowing, forbidden: Forbidden | None
+    view: SessionStateView, run: RunRow, tool: ToolRow, grant: ApprovalGrant, denylist: Denylist | None
 ) -> list[f.AnyFact]:
-    meant = tools.arguments_of(tools.written(view, tool))
+    arguments = tools.call_arguments(tools.call_events(view, tool))
     edited: list[f.AnyFact] = []
-    if allowing.arguments is not None and not _same(allowing.arguments, meant):
-        edited = tools.edit(view, tool, _whole(tool, allowing.arguments))
-        meant = allowing.arguments
+    if grant.arguments is not None and not _is_same_json(grant.arguments, arguments):
+        edited = tools.edit(view, tool, _check_arguments(tool, grant.arguments))
+        arguments = grant.arguments
         # What no longer stands there was never put to anybody.
-        _check(tool, meant, forbidden)
+        _check_denylist(tool, arguments, denylist)
     pattern = ""
-    if allowing.scope != "once" and tool.approval == "requested":
-        pattern = rules.pattern_for(tool.name, meant, allowing.pattern)
-    allowed = tools.answer_approval(view, run, tool, "approve", "user", scope=allowing.scope, rule=pattern)
+    if grant.scope != "once" and tool.approval == "requested":
+        pattern = rules.pattern_for(tool.name, arguments, grant.pattern)
+    allowed = tools.answer_approval(view, run, tool, "approve", "user", scope=grant.scope, rule=pattern)
     return [*edited, *allowed]
 
 
-def _check(tool: ToolRow, arguments: str, forbidden: Forbidden | None) -> None:
-    verdict = forbidden.in_call(tool.name, arguments) if forbidden is not None else ""
+def _check_denylist(tool: ToolRow, arguments: str, denylist: Denylist | None) -> None:
+    verdict = denylist.check_call(tool.name, arguments) if denylist is not None else ""
     if verdict:
-        raise refusal(verdict)
+        raise verdict_error(verdict)
 
 
-def _whole(tool: ToolRow, arguments: str) -> str:
+def _check_arguments(tool: ToolRow, arguments: str) -> str:
     size = len(arguments.encode("utf-8", "surrogatepass"))
     if size > ARGUMENTS_BYTES_MAX:
         raise TooLarge(what="The call", size=size, limit=ARGUMENTS_BYTES_MAX)
@@ -77,7 +77,7 @@ def _whole(tool: ToolRow, arguments: str) -> str:
     return arguments
 
 
-def _same(one: str, other: str) -> bool:
+def _is_same_json(one: str, other: str) -> bool:
     try:
         return bool(msgspec.json.decode(one) == msgspec.json.decode(other))
     except (msgspec.DecodeError, UnicodeError, RecursionError):

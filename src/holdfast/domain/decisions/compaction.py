@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.domain.context.context import standing_in
-from holdfast.domain.context.fitting import shortened
-from holdfast.domain.context.request import Profile
-from holdfast.domain.context.tokens import MESSAGE_TOKENS, Gauge, estimate_tokens, part_tokens
+from holdfast.domain.context.context import active_summary
+from holdfast.domain.context.fitting import truncate_middle
+from holdfast.domain.context.request import ModelProfile
+from holdfast.domain.context.tokens import MESSAGE_TOKENS, TokenBudget, estimate_tokens, part_tokens
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.codec import Event
 from holdfast.domain.events.parts import File, Reasoning, Text, ToolCall
@@ -35,10 +35,10 @@ SUMMARY_SHARE = 8
 """A summary has at most an eighth of the window."""
 SUMMARY_TOKENS_MAX = 4_000
 _OUTPUT_TOKENS = 300
-_SAID_TOKENS = 2_000
+_MESSAGE_TEXT_TOKENS = 2_000
 
 
-class Due(msgspec.Struct, frozen=True):
+class SummaryRequest(msgspec.Struct, frozen=True):
     """What is to be summarised: the turns up to `through_turn` beside those that `before` stands for."""
 
     through_turn: int
@@ -52,7 +52,7 @@ class Due(msgspec.Struct, frozen=True):
         return INSTRUCTIONS.format(words=max(self.tokens_max // 2, 50))
 
 
-class Drafted(msgspec.Struct, frozen=True):
+class DraftSummary(msgspec.Struct, frozen=True):
     """A summary that was written and is not kept yet."""
 
     through_turn: int
@@ -60,34 +60,34 @@ class Drafted(msgspec.Struct, frozen=True):
     summary: str
 
 
-def due(
+def plan_summary(
     transcript: Transcript,
     instructions: str,
-    profile: Profile,
-    gauge: Gauge,
+    profile: ModelProfile,
+    budget: TokenBudget,
     above: float = 0.0,
     kept_turns: int = KEPT_TURNS,
-) -> Due | None:
+) -> SummaryRequest | None:
     """What there is to summarise, if the conversation fills more than the share `above` of the window."""
-    before = standing_in(transcript)
+    before = active_summary(transcript)
     covered = before.covers if before is not None else ()
     turns = [t for t in transcript.turns if t.live and not any(a <= t.turn <= b for a, b in covered)]
     costs = [_cost(turn) for turn in turns]
-    room = max(gauge.room(profile, instructions), 0)
+    room = max(budget.available_tokens(profile, instructions), 0)
     head = estimate_tokens(before.summary) if before is not None else 0
     if sum(costs) + head < above * room:
         return None
-    kept = _kept(costs, room // KEPT_SHARE if above else room, kept_turns)
+    kept = _recent_turn_count(costs, room // KEPT_SHARE if above else room, kept_turns)
     older = turns[: len(turns) - kept]
     if not older:
         return None
     tokens_max = min(profile.window_tokens // SUMMARY_SHARE, SUMMARY_TOKENS_MAX)
-    asking = Gauge(0, gauge.factor, gauge.share).room(profile, INSTRUCTIONS)
-    text = shortened(_told(before, older), max(asking, 0))
-    return Due(older[-1].turn, before, text, tokens_max)
+    request_room = TokenBudget(0, budget.factor, budget.share).available_tokens(profile, INSTRUCTIONS)
+    text = truncate_middle(_conversation_text(before, older), max(request_room, 0))
+    return SummaryRequest(older[-1].turn, before, text, tokens_max)
 
 
-def _kept(costs: Sequence[int], room: int, most: int) -> int:
+def _recent_turn_count(costs: Sequence[int], room: int, most: int) -> int:
     """How many turns at the end stay as they are: `most` of them, fewer where they are long."""
     kept = 0
     while kept < min(most, len(costs)) and (kept == 0 or sum(costs[-kept - 1 :]) <= room):
@@ -95,9 +95,11 @@ def _kept(costs: Sequence[int], room: int, most: int) -> int:
     return kept
 
 
-def drafted(due: Due, said: str) -> Drafted:
+def draft_summary(request: SummaryRequest, text: str) -> DraftSummary:
     """What was made of it, in bounds."""
-    return Drafted(due.through_turn, due.before, shortened(said.strip(), due.tokens_max))
+    return DraftSummary(
+        request.through_turn, request.before, truncate_middle(text.strip(), request.tokens_max)
+    )
 
 
 def covered_through(summary: Event | None) -> int:
@@ -119,35 +121,35 @@ def _tokens(entry: Entry, part: object) -> int:
     return part_tokens(part) if isinstance(part, Text | ToolCall | File) else 0
 
 
-def _told(before: f.SessionCompacted | None, turns: Sequence[Turn]) -> str:
+def _conversation_text(before: f.SessionCompacted | None, turns: Sequence[Turn]) -> str:
     """The conversation as someone reads it who is to sum it up."""
-    said = [f"Summary so far:\n{before.summary}"] if before is not None else []
+    blocks = [f"Summary so far:\n{before.summary}"] if before is not None else []
     for turn in turns:
-        said += [line for entry in turn.entries if not entry.late and (line := _line(entry))]
-    return "\n\n".join(said)
+        blocks += [line for entry in turn.entries if not entry.late and (line := _entry_text(entry))]
+    return "\n\n".join(blocks)
 
 
-def _line(entry: Entry) -> str:
+def _entry_text(entry: Entry) -> str:
     match entry.role:
         case "user":
-            return f"User: {_words(entry, _SAID_TOKENS)}"
+            return f"User: {_entry_content(entry, _MESSAGE_TEXT_TOKENS)}"
         case "assistant":
-            return f"Assistant: {words}" if (words := _words(entry, _SAID_TOKENS)) else ""
+            return f"Assistant: {words}" if (words := _entry_content(entry, _MESSAGE_TEXT_TOKENS)) else ""
         case "tool":
-            return f"Outcome of {entry.name} ({entry.outcome or 'open'}): {_words(entry, _OUTPUT_TOKENS)}"
+            return f"Outcome of {entry.name} ({entry.outcome or 'open'}): {_entry_content(entry, _OUTPUT_TOKENS)}"
     return ""
 
 
-def _words(entry: Entry, tokens: int) -> str:
-    words: list[str] = []
+def _entry_content(entry: Entry, tokens: int) -> str:
+    pieces: list[str] = []
     for part in entry.parts:
         match part:
             case Text():
-                words.append(shortened(part.text, tokens))
+                pieces.append(truncate_middle(part.text, tokens))
             case ToolCall():
-                words.append(f"[calls {part.name} {shortened(part.arguments, _OUTPUT_TOKENS)}]")
+                pieces.append(f"[calls {part.name} {truncate_middle(part.arguments, _OUTPUT_TOKENS)}]")
             case File():
-                words.append(f"[file {part.name}]")
+                pieces.append(f"[file {part.name}]")
             case Reasoning():
                 continue
-    return "\n".join(words)
+    return "\n".join(pieces)

@@ -6,7 +6,7 @@ no reader sees a run that is over with work that is not.
 
 from collections.abc import Callable, Sequence
 
-from holdfast.domain.context.tokens import estimated
+from holdfast.domain.context.tokens import with_estimates
 from holdfast.domain.decisions import questions, runs, tools
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.codec import Event
@@ -14,10 +14,10 @@ from holdfast.domain.events.stream_fold import OutputFold, StreamFold, settle_me
 from holdfast.domain.ids import MessageId
 from holdfast.domain.limits import EVENT_BYTES_MAX
 from holdfast.domain.state.rows import MessageRow, RunRow, ToolRow
-from holdfast.domain.state.session_state import View
+from holdfast.domain.state.session_state import SessionStateView
 from holdfast.domain.usage import Usage
 
-Written = Callable[[MessageRow], Sequence[Event]]
+ReadMessageEvents = Callable[[MessageRow], Sequence[Event]]
 """What the journal holds of a message without a body: the event that opened it, then its deltas.
 
 A decision that is not given one leaves open messages and calls as they lie: their rows then say interrupted,
@@ -27,23 +27,27 @@ and their deltas stay their content.
 _NOTHING = Usage()
 
 
-def cancel(view: View, run: RunRow, by: f.Actor = "user", written: Written | None = None) -> list[f.AnyFact]:
+def cancel(
+    view: SessionStateView, run: RunRow, by: f.Actor = "user", read_events: ReadMessageEvents | None = None
+) -> list[f.AnyFact]:
     """Stop the run for good."""
-    runs.allow(run, "be cancelled")
-    return [*_settle_open(view, run, by, written), f.RunCancelled(run.id, by)]
+    runs.check_allowed(run, "be cancelled")
+    return [*_settle_open(view, run, by, read_events), f.RunCancelled(run.id, by)]
 
 
-def fail(view: View, run: RunRow, failure: f.Failure, written: Written | None = None) -> list[f.AnyFact]:
+def fail(
+    view: SessionStateView, run: RunRow, failure: f.Failure, read_events: ReadMessageEvents | None = None
+) -> list[f.AnyFact]:
     """End the run with the error that ended it."""
-    runs.allow(run, "fail")
-    return [*_settle_open(view, run, "server", written), f.RunFailed(run.id, failure)]
+    runs.check_allowed(run, "fail")
+    return [*_settle_open(view, run, "server", read_events), f.RunFailed(run.id, failure)]
 
 
 def interrupt(
-    view: View,
+    view: SessionStateView,
     run: RunRow,
     notice_id: MessageId,
-    written: Written | None = None,
+    read_events: ReadMessageEvents | None = None,
     asks: bool = False,
     orderly: bool = False,
 ) -> list[f.AnyFact]:
@@ -53,14 +57,16 @@ def interrupt(
     say whether there is one. `orderly`: the process was asked to end.
     """
     notice = runs.mark_interrupted(run, notice_id, asks, orderly)
-    facts = _settle_messages(view, run, written)
+    facts = _settle_messages(view, run, read_events)
     for tool in view.open_tools(run.id):
-        if tool.state == "started" and not tools.repeatable(tool):
-            facts += tools.doubt(run, tool)
+        if tool.state == "started" and not tools.is_repeatable(tool):
+            facts += tools.mark_in_doubt(run, tool)
     return [*facts, notice]
 
 
-def break_off(started: f.ModelStepStarted, fold: StreamFold, counted: Usage = _NOTHING) -> list[f.AnyFact]:
+def interrupt_step(
+    started: f.ModelStepStarted, fold: StreamFold, counted: Usage = _NOTHING
+) -> list[f.AnyFact]:
     """A step ends without its answer's end: what came of it is its body, and what that used is estimated.
 
     But for what its provider has `counted`, if it came so far. Where nothing came, nobody can say that
@@ -69,30 +75,32 @@ def break_off(started: f.ModelStepStarted, fold: StreamFold, counted: Usage = _N
     settled = settle_message(started, fold, "interrupted")
     if fold.is_empty:
         return [settled]
-    usage = estimated(counted, started.asked_tokens, settled.parts)
+    usage = with_estimates(counted, started.asked_tokens, settled.parts)
     if usage.cost_micros is None and started.rate is not None:
-        usage = started.rate.of(usage)
+        usage = started.rate.with_cost(usage)
     return [settled, f.ModelStepSettled(started.run_id, started.message_id, "interrupted", usage)]
 
 
-def output_of(events: Sequence[Event]) -> OutputFold:
+def streamed_output(events: Sequence[Event]) -> OutputFold:
     """What a call has streamed, from the events of its row."""
-    return OutputFold.of(events)
+    return OutputFold.from_events(events)
 
 
-def _settle_open(view: View, run: RunRow, by: f.Actor, written: Written | None) -> list[f.AnyFact]:
-    facts = _settle_messages(view, run, written)
+def _settle_open(
+    view: SessionStateView, run: RunRow, by: f.Actor, read_events: ReadMessageEvents | None
+) -> list[f.AnyFact]:
+    facts = _settle_messages(view, run, read_events)
     for tool in view.open_tools(run.id):
-        facts += _settle_tool(view, run, tool, by, written)
+        facts += _settle_tool(view, run, tool, by, read_events)
     return facts
 
 
 def _settle_tool(
-    view: View, run: RunRow, tool: ToolRow, by: f.Actor, written: Written | None
+    view: SessionStateView, run: RunRow, tool: ToolRow, by: f.Actor, read_events: ReadMessageEvents | None
 ) -> list[f.AnyFact]:
     row = view.message(tool.turn, tool.place)
-    events = written(row) if written is not None and row is not None else None
-    output = output_of(events) if events is not None else None
+    events = read_events(row) if read_events is not None and row is not None else None
+    output = streamed_output(events) if events is not None else None
     if questions.is_open(tool):
         return questions.close(view, run, tool, by, settles=output is not None)
     if tool.state == "intended" and tool.approval == "requested" and output is not None:
@@ -111,11 +119,13 @@ def _settle_tool(
     return [*facts, tools.settle(view, tool, "unknown", output, status="interrupted", edited=edited)]
 
 
-def _settle_messages(view: View, run: RunRow, written: Written | None) -> list[f.AnyFact]:
+def _settle_messages(
+    view: SessionStateView, run: RunRow, read_events: ReadMessageEvents | None
+) -> list[f.AnyFact]:
     facts: list[f.AnyFact] = []
-    for row in view.streaming(run.turn) if written is not None else ():
-        if row.role == "assistant" and written is not None:
-            facts += _settle_message(written(row))
+    for row in view.streaming_messages(run.turn) if read_events is not None else ():
+        if row.role == "assistant" and read_events is not None:
+            facts += _settle_message(read_events(row))
     return facts
 
 
@@ -128,7 +138,7 @@ def _settle_message(events: Sequence[Event]) -> list[f.AnyFact]:
         fact = event.fact
         if isinstance(fact, f.TextAppended | f.ReasoningAppended | f.ToolArgumentsAppended):
             fold.add(fact, event.at)
-    facts = break_off(started, fold)
+    facts = interrupt_step(started, fold)
     # Too much for one event: the row says that it was cut off, and its deltas stay what it says. Ending a
     # run must always be possible.
     return facts[1:] if sum(len(event.body) for event in events) > EVENT_BYTES_MAX // 2 else facts

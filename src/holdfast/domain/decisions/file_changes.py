@@ -23,7 +23,7 @@ class FilesChanged(HoldfastError):
     remedy = "Look at these files; put back the others, or change these by hand."
 
 
-class PutBack(msgspec.Struct, frozen=True):
+class FileRestore(msgspec.Struct, frozen=True):
     """A file to put back: the digests of what a run found, and of what it left. None is no file.
 
     `path` is from the workspace on, which is where the run worked.
@@ -35,7 +35,7 @@ class PutBack(msgspec.Struct, frozen=True):
     after: str | None
 
 
-def changes_of(parts: Iterable[AnyPart]) -> list[Change]:
+def merge_changes(parts: Iterable[AnyPart]) -> list[Change]:
     """One change for each file, from what it first was to what it last was, in the order of the first.
 
     A file that came to be what it was before is left out. Diffs are those of single calls: there are none.
@@ -44,10 +44,10 @@ def changes_of(parts: Iterable[AnyPart]) -> list[Change]:
     for part in parts:
         if not isinstance(part, Change):
             continue
-        place = part.workspace, part.path
-        first = found.get(place)
+        key = part.workspace, part.path
+        first = found.get(key)
         kept = part.kept and (first is None or first.kept)
-        found[place] = replace(
+        found[key] = replace(
             part,
             before=(part.before if first is None else first.before) if kept else None,
             after=part.after if kept else None,
@@ -59,7 +59,7 @@ def changes_of(parts: Iterable[AnyPart]) -> list[Change]:
     return [change for change in found.values() if not change.kept or change.before != change.after]
 
 
-class Restored(msgspec.Struct, frozen=True):
+class FileRestoreResult(msgspec.Struct, frozen=True):
     """Which files were put back, and which not and why."""
 
     restored: tuple[str, ...]

@@ -9,15 +9,15 @@ from msgspec.structs import replace
 from holdfast.domain.errors import NoSuchSession, NoSuchTurn
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import ToolCall
-from holdfast.domain.events.stream_fold import digest_of_parts
-from holdfast.domain.ids import Ids, MessageId, Seq, SessionId
+from holdfast.domain.events.stream_fold import parts_digest
+from holdfast.domain.ids import IdGenerator, MessageId, Seq, SessionId
 from holdfast.domain.limits import TITLE_CHARS_MAX
-from holdfast.domain.state.session_state import View
+from holdfast.domain.state.session_state import SessionStateView
 
 _BRANCH = re.compile(r" \(branch(?: (\d{1,6}))?\)$")
 
 
-class _Names(msgspec.Struct):
+class _IdMap(msgspec.Struct):
     """What the copies are called: by the source's message, and by the call that a message makes."""
 
     messages: dict[MessageId, MessageId]
@@ -25,11 +25,11 @@ class _Names(msgspec.Struct):
 
 
 def fork(
-    source: View,
+    source: SessionStateView,
     session_id: SessionId,
     head: Seq,
     bodies: Iterable[f.Body],
-    ids: Ids,
+    ids: IdGenerator,
     through_turn: int | None = None,
 ) -> list[f.AnyFact]:
     """The facts that begin the copy. `bodies` are the source's newest ones, ordered by (turn, place).
@@ -49,7 +49,7 @@ def fork(
         f.SessionCreated(branch_title(row.title), row.agent, row.model, row.workspace, remember=row.remember),
         f.SessionForked(session_id, head, last),
     ]
-    names = _Names({}, {})
+    id_map = _IdMap({}, {})
     number, copying = 0, 0
     for body in bodies:
         if body.turn > last or not _is_copied(source, body.turn):
@@ -57,7 +57,7 @@ def fork(
         if isinstance(body, f.TurnAccepted):
             number, copying = number + 1, body.turn
         if body.turn == copying:
-            copy = _copy(body, number, names, ids)
+            copy = _copy(body, number, id_map, ids)
             facts += [copy] if copy is not None else []
     return facts
 
@@ -72,31 +72,31 @@ def branch_title(title: str) -> str:
     return own[: TITLE_CHARS_MAX - len(suffix)] + suffix
 
 
-def _is_copied(source: View, turn: int) -> bool:
+def _is_copied(source: SessionStateView, turn: int) -> bool:
     row = source.turn(turn)
     if row is None or row.status != "live":
         return False
     run = source.run(row.run_id) if row.run_id is not None else None
-    return run is None or run.is_over
+    return run is None or run.is_finished
 
 
-def _copy(body: f.Body, turn: int, names: _Names, ids: Ids) -> f.AnyFact | None:
+def _copy(body: f.Body, turn: int, id_map: _IdMap, ids: IdGenerator) -> f.AnyFact | None:
     if isinstance(body, f.ToolSettled):
-        message_id = names.callers.get(body.call_id) or names.messages.get(body.message_id)
+        message_id = id_map.callers.get(body.call_id) or id_map.messages.get(body.message_id)
         if body.late or message_id is None:
             return None
         return replace(body, turn=turn, message_id=message_id, run_id=None)
     if isinstance(body, f.MessageSettled) and body.late:
         return None
-    names.messages[body.message_id] = message_id = ids.message()
+    id_map.messages[body.message_id] = message_id = ids.message()
     match body:
         case f.TurnAccepted():
             return f.TurnAccepted(ids.turn(), turn, message_id, body.parts)
         case f.TurnSteered():
             # The copy has no run to steer: it is simply what the person said there.
             return f.MessageSettled(
-                turn, body.place, message_id, "user", body.parts, digest_of_parts(body.parts)
+                turn, body.place, message_id, "user", body.parts, parts_digest(body.parts)
             )
-    names.callers |= {part.call_id: message_id for part in body.parts if isinstance(part, ToolCall)}
-    continues = names.messages.get(body.continues) if body.continues is not None else None
+    id_map.callers |= {part.call_id: message_id for part in body.parts if isinstance(part, ToolCall)}
+    continues = id_map.messages.get(body.continues) if body.continues is not None else None
     return replace(body, turn=turn, message_id=message_id, run_id=None, continues=continues)

@@ -13,14 +13,14 @@ from msgspec.structs import replace
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.codec import Event
 from holdfast.domain.events.parts import AnyPart, Change, File, ToolCall
-from holdfast.domain.events.stream_fold import MessageDelta, StreamFold, digest_of_parts
-from holdfast.domain.ids import CallId, Ids, MessageId, RunId
+from holdfast.domain.events.stream_fold import MessageDelta, StreamFold, parts_digest
+from holdfast.domain.ids import CallId, IdGenerator, MessageId, RunId
 from holdfast.domain.limits import RECOVERY_PLACES
 from holdfast.domain.state.rows import MessageRow, RunRow
-from holdfast.domain.state.session_state import View
+from holdfast.domain.state.session_state import SessionStateView
 
 
-class Unsaved(msgspec.Struct, frozen=True):
+class UnsavedDeltas(msgspec.Struct, frozen=True):
     """What a process had of one message or call, and how much before it was certainly saved."""
 
     turn: int
@@ -29,28 +29,30 @@ class Unsaved(msgspec.Struct, frozen=True):
     deltas: tuple[f.Delta, ...]
 
 
-def deliver(view: View, run_id: RunId, unsaved: Sequence[Unsaved], ids: Ids) -> list[f.AnyFact]:
+def recover_output(
+    view: SessionStateView, run_id: RunId, unsaved: Sequence[UnsavedDeltas], ids: IdGenerator
+) -> list[f.AnyFact]:
     """The facts that bring late output to its place; none if all of it is there already."""
     run = view.run(run_id)
     # What a person stopped stays as it was when they stopped it.
     if run is None or run.notice_place is None or run.status == "cancelled":
         return []
     facts: list[f.AnyFact] = []
-    for one in unsaved:
-        row = view.message(one.turn, one.place)
+    for output in unsaved:
+        row = view.message(output.turn, output.place)
         if row is not None:
-            rest = _beyond(one, view.written(row))
-            facts += _bring(view, run, row, rest, ids, len(facts)) if rest else []
+            rest = _missing_deltas(output, view.message_events(row))
+            facts += _recover_message(view, run, row, rest, ids, len(facts)) if rest else []
     if facts:
         facts.append(f.RecoveryFinished(run.id, run.turn, run.notice_place, recovered=True))
     return facts
 
 
-def _beyond(one: Unsaved, written: Sequence[Event]) -> list[f.Delta]:
+def _missing_deltas(output: UnsavedDeltas, stored_events: Sequence[Event]) -> list[f.Delta]:
     """The deltas past what the journal holds: the last commit may have come through unacknowledged."""
-    skip = _chars(written) - one.saved_chars
+    skip = _streamed_chars(stored_events) - output.saved_chars
     rest: list[f.Delta] = []
-    for delta in one.deltas:
+    for delta in output.deltas:
         text = delta.text[max(skip, 0) :]
         skip -= len(delta.text)
         if text:
@@ -58,18 +60,18 @@ def _beyond(one: Unsaved, written: Sequence[Event]) -> list[f.Delta]:
     return rest
 
 
-def _chars(written: Sequence[Event]) -> int:
+def _streamed_chars(stored_events: Sequence[Event]) -> int:
     total = 0
-    for event in written:
+    for event in stored_events:
         fact = event.fact
         if isinstance(fact, f.Delta):
             total += len(fact.text)
         elif isinstance(fact, f.MessageSettled | f.ToolSettled):
-            total += sum(len(_streamed(part)) for part in fact.parts)
+            total += sum(len(_streamed_text(part)) for part in fact.parts)
     return total
 
 
-def _streamed(part: AnyPart) -> str:
+def _streamed_text(part: AnyPart) -> str:
     match part:
         case ToolCall():
             return part.arguments
@@ -79,35 +81,40 @@ def _streamed(part: AnyPart) -> str:
             return part.text
 
 
-def _bring(
-    view: View, run: RunRow, row: MessageRow, rest: list[f.Delta], ids: Ids, taken: int
+def _recover_message(
+    view: SessionStateView,
+    run: RunRow,
+    row: MessageRow,
+    rest: list[f.Delta],
+    ids: IdGenerator,
+    used_places: int,
 ) -> list[f.AnyFact]:
-    spoken = [delta for delta in rest if not isinstance(delta, f.ToolOutputAppended)]
+    message_deltas = [delta for delta in rest if not isinstance(delta, f.ToolOutputAppended)]
     if row.role == "tool":
         # An open call's output simply grows; one that was settled without it has been answered for.
         return list(rest) if row.body_seq == 0 else []
-    if not _went_on(view, run):
-        return _complete(view, row, spoken)
+    if not _has_continued(view, run):
+        return _complete_message(view, row, message_deltas)
     fold = StreamFold()
-    for delta in spoken:
+    for delta in message_deltas:
         fold.add(delta)
-    place = _free_place(view, run) + taken
+    place = _free_place(view, run) + used_places
     return [f.MessageSettled(
         run.turn, place, ids.message(), "assistant", fold.parts(), fold.digest(), run.id, "recovered",
         late=True,
     )]  # fmt: skip
 
 
-def _complete(view: View, row: MessageRow, rest: list[MessageDelta]) -> list[f.AnyFact]:
+def _complete_message(view: SessionStateView, row: MessageRow, rest: list[MessageDelta]) -> list[f.AnyFact]:
     """The message whole again: the deltas that were missing, then the body that all of them add up to."""
-    body = view.written(row)[-1].fact
+    body = view.message_events(row)[-1].fact
     if not isinstance(body, f.MessageSettled):
         return list(rest)
     fold = StreamFold()
     for delta in [*_as_deltas(body), *rest]:
         fold.add(delta)
     parts = fold.parts()
-    return [*rest, replace(body, parts=parts, digest=digest_of_parts(parts), status="recovered")]
+    return [*rest, replace(body, parts=parts, digest=parts_digest(parts), status="recovered")]
 
 
 def _as_deltas(body: f.MessageSettled) -> list[MessageDelta]:
@@ -126,12 +133,12 @@ def _as_deltas(body: f.MessageSettled) -> list[MessageDelta]:
     return deltas
 
 
-def _went_on(view: View, run: RunRow) -> bool:
+def _has_continued(view: SessionStateView, run: RunRow) -> bool:
     assert run.notice_place is not None
     return run.status != "interrupted" or view.message(run.turn, run.notice_place + 1) is not None
 
 
-def _free_place(view: View, run: RunRow) -> int:
+def _free_place(view: SessionStateView, run: RunRow) -> int:
     assert run.notice_place is not None
     place = run.notice_place - RECOVERY_PLACES + 1
     while view.message(run.turn, place) is not None:

@@ -16,18 +16,18 @@ from holdfast.domain.errors import AnswerRefused, TooLarge, ToolRefused
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import Text
 from holdfast.domain.limits import CHOICE_CHARS_MAX, CHOICES_MAX, QUESTION_CHARS_MAX, TEXT_BYTES_MAX
-from holdfast.domain.shell.commands import Unreadable, checked_arguments
+from holdfast.domain.shell.commands import UnreadableArguments, validate_arguments
 from holdfast.domain.state.rows import RunRow, ToolRow
-from holdfast.domain.state.session_state import View
+from holdfast.domain.state.session_state import SessionStateView
 
-TOOL = "ask_user"
+ASK_TOOL = "ask_user"
 """The tool whose calls are questions."""
 DECLINED = "Not answered: the user chose not to answer."
 MOVED_ON = "Not answered: the user moved on."
 ENDED = "Not answered: the work ended before."
 _CHOICES_MIN = 2
 _SHOWN_CHARS_MAX = 80
-_BETWEEN = re.compile(r"\s*[,;\n]\s*")
+_SEPARATOR = re.compile(r"\s*[,;\n]\s*")
 
 
 class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,9 +48,9 @@ class Reply(msgspec.Struct, frozen=True):
     choices: tuple[str, ...] = ()
 
 
-def flaw(question: Question) -> str:
+def validation_error(question: Question) -> str:
     """Why it cannot be asked, as a sentence for whoever wrote it; nothing if it can."""
-    if not _seen(question.question):
+    if not _visible_text(question.question):
         return "question: there is nothing in it"
     if len(question.question) > QUESTION_CHARS_MAX:
         return f"question: it is too long, at most {QUESTION_CHARS_MAX} characters"
@@ -58,23 +58,23 @@ def flaw(question: Question) -> str:
         return "multiple: there are no choices of which several could be chosen" if question.multiple else ""
     if not _CHOICES_MIN <= len(question.choices) <= CHOICES_MAX:
         return f"choices: there must be {_CHOICES_MIN} to {CHOICES_MAX} of them, or none at all: leave it out"
-    tidy = [_one_line(choice) for choice in question.choices]
-    if not all(map(_seen, tidy)):
+    choices = [_one_line(choice) for choice in question.choices]
+    if not all(map(_visible_text, choices)):
         return "choices: one of them is empty"
-    if any(len(choice) > CHOICE_CHARS_MAX for choice in tidy):
+    if any(len(choice) > CHOICE_CHARS_MAX for choice in choices):
         return f"choices: one of them is too long, at most {CHOICE_CHARS_MAX} characters"
-    if len({_seen(choice) for choice in tidy}) < len(tidy):
+    if len({_visible_text(choice) for choice in choices}) < len(choices):
         return "choices: two of them are the same"
     return ""
 
 
-def asked_by(arguments: str) -> Question | None:
+def parse_question(arguments: str) -> Question | None:
     """What a call's arguments ask, as people are shown it; None if that cannot be asked."""
     try:
-        question = msgspec.json.decode(checked_arguments(arguments), type=Question, strict=False)
-    except (Unreadable, msgspec.DecodeError, UnicodeError, RecursionError):
+        question = msgspec.json.decode(validate_arguments(arguments), type=Question, strict=False)
+    except (UnreadableArguments, msgspec.DecodeError, UnicodeError, RecursionError):
         return None
-    if flaw(question):
+    if validation_error(question):
         return None
     return replace(
         question,
@@ -90,27 +90,29 @@ def ask(run: RunRow, tool: ToolRow, question: Question) -> list[f.AnyFact]:
     return [f.QuestionAsked(run.id, tool.id, question.question, question.choices or (), question.multiple)]
 
 
-def answer(view: View, run: RunRow, tool: ToolRow, reply: Reply, key: str = "") -> list[f.AnyFact]:
+def answer(
+    view: SessionStateView, run: RunRow, tool: ToolRow, reply: Reply, key: str = ""
+) -> list[f.AnyFact]:
     """A person's answer: it is the call's result. Raises ToolRefused, AnswerRefused, TooLarge."""
     _check_open(tool, "be answered")
-    question = asked_by(tools.arguments_of(tools.written(view, tool))) or Question("")
-    reply = _checked(question, reply)
+    question = parse_question(tools.call_arguments(tools.call_events(view, tool))) or Question("")
+    reply = _validated(question, reply)
     answered = f.QuestionAnswered(run.id, tool.id, reply.text, reply.choices, key=key)
     return [answered, _settle(view, tool, "done", "\n".join(reply.choices) or reply.text)]
 
 
-def decline(view: View, run: RunRow, tool: ToolRow, reason: str = "") -> list[f.AnyFact]:
+def decline(view: SessionStateView, run: RunRow, tool: ToolRow, reason: str = "") -> list[f.AnyFact]:
     """A person does not want to answer; the model reads that, and why. Raises ToolRefused."""
     _check_open(tool, "be answered")
-    words = f"{DECLINED} {reason}".rstrip()
-    return [f.QuestionClosed(run.id, tool.id, "user", reason), _settle(view, tool, "not_run", words)]
+    text = f"{DECLINED} {reason}".rstrip()
+    return [f.QuestionClosed(run.id, tool.id, "user", reason), _settle(view, tool, "not_run", text)]
 
 
-def close(view: View, run: RunRow, tool: ToolRow, by: f.Actor, settles: bool) -> list[f.AnyFact]:
+def close(view: SessionStateView, run: RunRow, tool: ToolRow, by: f.Actor, settles: bool) -> list[f.AnyFact]:
     """Its run ends without an answer. `settles`: the call is to be ended too, with a word on why."""
     closed: list[f.AnyFact] = [f.QuestionClosed(run.id, tool.id, by)]
-    words = MOVED_ON if by == "user" else ENDED
-    return [*closed, _settle(view, tool, "not_run", words)] if settles else closed
+    text = MOVED_ON if by == "user" else ENDED
+    return [*closed, _settle(view, tool, "not_run", text)] if settles else closed
 
 
 def is_open(tool: ToolRow) -> bool:
@@ -118,7 +120,7 @@ def is_open(tool: ToolRow) -> bool:
     return tool.state == "intended" and tool.approval == "asked"
 
 
-def typed(choices: tuple[str, ...], multiple: bool, line: str) -> Reply | None:
+def parse_reply(choices: tuple[str, ...], multiple: bool, line: str) -> Reply | None:
     """What a typed line answers to a question; None if it is no answer to it.
 
     Without choices any words are. A choice is named by its words, or by its number in the list; what reads as
@@ -129,10 +131,12 @@ def typed(choices: tuple[str, ...], multiple: bool, line: str) -> Reply | None:
         return Reply(line) if line else None
     by_words = {choice.casefold(): choice for choice in choices}
     by_number = {str(number): choice for number, choice in enumerate(choices, 1)}
-    whole = _one_line(line).casefold()
-    if whole in by_words:
-        return Reply(choices=(by_words[whole],))
-    pieces = whole.split() if whole.replace(" ", "").isdecimal() else _BETWEEN.split(line.casefold())
+    folded_line = _one_line(line).casefold()
+    if folded_line in by_words:
+        return Reply(choices=(by_words[folded_line],))
+    pieces = (
+        folded_line.split() if folded_line.replace(" ", "").isdecimal() else _SEPARATOR.split(line.casefold())
+    )
     named = [by_words.get(_one_line(each), by_number.get(each.strip().rstrip("."))) for each in pieces]
     found = tuple(each for each in named if each is not None)
     if len(found) < len(named) or not found or (len(set(found)) > 1 and not multiple):
@@ -140,7 +144,7 @@ def typed(choices: tuple[str, ...], multiple: bool, line: str) -> Reply | None:
     return Reply(choices=tuple(dict.fromkeys(found)))
 
 
-def _checked(question: Question, reply: Reply) -> Reply:
+def _validated(question: Question, reply: Reply) -> Reply:
     """The answer as it is kept: choices in the order in which they are offered, each once."""
     size = len(reply.text.encode("utf-8", "surrogatepass"))
     if size > TEXT_BYTES_MAX:
@@ -168,15 +172,17 @@ def _check_open(tool: ToolRow, verb: str) -> None:
         raise ToolRefused(call_id=tool.id, state=tool.state, verb=verb)
 
 
-def _settle(view: View, tool: ToolRow, outcome: Literal["done", "not_run"], words: str) -> f.ToolSettled:
+def _settle(
+    view: SessionStateView, tool: ToolRow, outcome: Literal["done", "not_run"], text: str
+) -> f.ToolSettled:
     # Whatever a journal from elsewhere says of it: asking has no effect.
-    return tools.settle(view, replace(tool, effect="pure"), outcome, parts=(Text(words),))
+    return tools.settle(view, replace(tool, effect="pure"), outcome, parts=(Text(text),))
 
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _seen(text: str) -> str:
+def _visible_text(text: str) -> str:
     """What people tell two texts apart by: no white space at the ends, no character that does not show."""
     return "".join(c for c in text.casefold() if c.isprintable()).strip()

@@ -16,7 +16,7 @@ from holdfast.domain.limits import RECOVERY_PLACES, RESUME_ATTEMPTS_MAX, RESUME_
 from holdfast.domain.state.rows import RunRow, RunStatus
 from holdfast.domain.usage import Rate
 
-ALLOWED: Mapping[str, frozenset[RunStatus]] = MappingProxyType({
+ALLOWED_STATUSES: Mapping[str, frozenset[RunStatus]] = MappingProxyType({
     "be queued": frozenset({"accepted"}),
     "leave the queue": frozenset({"queued"}),
     "start": frozenset({"accepted"}),
@@ -34,9 +34,9 @@ ALLOWED: Mapping[str, frozenset[RunStatus]] = MappingProxyType({
 """Which commands a run takes in which state; the one table of the machine's edges."""
 
 
-def allow(run: RunRow, verb: str) -> None:
+def check_allowed(run: RunRow, verb: str) -> None:
     """Raise RunRefused unless `run` may do `verb` now."""
-    if run.status not in ALLOWED[verb]:
+    if run.status not in ALLOWED_STATUSES[verb]:
         raise RunRefused(run_id=run.id, status=run.status, verb=verb)
 
 
@@ -46,23 +46,23 @@ def next_place(run: RunRow) -> int:
 
 
 def queue(run: RunRow) -> list[f.AnyFact]:
-    allow(run, "be queued")
+    check_allowed(run, "be queued")
     return [f.TurnQueued(run.turn, run.id)]
 
 
 def dequeue(run: RunRow) -> list[f.AnyFact]:
-    allow(run, "leave the queue")
+    check_allowed(run, "leave the queue")
     return [f.TurnDequeued(run.turn, run.id)]
 
 
 def start(run: RunRow) -> list[f.AnyFact]:
-    allow(run, "start")
+    check_allowed(run, "start")
     return [f.RunStarted(run.id)]
 
 
 def prepare(run: RunRow, instructions_digest: str, memories: tuple[str, ...] = ()) -> list[f.AnyFact]:
     """Record what the run is given beside the transcript."""
-    allow(run, "prepare its context")
+    check_allowed(run, "prepare its context")
     return [f.ContextPrepared(run.id, instructions_digest, memories)]
 
 
@@ -75,7 +75,7 @@ def begin_step(
     rate: Rate | None = None,
 ) -> f.ModelStepStarted:
     """Ask a model; its message takes the next place."""
-    allow(run, "begin a step")
+    check_allowed(run, "begin a step")
     place = next_place(run)
     return f.ModelStepStarted(run.id, run.turn, place, message_id, model, continues, asked_tokens, rate)
 
@@ -88,45 +88,45 @@ def steer(
     from_turn: int = 0,
 ) -> list[f.AnyFact]:
     """Give the run a person's message to read before its next step: what the queued turn `from_turn` said."""
-    allow(run, "be told more")
-    told_at = place if place is not None else next_place(run)
-    return [f.TurnSteered(run.id, run.turn, told_at, message_id, parts, from_turn=from_turn)]
+    check_allowed(run, "be told more")
+    message_place = place if place is not None else next_place(run)
+    return [f.TurnSteered(run.id, run.turn, message_place, message_id, parts, from_turn=from_turn)]
 
 
-def wait(run: RunRow, reason: f.Waiting, detail: str = "") -> list[f.AnyFact]:
+def wait(run: RunRow, reason: f.WaitReason, detail: str = "") -> list[f.AnyFact]:
     """The run needs someone. Its lease is to be released after this is committed."""
-    allow(run, "wait")
+    check_allowed(run, "wait")
     return [f.RunWaiting(run.id, reason, detail)]
 
 
-def go_on(run: RunRow, by: f.Actor = "user") -> list[f.AnyFact]:
+def continue_run(run: RunRow, by: f.Actor = "user") -> list[f.AnyFact]:
     """Let a run go on that waits at a limit, with one more allowance, or one that was interrupted."""
     return answer(run, by) if run.waiting == "limit" else resume(run, by)
 
 
 def answer(run: RunRow, by: f.Actor = "user") -> list[f.AnyFact]:
     """What a waiting run needed is there: it goes on, and that costs no attempt."""
-    allow(run, "be answered")
+    check_allowed(run, "be answered")
     return [f.RunResumed(run.id, by, run.attempts)]
 
 
 def resume(run: RunRow, by: f.Actor = "policy") -> list[f.AnyFact]:
     """An interrupted run goes on from its last durable step; that costs an attempt."""
-    allow(run, "be resumed")
+    check_allowed(run, "be resumed")
     return [f.RunResumed(run.id, by, run.attempts + 1)]
 
 
-def complete(run: RunRow, owed: bool = False, owner: str = "") -> list[f.AnyFact]:
+def complete(run: RunRow, remembers: bool = False, owner: str = "") -> list[f.AnyFact]:
     """The run came to its end; `owed`: its turn is owed to memory from this moment on."""
-    allow(run, "complete")
-    return [f.RunCompleted(run.id, owed, owner)]
+    check_allowed(run, "complete")
+    return [f.RunCompleted(run.id, remembers, owner)]
 
 
 def mark_interrupted(
     run: RunRow, message_id: MessageId, asks: bool = False, orderly: bool = False
 ) -> f.RunInterrupted:
     """Leave a notice, with room before it for output that is found later."""
-    allow(run, "be interrupted")
+    check_allowed(run, "be interrupted")
     return f.RunInterrupted(run.id, run.turn, run.place + RECOVERY_PLACES, message_id, asks, orderly)
 
 

@@ -16,11 +16,11 @@ from holdfast.domain.events.codec import Event
 from holdfast.domain.events.parts import AnyPart, Text, ToolCall
 from holdfast.domain.events.stream_fold import OutputFold, settle_tool
 from holdfast.domain.ids import CallId, MessageId
-from holdfast.domain.shell.denylist import refusal
+from holdfast.domain.shell.denylist import verdict_error
 from holdfast.domain.state.rows import RunRow, ToolRow, ToolState
-from holdfast.domain.state.session_state import View
+from holdfast.domain.state.session_state import SessionStateView
 
-Recovery = Literal["run", "repeat", "ask", "nothing"]
+RecoveryAction = Literal["run", "repeat", "ask", "nothing"]
 
 _SETTLES: Mapping[f.ToolOutcome, frozenset[ToolState]] = MappingProxyType({
     "done": frozenset({"started", "in_doubt", "resolved"}),
@@ -41,12 +41,12 @@ def is_complete(arguments: str) -> bool:
     return True
 
 
-def repeatable(tool: ToolRow) -> bool:
+def is_repeatable(tool: ToolRow) -> bool:
     """Whether running the call a second time does no harm."""
     return tool.effect != "unsafe"
 
 
-def recovery_of(tool: ToolRow) -> Recovery:
+def recovery_action(tool: ToolRow) -> RecoveryAction:
     """What recovery may do with a call whose process is gone.
 
     `run`: it has certainly not run, or is to run again. `repeat`: it may have, and that does no harm. `ask`:
@@ -55,7 +55,7 @@ def recovery_of(tool: ToolRow) -> Recovery:
     if tool.state in ("intended", "resolved"):
         return "run"
     if tool.state == "started":
-        return "repeat" if repeatable(tool) else "ask"
+        return "repeat" if is_repeatable(tool) else "ask"
     return "ask" if tool.state == "in_doubt" else "nothing"
 
 
@@ -99,13 +99,13 @@ def request_approval(run: RunRow, tool: ToolRow, reason: str = "") -> list[f.Any
 
 
 def answer_approval(
-    view: View,
+    view: SessionStateView,
     run: RunRow,
     tool: ToolRow,
     decision: Literal["approve", "deny"],
     by: f.Actor = "user",
     reason: str = "",
-    scope: f.Scope = "once",
+    scope: f.ApprovalScope = "once",
     rule: str = "",
 ) -> list[f.AnyFact]:
     """A person's yes or no. A no settles the call, with the reason as its output.
@@ -121,57 +121,57 @@ def answer_approval(
     return [resolved, _deny(view, tool, reason)]
 
 
-def allow_by_rule(run: RunRow, tool: ToolRow, scope: f.Scope, rule: str) -> list[f.AnyFact]:
+def allow_by_rule(run: RunRow, tool: ToolRow, scope: f.ApprovalScope, rule: str) -> list[f.AnyFact]:
     """A rule answers for the person who made it: nobody is asked, and the ledger says why."""
     if tool.state != "intended" or tool.approval:
         raise _refused(tool, "be allowed by a rule")
     return [f.ApprovalResolved(run.id, tool.id, "approve", "policy", scope=scope, rule=rule)]
 
 
-def forbid(view: View, run: RunRow, tool: ToolRow, verdict: str) -> list[f.AnyFact]:
+def forbid(view: SessionStateView, run: RunRow, tool: ToolRow, verdict: str) -> list[f.AnyFact]:
     """The call falls under what is never run: it ends here, whatever was said of it.
 
     One that is to run again has perhaps run before; it is only not run once more.
     """
-    refused = refusal(verdict)
+    refused = verdict_error(verdict)
     reason, pattern = str(refused), str(refused.fields.get("pattern", ""))
     if tool.state == "intended":
         resolved = f.ApprovalResolved(run.id, tool.id, "deny", "policy", reason, rule=pattern)
         return [resolved, _deny(view, tool, reason)]
-    events = written(view, tool)
-    output = OutputFold.of(events)
+    events = call_events(view, tool)
+    output = OutputFold.from_events(events)
     parts = (*output.parts(), Text(reason))
     return [settle(view, tool, "unknown", output, parts, edited=edited_arguments(events))]
 
 
-def fail(view: View, tool: ToolRow, why: str) -> list[f.AnyFact]:
+def fail(view: SessionStateView, tool: ToolRow, why: str) -> list[f.AnyFact]:
     """The call can only fail: nobody is asked about it, and it ends without having begun."""
     if tool.state != "intended" or tool.approval:
         raise _refused(tool, "fail at once")
     # It is not started first: whoever found that after a crash would run it, though nobody has allowed it.
-    output = OutputFold.of(written(view, tool))
-    return [settle_tool(tool, caller(view, tool), "failed", output, (*output.parts(), Text(why)))]
+    output = OutputFold.from_events(call_events(view, tool))
+    return [settle_tool(tool, calling_message(view, tool), "failed", output, (*output.parts(), Text(why)))]
 
 
-def edit(view: View, tool: ToolRow, arguments: str) -> list[f.AnyFact]:
+def edit(view: SessionStateView, tool: ToolRow, arguments: str) -> list[f.AnyFact]:
     """A person changes what the call is to do, before it is allowed: it is intended anew, with these."""
-    events = written(view, tool)
+    events = call_events(view, tool)
     intended = events[0].fact if events else None
     # What has printed something may have taken effect: then it is too late to make another call of it.
-    is_fresh = isinstance(intended, f.ToolIntended) and OutputFold.of(events).is_empty
+    is_fresh = isinstance(intended, f.ToolIntended) and OutputFold.from_events(events).is_empty
     if tool.state != "intended" or tool.approval != "requested" or not is_fresh:
         raise _refused(tool, "be changed")
     assert isinstance(intended, f.ToolIntended)
     return [replace(intended, arguments=arguments, edited=True)]
 
 
-def written(view: View, tool: ToolRow) -> Sequence[Event]:
+def call_events(view: SessionStateView, tool: ToolRow) -> Sequence[Event]:
     """What the journal holds of a call: its newest intention and what it has streamed since."""
     row = view.message(tool.turn, tool.place)
-    return view.written(row) if row is not None else ()
+    return view.message_events(row) if row is not None else ()
 
 
-def arguments_of(events: Sequence[Event]) -> str:
+def call_arguments(events: Sequence[Event]) -> str:
     """What a call is to run with, whoever wrote it."""
     intended = events[0].fact if events else None
     return intended.arguments if isinstance(intended, f.ToolIntended) else "{}"
@@ -183,22 +183,22 @@ def edited_arguments(events: Sequence[Event]) -> str:
     return intended.arguments if isinstance(intended, f.ToolIntended) and intended.edited else ""
 
 
-def doubt(run: RunRow, tool: ToolRow) -> list[f.AnyFact]:
+def mark_in_doubt(run: RunRow, tool: ToolRow) -> list[f.AnyFact]:
     """The call may or may not have run, and running it again may do harm."""
-    if recovery_of(tool) != "ask" or tool.state == "in_doubt":
+    if recovery_action(tool) != "ask" or tool.state == "in_doubt":
         raise _refused(tool, "be put in doubt")
     return [f.ToolInDoubt(run.id, tool.id)]
 
 
 def repeat(run: RunRow, tool: ToolRow) -> list[f.AnyFact]:
     """Recovery runs a call again that does no harm; it must be started anew."""
-    if recovery_of(tool) != "repeat":
+    if recovery_action(tool) != "repeat":
         raise _refused(tool, "be repeated")
     return [f.ToolResolved(run.id, tool.id, "rerun", "policy")]
 
 
 def resolve(
-    view: View,
+    view: SessionStateView,
     run: RunRow,
     tool: ToolRow,
     decision: Literal["rerun", "mark_done", "skip"],
@@ -223,7 +223,7 @@ def resolve(
 
 
 def settle(
-    view: View,
+    view: SessionStateView,
     tool: ToolRow,
     outcome: f.ToolOutcome,
     output: OutputFold | None = None,
@@ -241,11 +241,11 @@ def settle(
     excused = tool.state == "intended" and (ran_unannounced or ran_before)
     if tool.state not in _SETTLES[outcome] and not excused:
         raise _refused(tool, f"end as {outcome}")
-    settled = settle_tool(tool, caller(view, tool), outcome, output or OutputFold(), parts, status)
+    settled = settle_tool(tool, calling_message(view, tool), outcome, output or OutputFold(), parts, status)
     return replace(settled, arguments=edited) if edited else settled
 
 
-def caller(view: View, tool: ToolRow) -> MessageId:
+def calling_message(view: SessionStateView, tool: ToolRow) -> MessageId:
     """The message that made the call: the answer nearest before it, with only calls and steering between."""
     for place in range(tool.place - 1, 0, -1):
         row = view.message(tool.turn, place)
@@ -256,15 +256,15 @@ def caller(view: View, tool: ToolRow) -> MessageId:
     return MessageId("")
 
 
-def needs_a_person(tool: ToolRow) -> bool:
+def needs_user(tool: ToolRow) -> bool:
     """Whether someone has to say something before the call can go on."""
     is_asked = tool.state == "intended" and tool.approval in ("requested", "asked")
     return is_asked or tool.state == "in_doubt"
 
 
-def _deny(view: View, tool: ToolRow, reason: str) -> f.ToolSettled:
-    events = written(view, tool)
-    output = OutputFold.of(events)
+def _deny(view: SessionStateView, tool: ToolRow, reason: str) -> f.ToolSettled:
+    events = call_events(view, tool)
+    output = OutputFold.from_events(events)
     parts = (*output.parts(), Text(reason)) if reason else output.parts()
     return settle(view, tool, "denied", output, parts, edited=edited_arguments(events))
 

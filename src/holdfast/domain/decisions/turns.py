@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from holdfast.domain.decisions import memory_queue, runs
-from holdfast.domain.decisions.endings import Written, cancel
+from holdfast.domain.decisions.endings import ReadMessageEvents, cancel
 from holdfast.domain.errors import (
     Busy,
     NoSuchSession,
@@ -23,20 +23,20 @@ from holdfast.domain.errors import (
     TooLarge,
 )
 from holdfast.domain.events import facts as f
-from holdfast.domain.events.parts import AnyPart, text_of
-from holdfast.domain.ids import Ids, RunId, SessionId, TurnId
+from holdfast.domain.events.parts import AnyPart, message_text
+from holdfast.domain.ids import IdGenerator, RunId, SessionId, TurnId
 from holdfast.domain.limits import KEY_CHARS_MAX, TEXT_BYTES_MAX, TITLE_CHARS_MAX
-from holdfast.domain.ranges import numbers_in, ranges_of
+from holdfast.domain.ranges import expand_ranges, to_ranges
 from holdfast.domain.state.rows import RunRow, SessionRow, TurnRow
-from holdfast.domain.state.session_state import View
-from holdfast.domain.transcript.removals import History
+from holdfast.domain.state.session_state import SessionStateView
+from holdfast.domain.transcript.removals import TurnHistory
 
-IfBusy = Literal["queue", "steer", "interrupt", "reject"]
+BusyPolicy = Literal["queue", "steer", "interrupt", "reject"]
 """What becomes of a message to a session that is busy: it waits; it is told to the run under way before its
 next step; that run is cancelled; or it is not kept."""
 
 
-def create_session(view: View, created: f.SessionCreated) -> list[f.AnyFact]:
+def create_session(view: SessionStateView, created: f.SessionCreated) -> list[f.AnyFact]:
     """Begin a session. Raises SessionExists, TooLarge."""
     row = view.session()
     if row is not None:
@@ -46,14 +46,14 @@ def create_session(view: View, created: f.SessionCreated) -> list[f.AnyFact]:
 
 
 def accept_turn(
-    view: View,
+    view: SessionStateView,
     session_id: SessionId,
-    ids: Ids,
+    ids: IdGenerator,
     parts: tuple[AnyPart, ...],
     key: str | None = None,
-    written: Written | None = None,
+    read_events: ReadMessageEvents | None = None,
     resumes: bool = True,
-    if_busy: IfBusy = "queue",
+    if_busy: BusyPolicy = "queue",
 ) -> list[f.AnyFact]:
     """Keep a person's message and the run it asks for; queue it behind a run that is at work.
 
@@ -66,43 +66,43 @@ def accept_turn(
     _check_message(parts, key)
     _check_not_moved(view, row, key)
     open_runs = view.open_runs()
-    passed = [run for run in open_runs if _is_passed(run, resumes, if_busy)]
-    ahead = [run for run in open_runs if run not in passed]
+    superseded = [run for run in open_runs if _is_superseded(run, resumes, if_busy)]
+    earlier_runs = [run for run in open_runs if run not in superseded]
     # A message that was kept before is not refused now: the store says what became of it.
-    if ahead and if_busy == "reject" and (key is None or view.turn_by_key(key) is None):
-        raise Busy(session_id=session_id, run_id=ahead[0].id, status=ahead[0].status)
-    facts = _cancel_all(view, passed, written)
-    if ahead and ahead[0].status == "queued":
-        facts += runs.dequeue(ahead[0])
-    at_work = next((run.id for run in ahead if run.status != "queued"), None)
+    if earlier_runs and if_busy == "reject" and (key is None or view.turn_by_key(key) is None):
+        raise Busy(session_id=session_id, run_id=earlier_runs[0].id, status=earlier_runs[0].status)
+    facts = _cancel_all(view, superseded, read_events)
+    if earlier_runs and earlier_runs[0].status == "queued":
+        facts += runs.dequeue(earlier_runs[0])
+    at_work = next((run.id for run in earlier_runs if run.status != "queued"), None)
     steers = at_work if if_busy == "steer" else None
-    return [*facts, *_accept(row.last_turn + 1, ids, parts, key, None, bool(ahead), steers)]
+    return [*facts, *_accept(row.last_turn + 1, ids, parts, key, None, bool(earlier_runs), steers)]
 
 
-def take_steering(view: View, run: RunRow, written: Written) -> list[f.AnyFact]:
+def take_steering(view: SessionStateView, run: RunRow, read_events: ReadMessageEvents) -> list[f.AnyFact]:
     """Give the run every queued message meant for it: before its next step, in the order they came."""
     facts: list[f.AnyFact] = []
     for queued in view.open_runs():
         if queued.status != "queued" or queued.steers != run.id:
             continue
         row = view.message(queued.turn, 0)
-        events = written(row) if row is not None else ()
-        said = events[0].fact if events else None
-        if isinstance(said, f.TurnAccepted):
+        events = read_events(row) if row is not None else ()
+        original = events[0].fact if events else None
+        if isinstance(original, f.TurnAccepted):
             place = runs.next_place(run) + len(facts)
-            facts += runs.steer(run, said.message_id, said.parts, place, queued.turn)
+            facts += runs.steer(run, original.message_id, original.parts, place, queued.turn)
     return facts
 
 
 def replace_turns(
-    view: View,
+    view: SessionStateView,
     session_id: SessionId,
-    ids: Ids,
+    ids: IdGenerator,
     turn_id: TurnId,
     parts: tuple[AnyPart, ...],
     reason: Literal["edit", "retry"],
     key: str | None = None,
-    written: Written | None = None,
+    read_events: ReadMessageEvents | None = None,
 ) -> list[f.AnyFact]:
     """Edit or retry: undo from a turn on and accept another in its stead, as one change.
 
@@ -114,15 +114,17 @@ def replace_turns(
     if key is not None and view.turn_by_key(key) is not None:
         # Done already: its turn may be gone by now, and the store says what became of the first try.
         return _accept(row.last_turn + 1, ids, parts, key, turn_id, busy=False)
-    undone = undo(view, session_id, turn_id, reason, written)
-    last = undone[-1]
+    undo_facts = undo(view, session_id, turn_id, reason, read_events)
+    last = undo_facts[-1]
     assert isinstance(last, f.TurnsUndone)
     # Runs of the undone turns are over by then; only older ones can be in the way.
     busy = any(run.turn < last.from_turn for run in view.open_runs())
-    return [*undone, *_accept(row.last_turn + 1, ids, parts, key, turn_id, busy)]
+    return [*undo_facts, *_accept(row.last_turn + 1, ids, parts, key, turn_id, busy)]
 
 
-def rename(view: View, session_id: SessionId, title: str, by: Literal["user", "model"]) -> list[f.AnyFact]:
+def rename(
+    view: SessionStateView, session_id: SessionId, title: str, by: Literal["user", "model"]
+) -> list[f.AnyFact]:
     """Give the session a title. A model's never replaces a person's. Raises NoSuchSession, TooLarge."""
     row = _session(view, session_id)
     _check_title(title)
@@ -131,7 +133,9 @@ def rename(view: View, session_id: SessionId, title: str, by: Literal["user", "m
     return [f.SessionRenamed(title, by)]
 
 
-def configure(view: View, session_id: SessionId, wanted: f.SessionConfigured) -> list[f.AnyFact]:
+def configure(
+    view: SessionStateView, session_id: SessionId, requested: f.SessionConfigured
+) -> list[f.AnyFact]:
     """Change settings; what is the same already is left out.
 
     The folder stays while anything is to be done in it: what a person allows runs where the question said.
@@ -140,35 +144,38 @@ def configure(view: View, session_id: SessionId, wanted: f.SessionConfigured) ->
     row = _session(view, session_id)
     changes = {
         name: value
-        for name in wanted.__struct_fields__
-        if (value := getattr(wanted, name)) is not None and value != getattr(row, name)
+        for name in requested.__struct_fields__
+        if (value := getattr(requested, name)) is not None and value != getattr(row, name)
     }
     for run in view.open_runs() if "workspace" in changes else ():
         raise RunRefused(run_id=run.id, status=run.status, verb="be moved to another folder")
-    dropped = memory_queue.drop_untold(view) if wanted.remember is False else []
+    dropped = memory_queue.drop_uncommitted(view) if requested.remember is False else []
     return [*([f.SessionConfigured(**changes)] if changes else []), *dropped]
 
 
-def archive(view: View, session_id: SessionId, archived: bool = True) -> list[f.AnyFact]:
+def archive(view: SessionStateView, session_id: SessionId, archived: bool = True) -> list[f.AnyFact]:
     """Take the session off the list, or bring it back. Raises NoSuchSession."""
     row = _session(view, session_id)
     return [f.SessionArchived(archived)] if row.archived != archived else []
 
 
 def delete(
-    view: View, session_id: SessionId, written: Written | None = None, notes: bool = False
+    view: SessionStateView,
+    session_id: SessionId,
+    read_events: ReadMessageEvents | None = None,
+    notes: bool = False,
 ) -> list[f.AnyFact]:
     """End everything and delete; with `notes`, delete what was saved from it too. Raises NoSuchSession."""
     _session(view, session_id)
-    return [*_cancel_all(view, view.open_runs(), written), f.SessionDeleted(notes)]
+    return [*_cancel_all(view, view.open_runs(), read_events), f.SessionDeleted(notes)]
 
 
 def undo(
-    view: View,
+    view: SessionStateView,
     session_id: SessionId,
     turn_id: TurnId | None = None,
     reason: Literal["undo", "edit", "retry"] = "undo",
-    written: Written | None = None,
+    read_events: ReadMessageEvents | None = None,
 ) -> list[f.AnyFact]:
     """Take back the last live turn, or all from the one named on; their runs are cancelled.
 
@@ -180,12 +187,15 @@ def undo(
         raise NoTurnLeft(session_id=session_id)
     if turn is None:
         raise NoSuchTurn(session_id=session_id, turn=turn_id)
-    doomed = [run for run in view.open_runs() if run.turn >= turn.turn]
-    return [*_cancel_all(view, doomed, written), f.TurnsUndone(turn.turn, reason)]
+    cancelled = [run for run in view.open_runs() if run.turn >= turn.turn]
+    return [*_cancel_all(view, cancelled, read_events), f.TurnsUndone(turn.turn, reason)]
 
 
 def restore(
-    view: View, session_id: SessionId, turn_id: TurnId | None = None, written: Written | None = None
+    view: SessionStateView,
+    session_id: SessionId,
+    turn_id: TurnId | None = None,
+    read_events: ReadMessageEvents | None = None,
 ) -> list[f.AnyFact]:
     """Make a removed turn live again, with all before it and those that were removed with it.
 
@@ -195,35 +205,37 @@ def restore(
     """
     row = _session(view, session_id)
     _check_not_moved(view, row)
-    every = {turn.turn: turn for turn in view.all_turns()}
-    history = History(list(every.values()), view.removals())
+    turns_by_number = {turn.turn: turn for turn in view.all_turns()}
+    history = TurnHistory(list(turns_by_number.values()), view.removals())
     number = history.last_undone() if turn_id is None else history.number(turn_id)
     if number is None and turn_id is None:
         raise NothingToRestore(session_id=session_id)
     if number is None:
         raise NoSuchTurn(session_id=session_id, turn=turn_id)
-    found = every[number]
-    if found.status == "live":
+    chosen = turns_by_number[number]
+    if chosen.status == "live":
         return []
-    if found.turn not in history.removed:
+    if chosen.turn not in history.removed:
         raise RestoreRefused
-    wanted = history.path_through(found.turn)
-    back = [every[turn] for turn in wanted if every[turn].status != "live"]
-    from_turn = next((turn.turn for turn in view.live_turns(0) if turn.turn not in wanted), 0)
-    doomed = [run for run in view.open_runs() if from_turn and run.turn >= from_turn]
-    is_version = from_turn and history.first_version(from_turn) == history.first_version(back[0].turn)
+    path = history.path_through(chosen.turn)
+    restored = [turns_by_number[turn] for turn in path if turns_by_number[turn].status != "live"]
+    from_turn = next((turn.turn for turn in view.live_turns(0) if turn.turn not in path), 0)
+    cancelled = [run for run in view.open_runs() if from_turn and run.turn >= from_turn]
+    is_version = from_turn and history.first_version(from_turn) == history.first_version(restored[0].turn)
     return [
-        *_cancel_all(view, doomed, written),
+        *_cancel_all(view, cancelled, read_events),
         f.TurnsRestored(
-            turns=ranges_of(turn.turn for turn in back),
+            turns=to_ranges(turn.turn for turn in restored),
             from_turn=from_turn,
             reason="version" if is_version else "undo",
-            owed=tuple(_owed(view, back)) if row.remember else (),
+            owed=tuple(_queued_before(view, restored)) if row.remember else (),
         ),
     ]
 
 
-def clear(view: View, session_id: SessionId, written: Written | None = None) -> list[f.AnyFact]:
+def clear(
+    view: SessionStateView, session_id: SessionId, read_events: ReadMessageEvents | None = None
+) -> list[f.AnyFact]:
     """No longer show the model any turn so far; runs under way are cancelled.
 
     Raises NoSuchSession, SessionMoved.
@@ -232,11 +244,11 @@ def clear(view: View, session_id: SessionId, written: Written | None = None) -> 
     last = view.last_live_turn()
     if last is None:
         return []
-    return [*_cancel_all(view, view.open_runs(), written), f.SessionCleared(last.turn)]
+    return [*_cancel_all(view, view.open_runs(), read_events), f.SessionCleared(last.turn)]
 
 
 def compact(
-    view: View,
+    view: SessionStateView,
     session_id: SessionId,
     through_turn: int,
     summary: str,
@@ -258,11 +270,13 @@ def compact(
     for run in view.open_runs():
         if run.turn <= through_turn:
             raise RunRefused(run_id=run.id, status=run.status, verb="be summarised")
-    known = numbers_in(before.covers) if before is not None else []
-    return [f.SessionCompacted(ranges_of([*known, *covered]), summary)]
+    known = expand_ranges(before.covers) if before is not None else []
+    return [f.SessionCompacted(to_ranges([*known, *covered]), summary)]
 
 
-def turns_since(view: View, row: SessionRow, before: f.SessionCompacted | None) -> Sequence[TurnRow]:
+def turns_since(
+    view: SessionStateView, row: SessionRow, before: f.SessionCompacted | None
+) -> Sequence[TurnRow]:
     """Return the live turns after those that `before` covers. Raises SummaryRefused if one was removed since.
 
     The ancestors of a live turn are live, so looking at the last covered turn is enough.
@@ -275,48 +289,48 @@ def turns_since(view: View, row: SessionRow, before: f.SessionCompacted | None) 
     return view.live_turns(last.turn + 1)
 
 
-def check_not_moved(view: View, session_id: SessionId) -> None:
+def check_not_moved(view: SessionStateView, session_id: SessionId) -> None:
     """Raises NoSuchSession, SessionMoved."""
     _check_not_moved(view, _session(view, session_id))
 
 
-def _check_not_moved(view: View, row: SessionRow, key: str | None = None) -> None:
+def _check_not_moved(view: SessionStateView, row: SessionRow, key: str | None = None) -> None:
     """Raises SessionMoved, unless `key` names a message that was kept here and did not go with the rest."""
-    kept = view.turn_by_key(key) if key is not None and row.successor_session_id is not None else None
-    if row.successor_session_id is not None and (kept is None or kept.status == "moved"):
+    kept_turn = view.turn_by_key(key) if key is not None and row.successor_session_id is not None else None
+    if row.successor_session_id is not None and (kept_turn is None or kept_turn.status == "moved"):
         raise SessionMoved(session_id=row.id, successor=row.successor_session_id)
 
 
-def _session(view: View, session_id: SessionId) -> SessionRow:
+def _session(view: SessionStateView, session_id: SessionId) -> SessionRow:
     row = view.session()
     if row is None or row.deleted_at is not None:
         raise NoSuchSession(session_id=session_id)
     return row
 
 
-def _live_turn(view: View, turn_id: TurnId) -> TurnRow | None:
+def _live_turn(view: SessionStateView, turn_id: TurnId) -> TurnRow | None:
     return next((turn for turn in reversed(view.live_turns(0)) if turn.id == turn_id), None)
 
 
-def _owed(view: View, turns: Sequence[TurnRow]) -> Iterator[tuple[int, str]]:
+def _queued_before(view: SessionStateView, turns: Sequence[TurnRow]) -> Iterator[tuple[int, str]]:
     """Yield the turns that memory was owed when they were completed, each with the agent that commits it."""
     runs_of = {turn.run_id: turn.turn for turn in turns if turn.run_id is not None}
     completed = {run_id for run_id in runs_of if (run := view.run(run_id)) and run.status == "completed"}
-    owed: dict[int, str] = {}
+    owner_by_turn: dict[int, str] = {}
     for event in view.completions(turns[0].seq):
         fact = event.fact
         if isinstance(fact, f.RunCompleted) and fact.run_id in completed:
             completed.remove(fact.run_id)
             if fact.owed:
-                owed[runs_of[fact.run_id]] = fact.owner
+                owner_by_turn[runs_of[fact.run_id]] = fact.owner
         if not completed:
             break
-    yield from sorted(owed.items())
+    yield from sorted(owner_by_turn.items())
 
 
 def _accept(
     turn: int,
-    ids: Ids,
+    ids: IdGenerator,
     parts: tuple[AnyPart, ...],
     key: str | None,
     replaces: TurnId | None,
@@ -328,20 +342,22 @@ def _accept(
     return [accepted, f.TurnQueued(turn, run_id)] if busy else [accepted]
 
 
-def _is_passed(run: RunRow, resumes: bool, if_busy: IfBusy) -> bool:
+def _is_superseded(run: RunRow, resumes: bool, if_busy: BusyPolicy) -> bool:
     """Whether a new message ends the run: it waits for a person, and that person has moved on."""
     if if_busy == "interrupt":
         return run.status != "queued"
-    gone_quiet = run.status == "interrupted" and not (resumes and runs.may_resume(run))
-    return run.status == "waiting" or gone_quiet
+    is_abandoned = run.status == "interrupted" and not (resumes and runs.may_resume(run))
+    return run.status == "waiting" or is_abandoned
 
 
-def _cancel_all(view: View, doomed: Sequence[RunRow], written: Written | None) -> list[f.AnyFact]:
-    return [fact for run in doomed for fact in cancel(view, run, "user", written)]
+def _cancel_all(
+    view: SessionStateView, open_runs: Sequence[RunRow], read_events: ReadMessageEvents | None
+) -> list[f.AnyFact]:
+    return [fact for run in open_runs for fact in cancel(view, run, "user", read_events)]
 
 
 def _check_message(parts: tuple[AnyPart, ...], key: str | None) -> None:
-    _check_size("the message", text_of(parts))
+    _check_size("the message", message_text(parts))
     if key is not None and len(key) > KEY_CHARS_MAX:
         raise TooLarge(what="the key", size=len(key), limit=KEY_CHARS_MAX)
 

@@ -6,18 +6,18 @@ import msgspec
 
 Role = Literal["user", "assistant", "tool", "notice"]
 Effect = Literal["pure", "idempotent", "unsafe"]
-Resume = Literal["auto", "ask", "never"]
+ResumeMode = Literal["auto", "ask", "never"]
 Settlement = Literal["settled", "interrupted", "recovered"]
 ToolOutcome = Literal["done", "failed", "denied", "not_run", "unknown"]
-Decision = Literal["approve", "deny", "rerun", "mark_done", "skip"]
-Waiting = Literal["approval", "in_doubt", "client_tool", "question", "limit"]
-Scope = Literal["once", "session", "always"]
+ToolDecision = Literal["approve", "deny", "rerun", "mark_done", "skip"]
+WaitReason = Literal["approval", "in_doubt", "client_tool", "question", "limit"]
+ApprovalScope = Literal["once", "session", "always"]
 Actor = Literal["user", "model", "server", "policy"]
 Ranges = tuple[tuple[int, int], ...]
 """Numbers of turns, as inclusive ranges in order."""
-Pace = tuple[int, ...]
+PaceSamples = tuple[int, ...]
 """How a body was written: ms, chars, ms, chars …, each the step since the sample before."""
-Weight = tuple[int, ...]
+RequestTokens = tuple[int, ...]
 """How many tokens a request was thought to have, and how many its provider counted; empty where none did."""
 
 

@@ -19,7 +19,7 @@ _DECODERS: Mapping[str, tuple[int, msgspec.json.Decoder[AnyFact]]] = MappingProx
 )
 
 
-class Unknown(Fact, frozen=True):
+class UnknownFact(Fact, frozen=True):
     """A fact from a newer program, kept as it came."""
 
     kind: str
@@ -37,11 +37,11 @@ class Event(msgspec.Struct, frozen=True):
     body: bytes
 
     @property
-    def fact(self) -> AnyFact | Unknown:
+    def fact(self) -> AnyFact | UnknownFact:
         """The fact, decoded anew at each call; keep it if it is needed twice."""
         return decode(self.kind, self.version, self.body)
 
-    def wire(self) -> bytes:
+    def to_json(self) -> bytes:
         """The JSON object that clients read: seq, at and kind, then the fact's own fields."""
         head = b'{"seq":%d,"at":%d,"kind":"%s"' % (self.seq, self.at, self.kind.encode())
         # Named only where it tells something: a reader may take its absence for 1.
@@ -50,14 +50,14 @@ class Event(msgspec.Struct, frozen=True):
         return head + (b"}" if self.body == b"{}" else b"," + self.body[1:])
 
 
-def encode(fact: AnyFact | Unknown) -> tuple[str, int, bytes]:
+def encode(fact: AnyFact | UnknownFact) -> tuple[str, int, bytes]:
     """Kind, version and body of a fact."""
-    if isinstance(fact, Unknown):
+    if isinstance(fact, UnknownFact):
         return fact.kind, fact.of_version, fact.body
     return KINDS[type(fact)], fact.version, _ENCODER.encode(fact)
 
 
-def decode(kind: str, version: int, body: bytes) -> AnyFact | Unknown:
+def decode(kind: str, version: int, body: bytes) -> AnyFact | UnknownFact:
     """The fact behind stored bytes.
 
     Raises msgspec.ValidationError when a known kind and version does not have its fields, or is no JSON at
@@ -65,7 +65,7 @@ def decode(kind: str, version: int, body: bytes) -> AnyFact | Unknown:
     """
     known = _DECODERS.get(kind)
     if known is None or version > known[0]:
-        return Unknown(kind, version, body)
+        return UnknownFact(kind, version, body)
     try:
         return known[1].decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

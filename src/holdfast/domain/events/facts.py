@@ -13,19 +13,19 @@ from typing import Literal, get_args
 from holdfast.domain.clock import Instant
 from holdfast.domain.events.base import (
     Actor,
-    Decision,
+    ApprovalScope,
     Effect,
     Fact,
     Failure,
-    Pace,
+    PaceSamples,
     Ranges,
-    Resume,
+    RequestTokens,
+    ResumeMode,
     Role,
-    Scope,
     Settlement,
+    ToolDecision,
     ToolOutcome,
-    Waiting,
-    Weight,
+    WaitReason,
 )
 from holdfast.domain.events.memory_facts import (
     MemoryCommitFailed,
@@ -54,11 +54,38 @@ from holdfast.domain.ids import CallId, MessageId, ProcessId, RunId, Seq, Sessio
 from holdfast.domain.usage import Rate, Usage
 
 __all__ = (
-    "Actor", "ApprovalRequested", "ApprovalResolved", "Decision", "Effect", "Fact", "Failure",
-    "FilesRestored", "MemoryCommitFailed", "MemoryCommitStarted", "MemoryCommitted", "MemoryForgotten",
-    "MemoryInDoubt", "MemoryResolved", "Pace", "QuestionAnswered", "QuestionAsked", "QuestionClosed",
-    "Ranges", "Resume", "Role", "Scope", "Settlement", "ToolInDoubt", "ToolIntended", "ToolOutcome",
-    "ToolOutputAppended", "ToolResolved", "ToolSettled", "ToolStarted", "Waiting", "Weight",
+    "Actor",
+    "ApprovalRequested",
+    "ApprovalResolved",
+    "ApprovalScope",
+    "Effect",
+    "Fact",
+    "Failure",
+    "FilesRestored",
+    "MemoryCommitFailed",
+    "MemoryCommitStarted",
+    "MemoryCommitted",
+    "MemoryForgotten",
+    "MemoryInDoubt",
+    "MemoryResolved",
+    "PaceSamples",
+    "QuestionAnswered",
+    "QuestionAsked",
+    "QuestionClosed",
+    "Ranges",
+    "RequestTokens",
+    "ResumeMode",
+    "Role",
+    "Settlement",
+    "ToolDecision",
+    "ToolInDoubt",
+    "ToolIntended",
+    "ToolOutcome",
+    "ToolOutputAppended",
+    "ToolResolved",
+    "ToolSettled",
+    "ToolStarted",
+    "WaitReason",
 )  # fmt: skip
 """What is declared elsewhere and read here: whoever needs facts needs them by one name."""
 
@@ -86,7 +113,7 @@ class SessionConfigured(Fact, frozen=True):
     agent: str | None = None
     model: str | None = None
     workspace: str | None = None
-    resume: Resume | None = None
+    resume: ResumeMode | None = None
     remember: bool | None = None
 
 
@@ -204,7 +231,7 @@ class RunWaiting(Fact, frozen=True):
     """The run needs someone; `detail` says which limit it has reached, where it is one."""
 
     run_id: RunId
-    reason: Waiting
+    reason: WaitReason
     detail: str = ""
 
 
@@ -348,9 +375,9 @@ class MessageSettled(Fact, frozen=True):
     status: Settlement = "settled"
     continues: MessageId | None = None
     late: bool = False
-    pace: Pace = ()
+    pace: PaceSamples = ()
     model: str = ""
-    weight: Weight = ()
+    weight: RequestTokens = ()
     began_at: Instant = 0
 
 

@@ -63,7 +63,7 @@ class Change(Part, frozen=True, tag="change"):
 AnyPart = Text | Reasoning | ToolCall | File | Change
 
 
-def blobs_in(parts: Iterable[AnyPart]) -> list[str]:
+def blob_digests(parts: Iterable[AnyPart]) -> list[str]:
     """Every blob that `parts` need."""
     found: list[str | None] = []
     for part in parts:
@@ -74,6 +74,6 @@ def blobs_in(parts: Iterable[AnyPart]) -> list[str]:
     return [blob for blob in found if blob]
 
 
-def text_of(parts: tuple[AnyPart, ...]) -> str:
+def message_text(parts: tuple[AnyPart, ...]) -> str:
     """The words of a message, without its thinking or its calls."""
     return "\n".join(part.text for part in parts if isinstance(part, Text))

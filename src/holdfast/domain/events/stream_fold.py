@@ -23,7 +23,7 @@ MessageDelta = f.TextAppended | f.ReasoningAppended | f.ToolArgumentsAppended
 _DIGEST_BYTES = 16
 
 
-class _Open(msgspec.Struct):
+class _OpenPart(msgspec.Struct):
     """A part while it grows: its pieces are joined only when someone asks."""
 
     kind: Literal["text", "reasoning", "tool_call"]
@@ -59,14 +59,14 @@ class PaceSampler:
     def add(self, at: Instant, chars: int) -> None:
         if chars == 0:
             return
-        self._gather(max(0, at - self._started_at), chars)
+        self._add_sample(max(0, at - self._started_at), chars)
         while len(self._samples) > PACE_SAMPLES_MAX:
             samples, self._samples = self._samples, []
             self._every_ms *= 2
             for ms, count in samples:
-                self._gather(ms, count)
+                self._add_sample(ms, count)
 
-    def _gather(self, ms: int, chars: int) -> None:
+    def _add_sample(self, ms: int, chars: int) -> None:
         last = self._samples[-1] if self._samples else None
         # A clock set back lands in the last sample too: steps are never negative.
         if last is not None and ms - last[0] < self._every_ms:
@@ -74,7 +74,7 @@ class PaceSampler:
         else:
             self._samples.append((ms, chars))
 
-    def steps(self) -> f.Pace:
+    def steps(self) -> f.PaceSamples:
         """Flat: ms since the sample before, characters, ms, characters …"""
         flat: list[int] = []
         before = 0
@@ -88,8 +88,8 @@ class StreamFold:
     """The deltas of one message so far. Adding one costs the same however many there were."""
 
     def __init__(self, started_at: Instant = 0) -> None:
-        self._open: list[_Open] = []
-        self._calls: dict[CallId, _Open] = {}
+        self._parts: list[_OpenPart] = []
+        self._calls: dict[CallId, _OpenPart] = {}
         self._pace = PaceSampler(started_at)
         self.started_at = started_at
 
@@ -104,40 +104,40 @@ class StreamFold:
             case f.ToolArgumentsAppended():
                 call = self._calls.get(delta.call_id)
                 if call is None:
-                    call = _Open("tool_call", [], delta.call_id, delta.name)
+                    call = _OpenPart("tool_call", [], delta.call_id, delta.name)
                     self._calls[delta.call_id] = call
-                    self._open.append(call)
+                    self._parts.append(call)
                 call.pieces.append(delta.text)
 
     def _write(self, kind: Literal["text", "reasoning"], text: str) -> None:
         if not text:
             return
-        last = self._open[-1] if self._open else None
+        last = self._parts[-1] if self._parts else None
         if last is not None and last.kind == kind and not last.closed:
             last.pieces.append(text)
         else:
-            self._open.append(_Open(kind, [text]))
+            self._parts.append(_OpenPart(kind, [text]))
 
     def sign(self, signature: str, provider: str) -> None:
         """Close the thinking under way with its provider's signature; without any, note a hidden one."""
-        last = self._open[-1] if self._open else None
+        last = self._parts[-1] if self._parts else None
         if last is None or last.kind != "reasoning" or last.closed:
-            last = _Open("reasoning", [])
-            self._open.append(last)
+            last = _OpenPart("reasoning", [])
+            self._parts.append(last)
         last.signature, last.provider, last.closed = signature, provider, True
 
     def parts(self) -> tuple[AnyPart, ...]:
-        return tuple(part.part() for part in self._open)
+        return tuple(part.part() for part in self._parts)
 
     def digest(self) -> str:
-        return digest_of_parts(self.parts())
+        return parts_digest(self.parts())
 
-    def pace(self) -> f.Pace:
+    def pace(self) -> f.PaceSamples:
         return self._pace.steps()
 
     @property
     def is_empty(self) -> bool:
-        return not self._open
+        return not self._parts
 
 
 class OutputFold:
@@ -148,7 +148,7 @@ class OutputFold:
         self._pace = PaceSampler(started_at)
 
     @classmethod
-    def of(cls, events: Sequence[Event]) -> "OutputFold":
+    def from_events(cls, events: Sequence[Event]) -> "OutputFold":
         """What a call has streamed, from the events of its row: the one that opened it, then its deltas."""
         fold = cls(events[0].at if events else 0)
         for event in events:
@@ -172,9 +172,9 @@ class OutputFold:
         return (Text(text),) if text else ()
 
     def digest(self) -> str:
-        return digest_of_parts(self.parts())
+        return parts_digest(self.parts())
 
-    def pace(self) -> f.Pace:
+    def pace(self) -> f.PaceSamples:
         return self._pace.steps()
 
     @property
@@ -182,7 +182,7 @@ class OutputFold:
         return not self._pieces
 
 
-def digest_of_message(deltas: Iterable[f.Delta], message_id: str) -> str:
+def message_digest(deltas: Iterable[f.Delta], message_id: str) -> str:
     """The digest of what `deltas` say of one message; those of others are passed over."""
     fold = StreamFold()
     for delta in deltas:
@@ -191,7 +191,7 @@ def digest_of_message(deltas: Iterable[f.Delta], message_id: str) -> str:
     return fold.digest()
 
 
-def digest_of_tool(deltas: Iterable[f.Delta], call_id: str) -> str:
+def output_digest(deltas: Iterable[f.Delta], call_id: str) -> str:
     """The digest of what `deltas` say of one call's output; those of others are passed over."""
     fold = OutputFold()
     for delta in deltas:
@@ -200,7 +200,7 @@ def digest_of_tool(deltas: Iterable[f.Delta], call_id: str) -> str:
     return fold.digest()
 
 
-def digest_of_parts(parts: Iterable[AnyPart]) -> str:
+def parts_digest(parts: Iterable[AnyPart]) -> str:
     """The digest of a body: of what it says, without signatures, neighbours of one kind joined."""
     plain: list[list[str]] = []
     for part in parts:
@@ -249,6 +249,6 @@ def settle_tool(
     return f.ToolSettled(
         turn=tool.turn, place=tool.place, message_id=message_id, call_id=tool.id, name=tool.name,
         outcome=outcome, parts=parts,
-        digest=digest_of_parts(parts) if output.is_empty else output.digest(),
+        digest=parts_digest(parts) if output.is_empty else output.digest(),
         run_id=tool.run_id, status=status, pace=output.pace(),
     )  # fmt: skip

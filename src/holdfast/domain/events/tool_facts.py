@@ -2,7 +2,16 @@
 
 from typing import Literal
 
-from holdfast.domain.events.base import Actor, Decision, Effect, Fact, Pace, Scope, Settlement, ToolOutcome
+from holdfast.domain.events.base import (
+    Actor,
+    ApprovalScope,
+    Effect,
+    Fact,
+    PaceSamples,
+    Settlement,
+    ToolDecision,
+    ToolOutcome,
+)
 from holdfast.domain.events.parts import AnyPart
 from holdfast.domain.ids import CallId, MessageId, RunId
 
@@ -100,7 +109,7 @@ class ToolSettled(Fact, frozen=True):
     run_id: RunId | None = None
     status: Settlement = "settled"
     late: bool = False
-    pace: Pace = ()
+    pace: PaceSamples = ()
     arguments: str = ""
     ms: int = 0
 
@@ -113,7 +122,7 @@ class ToolInDoubt(Fact, frozen=True):
 class ToolResolved(Fact, frozen=True):
     run_id: RunId
     call_id: CallId
-    decision: Decision
+    decision: ToolDecision
     by: Actor = "user"
 
 
@@ -131,5 +140,5 @@ class ApprovalResolved(Fact, frozen=True):
     decision: Literal["approve", "deny"]
     by: Actor = "user"
     reason: str = ""
-    scope: Scope = "once"
+    scope: ApprovalScope = "once"
     rule: str = ""

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.domain.limits import SHELL_COMMAND_BYTES_MAX
 
-SHELL = "shell"
+SHELL_TOOL = "shell"
 """The tool whose calls are commands."""
 
 _DISKS = (
@@ -101,53 +101,53 @@ class _NotSimple(Exception):
     """Something in a command is not understood."""
 
 
-class Unreadable(Exception):
+class UnreadableArguments(Exception):
     """Arguments cannot be read without doubt; the message says why, for whoever wrote them."""
 
 
-def checked_arguments(arguments: str) -> str:
+def validate_arguments(arguments: str) -> str:
     """A call's arguments as JSON that every reader takes for the same. Raises Unreadable.
 
     Tools read through this, and so does whoever decides on a call: what is looked at is what runs.
     """
     text = arguments.strip() or "{}"
     try:
-        json.loads(text, object_pairs_hook=_once_each)
+        json.loads(text, object_pairs_hook=_reject_duplicate_keys)
     except RecursionError:
-        raise Unreadable("nested too deeply") from None
+        raise UnreadableArguments("nested too deeply") from None
     except ValueError as error:
-        raise Unreadable(f"not valid JSON ({error})") from None
+        raise UnreadableArguments(f"not valid JSON ({error})") from None
     return text
 
 
-def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    read: dict[str, Any] = {}
+def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
     for name, value in pairs:
-        if name in read:
-            raise Unreadable(f"`{name}` is there twice")
-        read[name] = value
-    return read
+        if name in fields:
+            raise UnreadableArguments(f"`{name}` is there twice")
+        fields[name] = value
+    return fields
 
 
-def command_in(arguments: str) -> str | None:
+def command_from_arguments(arguments: str) -> str | None:
     """The command in the arguments of a call of the shell; None if there is none. Raises Unreadable."""
     try:
-        read = msgspec.json.decode(checked_arguments(arguments))
+        fields = msgspec.json.decode(validate_arguments(arguments))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise Unreadable(f"not valid JSON ({error})") from None
-    found = read.get("command") if isinstance(read, dict) else None
+        raise UnreadableArguments(f"not valid JSON ({error})") from None
+    found = fields.get("command") if isinstance(fields, dict) else None
     return found if isinstance(found, str) else None
 
 
-def command_of(tool: str, arguments: str) -> str | None:
+def call_command(tool: str, arguments: str) -> str | None:
     """The command that a call is to run; None if it is not one, or cannot be read without doubt."""
     try:
-        return command_in(arguments) if tool == SHELL else None
-    except Unreadable:
+        return command_from_arguments(arguments) if tool == SHELL_TOOL else None
+    except UnreadableArguments:
         return None
 
 
-def simple_words(command: str) -> tuple[str, ...] | None:
+def parse_simple_command(command: str) -> tuple[str, ...] | None:
     """The words of a command that runs one program and nothing else; None for any other.
 
     No operators, substitutions, variables, redirections, wildcards, assignments or keywords; no line ends or
@@ -156,7 +156,7 @@ def simple_words(command: str) -> tuple[str, ...] | None:
     if not command.isprintable() or len(command) > SHELL_COMMAND_BYTES_MAX:
         return None
     try:
-        words = _Words(command).read()
+        words = _WordReader(command).read()
     except _NotSimple:
         return None
     first = words[0] if words else ""
@@ -165,7 +165,7 @@ def simple_words(command: str) -> tuple[str, ...] | None:
     return tuple(words)
 
 
-class _Words:
+class _WordReader:
     """Reads words from left to right; raises _NotSimple at the first thing that it does not know."""
 
     def __init__(self, text: str) -> None:

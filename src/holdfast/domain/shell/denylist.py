@@ -13,13 +13,13 @@ from itertools import islice
 
 import msgspec
 
-from holdfast.domain.errors import NeverRun, NotChecked
+from holdfast.domain.errors import CommandForbidden, CommandNotCheckable
 from holdfast.domain.limits import SHELL_COMMAND_BYTES_MAX
-from holdfast.domain.shell.commands import SHELL, Unreadable, command_in
-from holdfast.domain.shell.inner_commands import Found, Within, options_of
-from holdfast.domain.shell.parser import ANY, Steps, TooMuch, Word, commands_in
+from holdfast.domain.shell.commands import SHELL_TOOL, UnreadableArguments, command_from_arguments
+from holdfast.domain.shell.inner_commands import CommandWalker, InnerCommand, options_of
+from holdfast.domain.shell.parser import ANY, StepBudget, StepsExceeded, Word, parse_commands
 
-TOO_MUCH = "is too long or too nested"
+TOO_COMPLEX = "is too long or too nested"
 UNCLEAR = "is not written clearly enough"
 """Verdicts on what was not looked through to the end."""
 
@@ -27,8 +27,8 @@ _DEPTH_MAX = 24
 _STEPS_MIN = 1_000
 STEPS_MAX = 20_000
 """The most that any command may take."""
-_KNOWN_MAX = 10_000
-_KNOWN_CHARS_MAX = 4_000_000
+_VERDICTS_MAX = 10_000
+_VERDICT_CHARS_MAX = 4_000_000
 _NAMES_MAX = 8
 _FUNCTION = re.compile(r"(?<![\w:.])([\w:.]++)\(\)")
 _BLANKS = re.compile(r"\s+")
@@ -46,17 +46,21 @@ class _Pattern(msgspec.Struct, frozen=True):
     more: bool = False
 
 
-def refusal(verdict: str) -> NeverRun:
+def verdict_error(verdict: str) -> CommandForbidden:
     """Why a call with this verdict does not run."""
-    return NotChecked(why=verdict) if verdict in (TOO_MUCH, UNCLEAR) else NeverRun(pattern=verdict)
+    return (
+        CommandNotCheckable(why=verdict)
+        if verdict in (TOO_COMPLEX, UNCLEAR)
+        else CommandForbidden(pattern=verdict)
+    )
 
 
-def steps_for(command: str) -> Steps:
+def step_budget(command: str) -> StepBudget:
     """What looking at a command may take."""
-    return Steps(min(STEPS_MAX, _STEPS_MIN + 2 * len(command)), _DEPTH_MAX)
+    return StepBudget(min(STEPS_MAX, _STEPS_MIN + 2 * len(command)), _DEPTH_MAX)
 
 
-class Forbidden:
+class Denylist:
     """The commands of a list, each as people write them; within a word `*` stands for any part of a name."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
@@ -67,62 +71,62 @@ class Forbidden:
         words = (word for each in found for word in (*each.operands, *each.writes))
         self._words = re.compile("|".join(f"(?:{word.pattern})" for word in words) or r"(?!)")
         # A call is looked at each time that something is decided about its run.
-        self._known: dict[str, str] = {}
-        self._known_chars = 0
+        self._verdicts: dict[str, str] = {}
+        self._verdict_chars = 0
 
-    def in_call(self, tool: str, arguments: str) -> str:
+    def check_call(self, tool: str, arguments: str) -> str:
         """The verdict on a call: the pattern it falls under, or why that is not known; empty: it may run."""
-        if tool != SHELL or not (self._texts or self._commands or self._writes):
+        if tool != SHELL_TOOL or not (self._texts or self._commands or self._writes):
             return ""
-        if arguments not in self._known:
-            self._known_chars += len(arguments)
-            if len(self._known) >= _KNOWN_MAX or self._known_chars > _KNOWN_CHARS_MAX:
-                self._known.clear()
-                self._known_chars = len(arguments)
-            self._known[arguments] = self._verdict(arguments)
-        return self._known[arguments]
+        if arguments not in self._verdicts:
+            self._verdict_chars += len(arguments)
+            if len(self._verdicts) >= _VERDICTS_MAX or self._verdict_chars > _VERDICT_CHARS_MAX:
+                self._verdicts.clear()
+                self._verdict_chars = len(arguments)
+            self._verdicts[arguments] = self._verdict(arguments)
+        return self._verdicts[arguments]
 
     def _verdict(self, arguments: str) -> str:
         try:
-            command = command_in(arguments)
-        except Unreadable:
+            command = command_from_arguments(arguments)
+        except UnreadableArguments:
             return UNCLEAR
-        return self.in_command(command) if command is not None else ""  # The tool refuses it.
+        return self.check_command(command) if command is not None else ""  # The tool refuses it.
 
-    def in_command(self, command: str, steps: Steps | None = None) -> str:
+    def check_command(self, command: str, steps: StepBudget | None = None) -> str:
         """The same for a command alone."""
         if len(command) > SHELL_COMMAND_BYTES_MAX:
             return ""  # The tool refuses it.
-        steps, squeezed = steps or steps_for(command), _squeezed(command)
+        steps, squeezed = steps or step_budget(command), _without_blanks(command)
         for pattern in self._texts:
-            if _squeezed(pattern.text) in squeezed:
+            if _without_blanks(pattern.text) in squeezed:
                 return pattern.text
         by_program: dict[str, list[_Pattern]] = {}
         try:
-            for found in Within(steps).commands(command):
+            for found in CommandWalker(steps).commands(command):
                 patterns = by_program.get(found.program)
                 if patterns is None:
                     patterns = by_program[found.program] = self._for(found.program, steps)
                 if verdict := self._match(patterns, found, steps):
                     return verdict
-        except TooMuch:
-            return TOO_MUCH
+        except StepsExceeded:
+            return TOO_COMPLEX
         return ""
 
-    def _for(self, program: str, steps: Steps) -> list[_Pattern]:
+    def _for(self, program: str, steps: StepBudget) -> list[_Pattern]:
         steps.take(1 + len(self._commands) // 8)
         return [each for each in self._commands if each.program and each.program.fullmatch(program)]
 
-    def _match(self, patterns: Sequence[_Pattern], found: Found, steps: Steps) -> str:
+    def _match(self, patterns: Sequence[_Pattern], found: InnerCommand, steps: StepBudget) -> str:
         """The pattern of one command. Only words that some pattern names are compared with each."""
-        writes = self._named(found.writes)
+        writes = self._matching_words(found.writes)
         patterns = [*patterns, *self._writes] if writes else patterns
         if not patterns:
             return ""
         steps.take(2 + len(found.words) + len(found.writes))
         options = options_of(found.program, found.words)
         operands = _operands(found.words)
-        named = self._named([*operands, *found.in_folder(operands)])
+        named = self._matching_words([*operands, *found.in_folder(operands)])
         steps.take(len(patterns) // 4 + len(patterns) * (len(named) + len(writes)))
         for pattern in patterns:
             if pattern.operands and not named:
@@ -132,14 +136,14 @@ class Forbidden:
                 return pattern.text
         return ""
 
-    def _named(self, words: Iterable[str]) -> list[str]:
-        return [word for word in dict.fromkeys(map(_normal, words)) if self._words.fullmatch(word)]
+    def _matching_words(self, words: Iterable[str]) -> list[str]:
+        return [word for word in dict.fromkeys(map(_normalize_path, words)) if self._words.fullmatch(word)]
 
 
 def _pattern(text: str) -> _Pattern:
     try:
-        found = commands_in(text, steps_for(text))
-    except TooMuch:
+        found = parse_commands(text, step_budget(text))
+    except StepsExceeded:
         return _Pattern(text)
     if len(found) != 1 or not (found[0].words or found[0].writes):
         return _Pattern(text)
@@ -148,9 +152,9 @@ def _pattern(text: str) -> _Pattern:
     words = words[:-1] if more else words
     program = _regex(words[0], posixpath.basename) if words else None
     options = options_of(words[0].text, [word.text for word in words[1:]]) if words else frozenset()
-    operands = tuple(_regex(word, _normal) for word in words[1:] if not word.text.startswith("-"))
+    operands = tuple(_regex(word, _normalize_path) for word in words[1:] if not word.text.startswith("-"))
     return _Pattern(
-        text, program, options, operands, tuple(_regex(w, _normal) for w in writes), more or not words
+        text, program, options, operands, tuple(_regex(w, _normalize_path) for w in writes), more or not words
     )
 
 
@@ -173,12 +177,12 @@ def _operands(words: list[str]) -> list[str]:
     return [word for word in words[:end] if not word.startswith("-")] + words[end + 1 :]
 
 
-def _normal(word: str) -> str:
+def _normalize_path(word: str) -> str:
     """A path as it is meant: `//`, `/./` and `/..` are all `/`."""
     return posixpath.normpath(_SLASHES.sub("/", word)) if word[:1] in ("/", "~") else word
 
 
-def _squeezed(text: str) -> str:
+def _without_blanks(text: str) -> str:
     """Text without blanks, and with functions by one name."""
     text = _BLANKS.sub("", text)
     for name in islice(dict.fromkeys(_FUNCTION.findall(text)), _NAMES_MAX):

@@ -8,22 +8,22 @@ from types import MappingProxyType
 
 import msgspec
 
-from holdfast.domain.shell.parser import KEYWORDS, Command, Steps, Word, commands_in, unescaped
+from holdfast.domain.shell.parser import KEYWORDS, ShellCommand, StepBudget, Word, parse_commands, unescape
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "fish", "rbash"})
-_SCRIPTED = _SHELLS | {"su", "runuser", "script", "flock", "sg"}
+_RUNS_SCRIPT_OPTION = _SHELLS | {"su", "runuser", "script", "flock", "sg"}
 """They run the word after `-c`."""
-_TOLD = _SHELLS | {"su", "at", "batch"}
+_READS_SCRIPT = _SHELLS | {"su", "at", "batch"}
 """They run what they read."""
-_PASSING = frozenset({"cat", "tee"})
+_COPIES_INPUT = frozenset({"cat", "tee"})
 """They write what they read."""
 _WORD_OPTIONS = frozenset({"find"})
 """With one dash an option of theirs is a whole word."""
 _LONG = MappingProxyType({"--recursive": "r", "--force": "f"})
 _FOLDER_CHARS_MAX = 200
 _EXECUTING = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
-_THROUGH: Mapping[str, tuple[str, int]] = MappingProxyType({
+_WRAPPERS: Mapping[str, tuple[str, int]] = MappingProxyType({
     "sudo": ("ugpCDhrtTUR", 0), "doas": ("uC", 0), "env": ("uC", 0), "nice": ("n", 0), "ionice": ("cnp", 0),
     "nohup": ("", 0), "setsid": ("", 0), "stdbuf": ("ioe", 0), "timeout": ("ks", 1), "time": ("fo", 0),
     "command": ("", 0), "builtin": ("", 0), "exec": ("a", 0), "xargs": ("InLPdEas", 0), "watch": ("n", 0),
@@ -35,7 +35,7 @@ _THROUGH: Mapping[str, tuple[str, int]] = MappingProxyType({
 """What runs the rest of its words: its options that take a word, and how many words come before the rest."""
 
 
-class Found(msgspec.Struct):
+class InnerCommand(msgspec.Struct):
     """A command that runs: its program without the path, its words, where it writes, and in which folder."""
 
     program: str
@@ -48,53 +48,55 @@ class Found(msgspec.Struct):
         return [f"{self.folder}/{word}" for word in words if word[:1] not in "/~$"] if self.folder else []
 
 
-class Within:
+class CommandWalker:
     """Goes through a command once. `folder` is where an earlier `cd` in it went; empty: that is not known."""
 
-    def __init__(self, steps: Steps) -> None:
+    def __init__(self, steps: StepBudget) -> None:
         self._steps = steps
         self._folder = ""
 
-    def commands(self, text: str) -> Iterator[Found]:
-        """Every command inside `text`, and of each what it in turn runs. Raises TooMuch."""
+    def commands(self, text: str) -> Iterator[InnerCommand]:
+        """Every command inside `text`, and of each what it in turn runs. Raises StepsExceeded."""
         with self._steps:
-            yield from self._each(commands_in(text, self._steps))
+            yield from self._expand_all(parse_commands(text, self._steps))
 
-    def _each(self, commands: Sequence[Command]) -> Iterator[Found]:
-        before: Command | None = None
-        fed: list[str] = []
+    def _expand_all(self, commands: Sequence[ShellCommand]) -> Iterator[InnerCommand]:
+        before: ShellCommand | None = None
+        piped: list[str] = []
         for command in commands:
-            fed = _written(before, fed, self._steps) if command.is_piped and before is not None else []
-            yield from self._through(command, fed)
+            piped = (
+                _piped_output(before, piped, self._steps) if command.is_piped and before is not None else []
+            )
+            yield from self._expand(command, piped)
             before = command
 
-    def _through(self, command: Command, fed: list[str]) -> Iterator[Found]:
+    def _expand(self, command: ShellCommand, piped: list[str]) -> Iterator[InnerCommand]:
         """The command itself, and what it in turn runs; `fed` is what it reads from a pipe, where known."""
         with self._steps:
             for inner in command.inner:
-                yield from self._each(inner)
+                yield from self._expand_all(inner)
             words = _from_program(command.words)
             self._steps.take(4 + len(words) // 4)
             texts = [word.text for word in words]
             name = posixpath.basename(texts[0]) if texts else ""
-            yield Found(name, texts[1:], [word.text for word in command.writes], self._folder)
+            yield InnerCommand(name, texts[1:], [word.text for word in command.writes], self._folder)
             if name in ("cd", "pushd"):
-                self._go([text for text in texts[1:] if not text.startswith("-")])
-            for script in _scripts(name, texts, [*command.here, *fed]):
+                self._change_folder([text for text in texts[1:] if not text.startswith("-")])
+            for script in _scripts(name, texts, [*command.here, *piped]):
                 yield from self.commands(script)
             if name == "find":
                 for run in _executed(words):
-                    yield from self._through(Command(run), [])
-            elif name in _THROUGH:
-                rest = _past_options(words, *_THROUGH[name])
+                    yield from self._expand(ShellCommand(run), [])
+            elif name in _WRAPPERS:
+                rest = _past_options(words, *_WRAPPERS[name])
                 if name == "watch":
                     yield from self.commands(" ".join(word.text for word in rest))
                     return
                 if name == "xargs":
-                    rest, fed = [*rest, *_added(fed)], []
-                yield from self._through(Command(rest, here=command.here), fed)
+                    rest, piped = [*rest, *_argument_words(piped)], []
+                yield from self._expand(ShellCommand(rest, here=command.here), piped)
 
-    def _go(self, where: list[str]) -> None:
+    def _change_folder(self, where: list[str]) -> None:
         to = where[0] if where else "~"
         if to[:1] not in ("/", "~"):
             to = f"{self._folder}/{to}" if self._folder and to[:1] not in ("$", "-") else ""
@@ -134,12 +136,12 @@ def _from_program(words: list[Word]) -> list[Word]:
 
 def _scripts(name: str, texts: list[str], read: list[str]) -> Iterator[str]:
     """What a command runs as shell text; `read` is what it is given to read."""
-    if name in _SCRIPTED:
+    if name in _RUNS_SCRIPT_OPTION:
         for option, script in pairwise(texts[1:]):
             is_short = option.startswith("-") and not option.startswith("--")
             if option == "--command" or (is_short and "c" in option):
                 yield script
-    if name in _TOLD:
+    if name in _READS_SCRIPT:
         yield from read
     elif name == "eval":
         yield " ".join(texts[1:])
@@ -149,25 +151,25 @@ def _scripts(name: str, texts: list[str], read: list[str]) -> Iterator[str]:
         yield from (script for option, script in pairwise(texts[1:]) if option == "-S")
 
 
-def _written(command: Command, fed: list[str], steps: Steps) -> list[str]:
+def _piped_output(command: ShellCommand, piped: list[str], steps: StepBudget) -> list[str]:
     """What a command writes into a pipe, where that can be read; `fed` is what it was given itself."""
     texts = [word.text for word in _from_program(command.words)]
     name = posixpath.basename(texts[0]) if texts else ""
-    if name in _PASSING:
-        return [*command.here, *fed]
+    if name in _COPIES_INPUT:
+        return [*command.here, *piped]
     words = list(dropwhile(lambda text: text.startswith("-"), texts[1:]))
     if name == "echo":
-        said = " ".join(words)
-        return list(dict.fromkeys((said, unescaped(said, steps))))
+        line = " ".join(words)
+        return list(dict.fromkeys((line, unescape(line, steps))))
     if name == "printf":
-        return [unescaped(" ".join(words), steps), unescaped("\n".join(words[1:]), steps)]
+        return [unescape(" ".join(words), steps), unescape("\n".join(words[1:]), steps)]
     # Names of what is there: as a script it means nothing, as further words of a command it does.
     is_list = name == "ls" or (name == "find" and len(texts) == 2)
     return [*command.here, *([" ".join(words)] if is_list else [])]
 
 
-def _added(fed: list[str]) -> list[Word]:
-    return [Word([(text, True)]) for text in dict.fromkeys(word for text in fed for word in text.split())]
+def _argument_words(piped: list[str]) -> list[Word]:
+    return [Word([(text, True)]) for text in dict.fromkeys(word for text in piped for word in text.split())]
 
 
 def _executed(words: list[Word]) -> Iterator[list[Word]]:

@@ -32,11 +32,11 @@ _CHARS_PER_STEP = 64
 """How far a search through text is taken for one step."""
 
 
-class TooMuch(Exception):
+class StepsExceeded(Exception):
     """A text took more steps than were given, or goes deeper."""
 
 
-class Steps:
+class StepBudget:
     """Counts what looking through a text takes. `left` are those that may still be taken."""
 
     def __init__(self, left: int, depth: int) -> None:
@@ -46,13 +46,13 @@ class Steps:
     def take(self, count: int = 1) -> None:
         self.left -= count
         if self.left < 0:
-            raise TooMuch
+            raise StepsExceeded
 
     def __enter__(self) -> Self:
         """Into something that stands inside of something else."""
         self.take()
         if not self._depth:
-            raise TooMuch
+            raise StepsExceeded
         self._depth -= 1
         return self
 
@@ -83,7 +83,7 @@ class Word(msgspec.Struct):
         return "".join(re.escape(text) if quoted else _wild(text) for text, quoted in self.pieces)
 
 
-class Command(msgspec.Struct):
+class ShellCommand(msgspec.Struct):
     """A program and its words; what it writes to by redirection, and what stands in it to be run first.
 
     `here` is text that it is given to read; `is_piped`: it reads what the command before it writes.
@@ -91,7 +91,7 @@ class Command(msgspec.Struct):
 
     words: list[Word] = msgspec.field(default_factory=list)
     writes: list[Word] = msgspec.field(default_factory=list)
-    inner: list[list["Command"]] = msgspec.field(default_factory=list)
+    inner: list[list["ShellCommand"]] = msgspec.field(default_factory=list)
     here: list[str] = msgspec.field(default_factory=list)
     is_piped: bool = False
 
@@ -99,13 +99,13 @@ class Command(msgspec.Struct):
 _Next = Literal["word", "write", "read", "here", "end"]
 
 
-def commands_in(text: str, steps: Steps) -> list[Command]:
-    """The commands of `text` in their order, those inside substitutions in `inner`. Raises TooMuch."""
+def parse_commands(text: str, steps: StepBudget) -> list[ShellCommand]:
+    """The commands of `text` in their order, those inside substitutions in `inner`. Raises StepsExceeded."""
     return _Reader(text, steps).read()
 
 
-def unescaped(text: str, steps: Steps) -> str:
-    """What `printf`, `echo -e` and `$'...'` make of backslashes. Raises TooMuch."""
+def unescape(text: str, steps: StepBudget) -> str:
+    """What `printf`, `echo -e` and `$'...'` make of backslashes. Raises StepsExceeded."""
     steps.take(text.count("\\"))
     return _ESCAPE.sub(_unescape, text) if "\\" in text else text
 
@@ -113,24 +113,24 @@ def unescaped(text: str, steps: Steps) -> str:
 class _Reader:
     """Reads up to the end; if it `closes`, up to the bracket that closes what it was begun in."""
 
-    def __init__(self, text: str, steps: Steps, at: int = 0, closes: bool = False) -> None:
+    def __init__(self, text: str, steps: StepBudget, at: int = 0, closes: bool = False) -> None:
         steps.take(4 + (0 if closes else len(text) // _CHARS_PER_STEP))
         self._text = text
         self._steps = steps
         self.at = at
         self._closes = closes
-        self._found: list[Command] = []
-        self._command = Command()
+        self._found: list[ShellCommand] = []
+        self._command = ShellCommand()
         self._word: Word | None = None
         self._next: _Next = "word"
-        self._ends: list[tuple[str, Command]] = []
+        self._ends: list[tuple[str, ShellCommand]] = []
         # Those that are open, each with whether it is arithmetic; and how many `case` are.
         self._brackets: list[bool] = []
         self._cases = 0
         if closes and self._is_next("("):
             self._brackets.append(True)
 
-    def read(self) -> list[Command]:
+    def read(self) -> list[ShellCommand]:
         text, size, steps = self._text, len(self._text), self._steps
         while self.at < size:
             steps.take()
@@ -216,7 +216,7 @@ class _Reader:
                 if not self._is_next("\n") and self.at < len(self._text):
                     word.add(self._pop(), quoted=True)
             case "$" if self._is_next("'"):
-                word.add(unescaped(self._run(_ANSI), self._steps), quoted=True)
+                word.add(unescape(self._run(_ANSI), self._steps), quoted=True)
                 self.at += 1
             case "$" if self._is_next('"'):
                 self._double_quoted(word)
@@ -265,11 +265,11 @@ class _Reader:
         else:
             word.add(char, quoted=True)
 
-    def _enter(self, read: Callable[[], list[Command]]) -> None:
+    def _enter(self, read: Callable[[], list[ShellCommand]]) -> None:
         with self._steps:
             self._command.inner.append(read())
 
-    def _inside(self) -> list[Command]:
+    def _inside(self) -> list[ShellCommand]:
         reader = _Reader(self._text, self._steps, self.at, closes=True)
         found = reader.read()
         self.at = reader.at
@@ -351,7 +351,7 @@ class _Reader:
         self._steps.take(2)
         self._found.append(command)
         self._count_case(command.words)
-        self._command = Command(is_piped=pipes)
+        self._command = ShellCommand(is_piped=pipes)
 
     def _count_case(self, words: list[Word]) -> None:
         at = 0

@@ -18,8 +18,15 @@ from holdfast.domain.errors import RuleRefused
 from holdfast.domain.events import facts as f
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import RULE_CHARS_MAX
-from holdfast.domain.shell.commands import GIT_VERBS, RUNNERS, RUNS_ANYTHING, SHELL, command_of, simple_words
-from holdfast.domain.urls import FETCH, BadUrl, place_in, read_place
+from holdfast.domain.shell.commands import (
+    GIT_VERBS,
+    RUNNERS,
+    RUNS_ANYTHING,
+    SHELL_TOOL,
+    call_command,
+    parse_simple_command,
+)
+from holdfast.domain.urls import FETCH_TOOL, InvalidUrl, parse_authority, requested_authority
 
 ANY = "*"
 _VERSION = re.compile(r"[-\d.]+(?:dbg|d|t)?$")
@@ -35,61 +42,61 @@ class Rule(msgspec.Struct, frozen=True):
     created_at: Instant
 
     @property
-    def scope(self) -> f.Scope:
+    def scope(self) -> f.ApprovalScope:
         return "session" if self.session_id is not None else "always"
 
 
-class Allowing(msgspec.Struct, frozen=True):
+class ApprovalGrant(msgspec.Struct, frozen=True):
     """How a person says yes: how far it reaches, by which pattern, and with which arguments instead."""
 
-    scope: f.Scope = "once"
+    scope: f.ApprovalScope = "once"
     pattern: str = ""
     arguments: str | None = None
 
 
-ONCE = Allowing()
+ALLOW_ONCE = ApprovalGrant()
 
 
-def covering(rules: Iterable[Rule], tool: str, arguments: str, session_id: SessionId | None) -> Rule | None:
+def find_rule(rules: Iterable[Rule], tool: str, arguments: str, session_id: SessionId | None) -> Rule | None:
     """The first rule that allows a call; None: a person is to be asked."""
     for rule in rules:
         here = rule.session_id is None or rule.session_id == session_id
-        if here and rule.tool == tool and _fits(rule.pattern, tool, arguments):
+        if here and rule.tool == tool and _matches(rule.pattern, tool, arguments):
             return rule
     return None
 
 
-def pattern_for(tool: str, arguments: str, wanted: str) -> str:
+def pattern_for(tool: str, arguments: str, requested: str) -> str:
     """The pattern of a rule that is made while allowing a call; without `wanted`, for exactly that.
 
     Raises RuleRefused, also where it would not allow the very call that it is made from.
     """
-    if tool == FETCH:
-        return _pattern_for_page(arguments, wanted)
-    if tool != SHELL:
-        return checked(tool, wanted or ANY)
-    words = simple_words(command_of(tool, arguments) or "")
+    if tool == FETCH_TOOL:
+        return _pattern_for_page(arguments, requested)
+    if tool != SHELL_TOOL:
+        return validate_pattern(tool, requested or ANY)
+    words = parse_simple_command(call_command(tool, arguments) or "")
     if words is None:
         raise RuleRefused(
             why="this command is more than one program with its words, so it can be allowed only once"
         )
-    pattern = checked(tool, wanted or shlex.join(words))
-    if not _fits(pattern, tool, arguments):
+    pattern = validate_pattern(tool, requested or shlex.join(words))
+    if not _matches(pattern, tool, arguments):
         raise RuleRefused(why=f"`{pattern}` does not allow the command that it is made from")
     return pattern
 
 
-def checked(tool: str, pattern: str) -> str:
+def validate_pattern(tool: str, pattern: str) -> str:
     """A pattern as it is kept. Raises RuleRefused for one that means nothing, or anything."""
     if len(pattern) > RULE_CHARS_MAX:
         raise RuleRefused(why=f"it is longer than {RULE_CHARS_MAX} characters")
-    if tool == FETCH:
-        return _checked_place(pattern)
-    if tool != SHELL:
+    if tool == FETCH_TOOL:
+        return _validate_authority(pattern)
+    if tool != SHELL_TOOL:
         if pattern != ANY:
             raise RuleRefused(why=f"a rule for {tool} allows all its calls: its pattern is `*`")
         return pattern
-    words, more = _parsed(pattern)
+    words, more = _parse_pattern(pattern)
     if words is None and more and not pattern.strip(" *"):
         raise RuleRefused(why="`*` alone would allow every command")
     if words is None:
@@ -99,11 +106,11 @@ def checked(tool: str, pattern: str) -> str:
     return shlex.join(words) + (" *" if more else "")
 
 
-def _pattern_for_page(arguments: str, wanted: str) -> str:
-    place = place_in(arguments)
+def _pattern_for_page(arguments: str, requested: str) -> str:
+    place = requested_authority(arguments)
     if place is None:
         raise RuleRefused(why="the address of the page cannot be read")
-    pattern = _checked_place(wanted or place)
+    pattern = _validate_authority(requested or place)
     if pattern not in (ANY, place):
         raise RuleRefused(
             why=f"`{pattern}` does not allow the page that it is made from, which is at `{place}`"
@@ -111,10 +118,10 @@ def _pattern_for_page(arguments: str, wanted: str) -> str:
     return pattern
 
 
-def _checked_place(pattern: str) -> str:
+def _validate_authority(pattern: str) -> str:
     try:
-        return pattern if pattern == ANY else read_place(pattern)
-    except BadUrl as error:
+        return pattern if pattern == ANY else parse_authority(pattern)
+    except InvalidUrl as error:
         raise RuleRefused(why=f"it is neither a host nor `*`: {error}") from None
 
 
@@ -128,23 +135,23 @@ def _runs_anything(words: tuple[str, ...]) -> bool:
     return name in RUNS_ANYTHING or whole in RUNS_ANYTHING
 
 
-def _fits(pattern: str, tool: str, arguments: str) -> bool:
-    if tool == FETCH:
-        return pattern == ANY or pattern == place_in(arguments)
-    if tool != SHELL:
+def _matches(pattern: str, tool: str, arguments: str) -> bool:
+    if tool == FETCH_TOOL:
+        return pattern == ANY or pattern == requested_authority(arguments)
+    if tool != SHELL_TOOL:
         return pattern == ANY
-    command = command_of(tool, arguments)
-    said = simple_words(command) if command is not None else None
-    words, more = _parsed(pattern)
-    if said is None or words is None:
+    command = call_command(tool, arguments)
+    command_words = parse_simple_command(command) if command is not None else None
+    words, more = _parse_pattern(pattern)
+    if command_words is None or words is None:
         return False
-    return said[: len(words)] == words if more else said == words
+    return command_words[: len(words)] == words if more else command_words == words
 
 
-def _parsed(pattern: str) -> tuple[tuple[str, ...] | None, bool]:
+def _parse_pattern(pattern: str) -> tuple[tuple[str, ...] | None, bool]:
     """The words of a pattern, and whether any more may follow."""
     text = pattern.rstrip(" ")
     if text == ANY:
         return None, True
     more = text.endswith(" *")
-    return simple_words(text[:-2] if more else text), more
+    return parse_simple_command(text[:-2] if more else text), more

@@ -9,7 +9,7 @@ from holdfast.domain.ids import Seq, SessionId
 from holdfast.domain.transcript.transcript import TranscriptFold
 
 
-class Change(msgspec.Struct, frozen=True):
+class CommittedChange(msgspec.Struct, frozen=True):
     """One change of this process, as it was committed: its events, and the context version around it.
 
     A change without events has the session's head as its `last_seq`, and what follows that as its
@@ -26,7 +26,7 @@ class Change(msgspec.Struct, frozen=True):
     incarnation: int | None = None
 
 
-class ReadBack(msgspec.Struct, frozen=True):
+class LoadedContext(msgspec.Struct, frozen=True):
     """The end of a conversation as the store had it, once its journal had come to `head`.
 
     `head` is None when it went on while it was read. `size_bytes` is how much was read, `is_all` says that
@@ -36,4 +36,4 @@ class ReadBack(msgspec.Struct, frozen=True):
     fold: TranscriptFold
     head: Seq | None
     size_bytes: int
-    is_all: bool
+    is_complete: bool

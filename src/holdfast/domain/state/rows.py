@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.domain.clock import Instant
-from holdfast.domain.events.facts import Effect, Failure, Ranges, Resume, Role, Settlement, Waiting
+from holdfast.domain.events.facts import Effect, Failure, Ranges, ResumeMode, Role, Settlement, WaitReason
 from holdfast.domain.ids import CallId, ProcessId, RunId, Seq, SessionId, TurnId
 from holdfast.domain.usage import Usage
 
@@ -23,14 +23,14 @@ ToolState = Literal["intended", "started", "in_doubt", "resolved", "settled"]
 MessageStatus = Literal["streaming", "pending", "final"] | Settlement
 """`pending` and `final` are said of a notice: more may still be found, or nothing more will be."""
 
-DebtState = Literal["owed", "committing", "failed", "in_doubt", "paid", "dropped", "void"]
+QueuedCommitState = Literal["pending", "committing", "failed", "in_doubt", "committed", "dropped", "void"]
 """`void`: there is nothing left in it to tell, or what was told is forgotten."""
 Retraction = Literal["", "wanted", "done", "cannot"]
 
 Approval = Literal["", "requested", "approve", "deny", "asked", "answered", "closed"]
 """What a person was asked of a call and has said: whether it may run; the last three, what it asks them."""
 
-OVER: frozenset[RunStatus] = frozenset({"completed", "cancelled", "failed"})
+TERMINAL_STATUSES: frozenset[RunStatus] = frozenset({"completed", "cancelled", "failed"})
 """Statuses that a run never leaves. An interrupted run can be resumed."""
 
 
@@ -45,7 +45,7 @@ class SessionRow(msgspec.Struct, frozen=True):
     agent: str = ""
     model: str = ""
     workspace: str = ""
-    resume: Resume | None = None
+    resume: ResumeMode | None = None
     status: SessionStatus = "idle"
     run_id: RunId | None = None
     archived: bool = False
@@ -71,7 +71,7 @@ class TurnRow(msgspec.Struct, frozen=True):
     replaces: TurnId | None = None
 
 
-class Pending(msgspec.Struct, frozen=True):
+class PendingRecovery(msgspec.Struct, frozen=True):
     """Whose output is still waited for, since when, and how many looks found nothing."""
 
     process_id: ProcessId
@@ -95,8 +95,8 @@ class RunRow(msgspec.Struct, frozen=True):
     attempts: int = 0
     stalled: int = 0
     notice_place: int | None = None
-    pending: Pending | None = None
-    waiting: Waiting | None = None
+    pending: PendingRecovery | None = None
+    waiting: WaitReason | None = None
     failure: Failure | None = None
     usage: Usage = Usage()
     started_at: Instant | None = None
@@ -106,8 +106,8 @@ class RunRow(msgspec.Struct, frozen=True):
     detail: str = ""
 
     @property
-    def is_over(self) -> bool:
-        return self.status in OVER
+    def is_finished(self) -> bool:
+        return self.status in TERMINAL_STATUSES
 
 
 class ToolRow(msgspec.Struct, frozen=True):
@@ -135,12 +135,12 @@ class MessageRow(msgspec.Struct, frozen=True):
     late: bool = False
 
 
-class DebtRow(msgspec.Struct, frozen=True):
+class QueuedCommitRow(msgspec.Struct, frozen=True):
     """A stretch of completed turns that memory is owed, the `n`th of its session.
 
     It grows until it is begun: from then on its turns, its key and what is told (`digest`) stay. `owner` is
     the agent that tells it, if any does. `attempts` counts the tries and fences all but the last, which
-    `process_id` made at `started_at`, with a provider that `takes_key` or does not. `owed_at` and
+    `process_id` made at `started_at`, with a provider that `takes_key` or does not. `queued_at` and
     `touched_at` are when its first and its last turn ended. `retraction`: some of its turns were undone
     after it was begun, and memory is to forget it.
     """
@@ -148,9 +148,9 @@ class DebtRow(msgspec.Struct, frozen=True):
     n: int
     turns: Ranges
     through_turn: int
-    owed_at: Instant
+    queued_at: Instant
     touched_at: Instant
-    state: DebtState = "owed"
+    state: QueuedCommitState = "pending"
     owner: str = ""
     key: str = ""
     digest: str = ""
@@ -170,10 +170,10 @@ class DebtRow(msgspec.Struct, frozen=True):
     @property
     def is_open(self) -> bool:
         """Whether anything is left to be done for it."""
-        return self.state in ("owed", "committing", "failed", "in_doubt") or self.retraction == "wanted"
+        return self.state in ("pending", "committing", "failed", "in_doubt") or self.retraction == "wanted"
 
 
-class Debt(msgspec.Struct, frozen=True):
+class QueuedCommit(msgspec.Struct, frozen=True):
     """Something that memory is owed, and in which conversation. `buried`: that was deleted.
 
     `number` is the store's own for it, which tells conversations apart that had one id, one after another.
@@ -184,4 +184,4 @@ class Debt(msgspec.Struct, frozen=True):
     agent: str
     buried: bool
     number: int
-    row: DebtRow
+    row: QueuedCommitRow

@@ -1,19 +1,19 @@
 """A session's rows while events are applied to them.
 
-Decisions read a `View`; `projections.project` writes a `Book`. `MemoryBook` is both, for folding a journal
+Decisions read a `View`; `projections.project` writes a `Book`. `InMemorySessionState` is both, for folding a journal
 without a store; a store has its own, over its tables.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from holdfast.domain.events.codec import Event, Unknown
+from holdfast.domain.events.codec import Event, UnknownFact
 from holdfast.domain.events.facts import AnyFact
 from holdfast.domain.ids import CallId, RunId, Seq
-from holdfast.domain.state.rows import DebtRow, MessageRow, RunRow, SessionRow, ToolRow, TurnRow
+from holdfast.domain.state.rows import MessageRow, QueuedCommitRow, RunRow, SessionRow, ToolRow, TurnRow
 
 
-class View(Protocol):
+class SessionStateView(Protocol):
     """What a decision may know of a session: rows by key, and the few that are open."""
 
     def session(self) -> SessionRow | None: ...
@@ -41,22 +41,22 @@ class View(Protocol):
         """The calls of a run that are not settled, in the order of their places."""
 
     def message(self, turn: int, place: int) -> MessageRow | None: ...
-    def streaming(self, turn: int) -> Sequence[MessageRow]:
+    def streaming_messages(self, turn: int) -> Sequence[MessageRow]:
         """The messages of a turn that are still being written."""
 
-    def debt(self, n: int) -> DebtRow | None: ...
-    def last_debt(self) -> DebtRow | None: ...
-    def open_debts(self) -> Sequence[DebtRow]:
+    def queued_commit(self, n: int) -> QueuedCommitRow | None: ...
+    def last_queued_commit(self) -> QueuedCommitRow | None: ...
+    def pending_commits(self) -> Sequence[QueuedCommitRow]:
         """What memory is owed or is to forget, the oldest first."""
 
-    def debts_from(self, turn: int) -> Sequence[DebtRow]:
+    def queued_commits_from(self, turn: int) -> Sequence[QueuedCommitRow]:
         """Those that reach to `turn` or beyond, whatever became of them, the oldest first."""
 
-    def written(self, row: MessageRow) -> Sequence[Event]:
+    def message_events(self, row: MessageRow) -> Sequence[Event]:
         """What the journal holds of a message: its body, or the event that opened it and its deltas."""
 
 
-class Book(View, Protocol):
+class SessionState(SessionStateView, Protocol):
     """A view that can be written."""
 
     def put_session(self, row: SessionRow) -> None: ...
@@ -64,17 +64,17 @@ class Book(View, Protocol):
     def put_run(self, row: RunRow) -> None: ...
     def put_tool(self, row: ToolRow) -> None: ...
     def put_message(self, row: MessageRow) -> None: ...
-    def put_debt(self, row: DebtRow) -> None: ...
-    def drop_message(self, turn: int, place: int) -> None:
+    def put_queued_commit(self, row: QueuedCommitRow) -> None: ...
+    def delete_message(self, turn: int, place: int) -> None:
         """There is no row at that place any more: what it says is somewhere else now."""
 
 
-Facts = Sequence[AnyFact | Unknown]
-Decide = Callable[[View], Facts]
+Facts = Sequence[AnyFact | UnknownFact]
+Decide = Callable[[SessionStateView], Facts]
 """A decision: pure, from what is so to what has happened; raises a HoldfastError to refuse."""
 
 
-class MemoryBook:
+class InMemorySessionState:
     """All rows of one session, in memory."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class MemoryBook:
         self.runs: dict[RunId, RunRow] = {}
         self.tools: dict[CallId, ToolRow] = {}
         self.messages: dict[tuple[int, int], MessageRow] = {}
-        self.debts: dict[int, DebtRow] = {}
+        self.queued_commits: dict[int, QueuedCommitRow] = {}
         # By turn: looking through all messages at each run's end would grow with the square of the session.
         self._streaming: dict[int, dict[int, MessageRow]] = {}
 
@@ -117,7 +117,7 @@ class MemoryBook:
         return self.runs.get(run_id)
 
     def open_runs(self) -> Sequence[RunRow]:
-        return sorted((r for r in self.runs.values() if not r.is_over), key=lambda row: row.turn)
+        return sorted((r for r in self.runs.values() if not r.is_finished), key=lambda row: row.turn)
 
     def tool(self, call_id: CallId) -> ToolRow | None:
         return self.tools.get(call_id)
@@ -129,22 +129,26 @@ class MemoryBook:
     def message(self, turn: int, place: int) -> MessageRow | None:
         return self.messages.get((turn, place))
 
-    def streaming(self, turn: int) -> Sequence[MessageRow]:
+    def streaming_messages(self, turn: int) -> Sequence[MessageRow]:
         return sorted(self._streaming.get(turn, {}).values(), key=lambda row: row.place)
 
-    def debt(self, n: int) -> DebtRow | None:
-        return self.debts.get(n)
+    def queued_commit(self, n: int) -> QueuedCommitRow | None:
+        return self.queued_commits.get(n)
 
-    def last_debt(self) -> DebtRow | None:
-        return self.debts[max(self.debts)] if self.debts else None
+    def last_queued_commit(self) -> QueuedCommitRow | None:
+        return self.queued_commits[max(self.queued_commits)] if self.queued_commits else None
 
-    def open_debts(self) -> Sequence[DebtRow]:
-        return [self.debts[n] for n in sorted(self.debts) if self.debts[n].is_open]
+    def pending_commits(self) -> Sequence[QueuedCommitRow]:
+        return [self.queued_commits[n] for n in sorted(self.queued_commits) if self.queued_commits[n].is_open]
 
-    def debts_from(self, turn: int) -> Sequence[DebtRow]:
-        return [self.debts[n] for n in sorted(self.debts) if self.debts[n].through_turn >= turn]
+    def queued_commits_from(self, turn: int) -> Sequence[QueuedCommitRow]:
+        return [
+            self.queued_commits[n]
+            for n in sorted(self.queued_commits)
+            if self.queued_commits[n].through_turn >= turn
+        ]
 
-    def written(self, row: MessageRow) -> Sequence[Event]:
+    def message_events(self, row: MessageRow) -> Sequence[Event]:
         return ()  # Rows alone: whoever folds a journal in memory has the events at hand.
 
     def put_session(self, row: SessionRow) -> None:
@@ -166,9 +170,9 @@ class MemoryBook:
         elif row.turn in self._streaming:
             self._streaming[row.turn].pop(row.place, None)
 
-    def put_debt(self, row: DebtRow) -> None:
-        self.debts[row.n] = row
+    def put_queued_commit(self, row: QueuedCommitRow) -> None:
+        self.queued_commits[row.n] = row
 
-    def drop_message(self, turn: int, place: int) -> None:
+    def delete_message(self, turn: int, place: int) -> None:
         self.messages.pop((turn, place), None)
         self._streaming.get(turn, {}).pop(place, None)

@@ -15,18 +15,18 @@ import msgspec
 from holdfast.domain.errors import BadImport
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.codec import Event
-from holdfast.domain.events.parts import blobs_in
+from holdfast.domain.events.parts import blob_digests
 from holdfast.domain.ids import SessionId, is_id
 from holdfast.domain.limits import BLOB_BYTES_MAX, EVENT_BYTES_MAX
 from holdfast.domain.state.projections import fold
 
 FORMAT = "holdfast-conversation"
 VERSION = 1
-BETWEEN = b'],"files":{'
-CLOSING = b"}}\n"
+FILES_START = b'],"files":{'
+EXPORT_END = b"}}\n"
 
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,99}")
-_TAKEN = frozenset({"seq", "at", "kind", "version"})
+_RESERVED = frozenset({"seq", "at", "kind", "version"})
 """What an event has beside its body on the wire: a body that names one of these would speak for another."""
 _NUMBER_MAX = 1 << 53
 _AT_MAX = 253_402_300_799_999
@@ -55,8 +55,8 @@ class _Document(msgspec.Struct, frozen=True):
     files: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class Import(msgspec.Struct, frozen=True):
-    """A conversation from a file, checked. `files` are still as they were written; see `content_of`."""
+class ImportedConversation(msgspec.Struct, frozen=True):
+    """A conversation from a file, checked. `files` are still as they were written; see `decode_file`."""
 
     session_id: SessionId
     title: str
@@ -67,12 +67,12 @@ class Import(msgspec.Struct, frozen=True):
 # Writing: the opening, events with commas between, `BETWEEN`, files with commas between, the closing.
 
 
-def opening(session_id: SessionId, title: str) -> bytes:
+def export_head(session_id: SessionId, title: str) -> bytes:
     head = {"format": FORMAT, "version": VERSION, "session_id": session_id, "title": title}
     return msgspec.json.encode(head)[:-1] + b',"events":['
 
 
-def event_object(event: Event) -> bytes:
+def export_event(event: Event) -> bytes:
     """The event, its body as it is stored; a body that would break the line is written as base 64."""
     head = {"seq": event.seq, "at": event.at, "kind": event.kind, "version": event.version}
     start = msgspec.json.encode(head)[:-1]
@@ -81,11 +81,11 @@ def event_object(event: Event) -> bytes:
     return start + b',"body_base64":"' + base64.b64encode(event.body) + b'"}'
 
 
-def file_member(digest: str, content: bytes) -> bytes:
+def export_file(digest: str, content: bytes) -> bytes:
     return b'"%s":"%s"' % (digest.encode(), base64.b64encode(content))
 
 
-def files_in(event: Event) -> list[str]:
+def file_digests(event: Event) -> list[str]:
     """The digests of the files that an event's parts name; none for one that cannot be read."""
     if event.kind not in f.BODY_KINDS:
         return []
@@ -93,7 +93,7 @@ def files_in(event: Event) -> list[str]:
         fact = event.fact
     except msgspec.DecodeError:
         return []
-    return blobs_in(fact.parts) if isinstance(fact, f.Body) else []
+    return blob_digests(fact.parts) if isinstance(fact, f.Body) else []
 
 
 def _is_plain(body: bytes) -> bool:
@@ -110,27 +110,27 @@ def _is_plain(body: bytes) -> bool:
 # Reading.
 
 
-def parse(document: bytes, path: str, respaced: bool = False) -> Import:
+def parse_export(document: bytes, path: str, is_reformatted: bool = False) -> ImportedConversation:
     """The conversation in one document. `respaced` says that someone has laid it out anew for reading.
 
     Raises BadImport, which says what is wrong.
     """
     try:
         found = _decode(document)
-        events = _events(found.events, respaced)
+        events = _events(found.events, is_reformatted)
         session_id = _session_id(found.session_id)
         _check_rows(session_id, events)
-        return Import(session_id, found.title, events, _files(found.files))
-    except _Wrong as wrong:
+        return ImportedConversation(session_id, found.title, events, _files(found.files))
+    except _InvalidExport as wrong:
         raise BadImport(path=path, why=str(wrong)) from None
 
 
-def content_of(written: str) -> bytes:
+def decode_file(text: str) -> bytes:
     """A file's content, from how it stands in an export."""
-    return base64.b64decode(written, validate=True)
+    return base64.b64decode(text, validate=True)
 
 
-class _Wrong(Exception):
+class _InvalidExport(Exception):
     """What is wrong with a document."""
 
 
@@ -139,71 +139,75 @@ def _decode(document: bytes) -> _Document:
         marker = msgspec.json.decode(document, type=_Marker)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         if isinstance(error, msgspec.ValidationError):
-            raise _Wrong("it does not say that it is one") from None
-        raise _Wrong("it is not JSON, or was cut short") from None
+            raise _InvalidExport("it does not say that it is one") from None
+        raise _InvalidExport("it is not JSON, or was cut short") from None
     if marker.format != FORMAT:
-        raise _Wrong("it does not say that it is one")
+        raise _InvalidExport("it does not say that it is one")
     if marker.version > VERSION:
-        raise _Wrong(f"a newer Holdfast wrote it (version {marker.version}; this one knows {VERSION})")
+        raise _InvalidExport(
+            f"a newer Holdfast wrote it (version {marker.version}; this one knows {VERSION})"
+        )
     try:
         return msgspec.json.decode(document, type=_Document)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _Wrong(f"{error}") from None
+        raise _InvalidExport(f"{error}") from None
 
 
 def _session_id(text: str) -> SessionId:
     if not is_id(text) or not text.startswith("s_"):
-        raise _Wrong(f"{text[:40]!r} is not the id of a conversation")
+        raise _InvalidExport(f"{text[:40]!r} is not the id of a conversation")
     return SessionId(text)
 
 
-def _events(lines: Iterable[_Line], respaced: bool) -> tuple[Event, ...]:
+def _events(lines: Iterable[_Line], is_reformatted: bool) -> tuple[Event, ...]:
     events: list[Event] = []
     seq = 0
     for line in lines:
         if line.seq <= seq:
-            raise _Wrong(f"event {line.seq} comes after event {seq}")
+            raise _InvalidExport(f"event {line.seq} comes after event {seq}")
         seq = line.seq
-        events.append(_event(line, respaced))
+        events.append(_event(line, is_reformatted))
     if not events or events[0].seq != 1 or events[0].kind != "session_created":
-        raise _Wrong("it does not start with the beginning of a conversation")
+        raise _InvalidExport("it does not start with the beginning of a conversation")
     return tuple(events)
 
 
-def _event(line: _Line, respaced: bool) -> Event:
+def _event(line: _Line, is_reformatted: bool) -> Event:
     name = f"event {line.seq}"
     if max(line.seq, line.version) >= _NUMBER_MAX or not 0 <= line.at <= _AT_MAX or line.version < 1:
-        raise _Wrong(f"{name} has a number that cannot be")
+        raise _InvalidExport(f"{name} has a number that cannot be")
     if _KIND.fullmatch(line.kind) is None:
-        raise _Wrong(f"{name} has no proper kind")
+        raise _InvalidExport(f"{name} has no proper kind")
     try:
-        body = content_of(line.body_base64) if line.body_base64 else bytes(line.body)
+        body = decode_file(line.body_base64) if line.body_base64 else bytes(line.body)
         body.decode()
         fields = _FIELDS.decode(body)
-        body = msgspec.json.format(body, indent=-1) if respaced and not line.body_base64 else body
+        body = msgspec.json.format(body, indent=-1) if is_reformatted and not line.body_base64 else body
         event = Event(line.seq, line.at, line.kind, line.version, body if fields else b"{}")
         fact = event.fact
     except (msgspec.DecodeError, UnicodeDecodeError, binascii.Error) as error:
-        raise _Wrong(f"{name} ({line.kind}) cannot be read: {error}") from None
+        raise _InvalidExport(f"{name} ({line.kind}) cannot be read: {error}") from None
     if len(body) > EVENT_BYTES_MAX:
-        raise _Wrong(f"{name} is {len(body)} bytes long; the limit is {EVENT_BYTES_MAX}")
-    if _TAKEN & fields.keys():
-        raise _Wrong(f"the body of {name} names {min(_TAKEN & fields.keys())}")
+        raise _InvalidExport(f"{name} is {len(body)} bytes long; the limit is {EVENT_BYTES_MAX}")
+    if _RESERVED & fields.keys():
+        raise _InvalidExport(f"the body of {name} names {min(_RESERVED & fields.keys())}")
     if isinstance(fact, f.SessionDeleted):
-        raise _Wrong("the conversation in it was deleted")
+        raise _InvalidExport("the conversation in it was deleted")
     return event
 
 
 def _files(files: Mapping[str, str]) -> Mapping[str, str]:
     for digest, written in files.items():
         try:
-            content = content_of(written)
+            content = decode_file(written)
         except (binascii.Error, ValueError):
-            raise _Wrong(f"the content of file {digest[:64]} is not base 64") from None
+            raise _InvalidExport(f"the content of file {digest[:64]} is not base 64") from None
         if len(content) > BLOB_BYTES_MAX:
-            raise _Wrong(f"file {digest[:64]} is {len(content)} bytes long; the limit is {BLOB_BYTES_MAX}")
+            raise _InvalidExport(
+                f"file {digest[:64]} is {len(content)} bytes long; the limit is {BLOB_BYTES_MAX}"
+            )
         if hashlib.sha256(content).hexdigest() != digest:
-            raise _Wrong(f"the content of file {digest[:64]} does not have that hash")
+            raise _InvalidExport(f"the content of file {digest[:64]} does not have that hash")
     return files
 
 
@@ -212,7 +216,7 @@ def _check_rows(session_id: SessionId, events: tuple[Event, ...]) -> None:
     book = fold(session_id, events)
     keys = [turn.key for turn in book.turns.values() if turn.key is not None]
     if len(set(keys)) < len(keys):
-        raise _Wrong("two of its messages have the same key")
+        raise _InvalidExport("two of its messages have the same key")
     rows = (
         book.row,
         *book.turns.values(),
@@ -221,7 +225,7 @@ def _check_rows(session_id: SessionId, events: tuple[Event, ...]) -> None:
         *book.messages.values(),
     )
     if any(abs(number) >= _NUMBER_MAX for row in rows for number in _numbers(row)):
-        raise _Wrong("it has a number that cannot be")
+        raise _InvalidExport("it has a number that cannot be")
 
 
 def _numbers(value: object) -> Iterator[int]:

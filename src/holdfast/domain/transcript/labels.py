@@ -10,20 +10,20 @@ from holdfast.domain.transcript.transcript import Entry, Transcript
 
 UNTITLED = "Untitled"
 _FIRST_WORDS_CHARS = 60
-TAKEN_BACK = "Removed."
-LATE = "Arrived after the answer had gone on without it; not part of the conversation."
-CONTINUED = "Continued after restart"
-CHANGED = "Changed before it was allowed:"
-MAY_HAVE_RUN = "The server stopped while this was running."
+REMOVED_LABEL = "Removed."
+LATE_LABEL = "Arrived after the answer had gone on without it; not part of the conversation."
+CONTINUED_LABEL = "Continued after restart"
+EDITED_LABEL = "Changed before it was allowed:"
+IN_DOUBT_LABEL = "The server stopped while this was running."
 
-STATUS: Mapping[SessionStatus, str] = MappingProxyType({
+STATUS_LABELS: Mapping[SessionStatus, str] = MappingProxyType({
     "idle": "Ready",
     "working": "Working",
     "needs_you": "Needs you",
     "failed": "Failed",
     "interrupted": "Stopped",
 })  # fmt: skip
-_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL_CHARS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SPEAKERS = MappingProxyType({"user": "You", "assistant": "Assistant", "tool": "Tool", "notice": ""})
 NOTICES = MappingProxyType({
     "interrupted": "Interrupted by a server restart.",
@@ -36,33 +36,37 @@ _OUTCOMES = MappingProxyType({
     "failed": "Failed.",
     "denied": "Not allowed.",
     "not_run": "Not run.",
-    "unknown": MAY_HAVE_RUN,
+    "unknown": IN_DOUBT_LABEL,
 })  # fmt: skip
 _STATES = MappingProxyType({
     "intended": "Not run yet.",
     "started": "Running.",
-    "in_doubt": MAY_HAVE_RUN,
+    "in_doubt": IN_DOUBT_LABEL,
     "resolved": "",
     "settled": "",
 })  # fmt: skip
 
 
-def clean(text: str) -> str:
+def strip_control_chars(text: str) -> str:
     """`text` without what would steer the terminal that shows it: a conversation may hold anything."""
-    return _STEERING.sub("�", text.replace("\r\n", "\n"))
+    return _CONTROL_CHARS.sub("�", text.replace("\r\n", "\n"))
 
 
-def title_of(title: str, opening: str = "") -> str:
+def display_title(title: str, opening: str = "") -> str:
     """A title on one line; where there is none people read how it begins, if that is known, or a word."""
-    return clean(" ".join(title.split())) or clean(" ".join(opening.split())) or UNTITLED
+    return (
+        strip_control_chars(" ".join(title.split()))
+        or strip_control_chars(" ".join(opening.split()))
+        or UNTITLED
+    )
 
 
 def first_words(text: str) -> str:
     """What a conversation is known by until it has a title: how the first message in it begins."""
-    return shortened(text, _FIRST_WORDS_CHARS)
+    return truncate_line(text, _FIRST_WORDS_CHARS)
 
 
-def shortened(text: str, chars: int) -> str:
+def truncate_line(text: str, chars: int) -> str:
     """The first line, cut at a word's end where there is one."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     if len(line) <= chars:
@@ -76,31 +80,35 @@ def speaker(entry: Entry) -> str:
     return entry.name or _SPEAKERS[entry.role]
 
 
-def remark(entry: Entry) -> str:
+def entry_label(entry: Entry) -> str:
     """What is to be said of an entry beside its content; nothing for one that is simply whole."""
     if entry.late:
-        return LATE
+        return LATE_LABEL
     if entry.role == "notice":
         return NOTICES.get(entry.status, "")
     if entry.role == "tool":
         return _OUTCOMES[entry.outcome] if entry.outcome is not None else _STATES[entry.state or "settled"]
-    said = {"streaming": "Being written.", "interrupted": "Not finished.", "recovered": "Saved text restored"}
-    return said.get(entry.status, CONTINUED if entry.continues else "")
+    labels = {
+        "streaming": "Being written.",
+        "interrupted": "Not finished.",
+        "recovered": "Saved text restored",
+    }
+    return labels.get(entry.status, CONTINUED_LABEL if entry.continues else "")
 
 
-def calls_of(transcript: Transcript) -> Mapping[str, ToolCall]:
+def calls_by_id(transcript: Transcript) -> Mapping[str, ToolCall]:
     """The calls that messages made, by the id that a tool's entry has."""
     entries = (entry for turn in transcript.turns for entry in turn.entries)
     return {part.call_id: part for entry in entries for part in entry.parts if isinstance(part, ToolCall)}
 
 
-def unanswered(transcript: Transcript) -> frozenset[str]:
+def unanswered_calls(transcript: Transcript) -> frozenset[str]:
     """The calls that no entry stands for: their arguments were never complete."""
-    entries = {entry.id for turn in transcript.turns for entry in turn.entries if entry.role == "tool"}
-    return frozenset(calls_of(transcript).keys() - entries)
+    entry_ids = {entry.id for turn in transcript.turns for entry in turn.entries if entry.role == "tool"}
+    return frozenset(calls_by_id(transcript).keys() - entry_ids)
 
 
 def is_silent(entry: Entry, unanswered: frozenset[str]) -> bool:
     """Whether a message has nothing to read: it only made calls, which have entries of their own."""
     answered = (isinstance(part, ToolCall) and part.call_id not in unanswered for part in entry.parts)
-    return entry.role == "assistant" and bool(entry.parts) and all(answered) and not remark(entry)
+    return entry.role == "assistant" and bool(entry.parts) and all(answered) and not entry_label(entry)

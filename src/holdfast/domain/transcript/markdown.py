@@ -8,36 +8,36 @@ from holdfast.domain.clock import Instant
 from holdfast.domain.events.parts import AnyPart, Change, File, Reasoning, Text, ToolCall
 from holdfast.domain.state.rows import SessionRow
 from holdfast.domain.transcript.labels import (
-    CHANGED,
-    TAKEN_BACK,
-    calls_of,
-    clean,
+    EDITED_LABEL,
+    REMOVED_LABEL,
+    calls_by_id,
+    display_title,
+    entry_label,
     is_silent,
-    remark,
     speaker,
-    title_of,
-    unanswered,
+    strip_control_chars,
+    unanswered_calls,
 )
 from holdfast.domain.transcript.transcript import Entry, Transcript, Turn
 
 
-def markdown(row: SessionRow, transcript: Transcript) -> str:
+def to_markdown(row: SessionRow, transcript: Transcript) -> str:
     """The whole conversation, turns that were taken back included and marked."""
-    page = _Page(calls_of(transcript), unanswered(transcript))
-    blocks = [f"# {_escaped(title_of(row.title))}", _facts(row)]
+    page = _EntryWriter(calls_by_id(transcript), unanswered_calls(transcript))
+    blocks = [f"# {_escaped(display_title(row.title))}", _facts(row)]
     for turn in transcript.turns:
         blocks += page.turn(turn)
-    return clean("\n\n".join(blocks)) + "\n"
+    return strip_control_chars("\n\n".join(blocks)) + "\n"
 
 
 def _facts(row: SessionRow) -> str:
-    facts = [f"- Conversation `{row.id}`", f"- Began {_when(row.created_at)}"]
+    facts = [f"- Conversation `{row.id}`", f"- Began {_timestamp(row.created_at)}"]
     if row.model:
         facts.append(f"- Model `{row.model}`")
     return "\n".join(facts)
 
 
-class _Page:
+class _EntryWriter:
     """Writes entries, knowing every call of the conversation."""
 
     def __init__(self, calls: Mapping[str, ToolCall], unanswered: frozenset[str]) -> None:
@@ -50,21 +50,21 @@ class _Page:
                 yield from self._entry(entry, turn.live)
 
     def _entry(self, entry: Entry, live: bool) -> Iterator[str]:
-        said = remark(entry)
+        label = entry_label(entry)
         if entry.role == "notice":
-            yield f"*{said}*"
+            yield f"*{label}*"
             return
         level = "###" if entry.role == "tool" else "##"
-        yield f"{level} {_escaped(speaker(entry))}\n\n*{_when(entry.at)}*"
+        yield f"{level} {_escaped(speaker(entry))}\n\n*{_timestamp(entry.at)}*"
         if not live:
-            yield f"*{TAKEN_BACK}*"
-        if said:
-            yield f"*{said}*"
+            yield f"*{REMOVED_LABEL}*"
+        if label:
+            yield f"*{label}*"
         call = self._calls.get(entry.id) if entry.role == "tool" else None
         if call is not None and call.arguments not in ("", "{}"):
             yield _fenced(call.arguments, "json")
         if entry.arguments:
-            yield f"*{CHANGED}*"
+            yield f"*{EDITED_LABEL}*"
             yield _fenced(entry.arguments, "json")
         for part in entry.parts:
             yield from self._part(part, entry.role == "tool")
@@ -99,5 +99,5 @@ def _escaped(text: str) -> str:
     return re.sub(r"([\\`*_\[\]<>#])", r"\\\1", text)
 
 
-def _when(at: Instant) -> str:
+def _timestamp(at: Instant) -> str:
     return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -11,24 +11,24 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.domain.events import facts as f
-from holdfast.domain.events.codec import Event, Unknown
+from holdfast.domain.events.codec import Event, UnknownFact
 from holdfast.domain.events.parts import AnyPart
-from holdfast.domain.events.stream_fold import digest_of_parts
-from holdfast.domain.secrets import Mask, masked
+from holdfast.domain.events.stream_fold import parts_digest
+from holdfast.domain.secrets import SecretMask, mask_value
 
 _Stream = tuple[str, str]
 """Whose text it is (a message or a call), and which of its texts."""
 _PARTS = tuple[AnyPart, ...]
 
 
-class Redaction:
+class Redactor:
     """Is shown all events of a conversation first (`look`), then gives each of them as it may be told."""
 
-    def __init__(self, mask: Mask) -> None:
+    def __init__(self, mask: SecretMask) -> None:
         self._mask = mask
         self._streamed: dict[str, dict[_Stream, list[str]]] = {}
-        self._left_out: set[str] = set()
-        self._instead: dict[_Stream, str] = {}
+        self._omitted: set[str] = set()
+        self._replacements: dict[_Stream, str] = {}
         self.changed = 0
         """Events that had to be changed or left out."""
 
@@ -36,7 +36,7 @@ class Redaction:
     def is_needed(self) -> bool:
         return self._mask.longest_chars > 0
 
-    def look(self, events: Iterable[Event]) -> None:
+    def scan(self, events: Iterable[Event]) -> None:
         """Take in the next events, in order."""
         for event in events:
             stream = _stream_of(event)
@@ -45,47 +45,49 @@ class Redaction:
                 texts.setdefault(stream, []).append(_text_of(event))
             elif owner := _owner_of(event):
                 streamed = self._streamed.pop(owner, {})
-                if self._is_touched(event) or any(self._holds(texts) for texts in streamed.values()):
-                    self._left_out.add(owner)
+                if self._contains_secret(event) or any(
+                    self._pieces_contain_secret(texts) for texts in streamed.values()
+                ):
+                    self._omitted.add(owner)
 
-    def told(self, event: Event) -> Event | None:
+    def redact(self, event: Event) -> Event | None:
         """The event without secrets; None where it is left out. To be asked of every event, in order."""
         stream = _stream_of(event)
-        if stream is not None and stream[0] in self._left_out:
+        if stream is not None and stream[0] in self._omitted:
             self.changed += 1
             return None
         if stream is not None and stream[0] in self._streamed:
-            return self._told_of_open(event, stream)
-        if not self._is_touched(event):
+            return self._redact_delta(event, stream)
+        if not self._contains_secret(event):
             return event
         self.changed += 1
         try:
-            fields = masked(msgspec.json.decode(event.body), self._mask.whole)
+            fields = mask_value(msgspec.json.decode(event.body), self._mask.mask)
         except (msgspec.DecodeError, UnicodeDecodeError):
             # Damaged: it is passed on as it is, but for the secret.
             text = event.body.decode("utf-8", "surrogateescape")
-            return replace(event, body=self._mask.whole(text).encode("utf-8", "surrogateescape"))
+            return replace(event, body=self._mask.mask(text).encode("utf-8", "surrogateescape"))
         if _owner_of(event):
-            fields["digest"] = digest_of_parts(msgspec.convert(fields["parts"], _PARTS))
+            fields["digest"] = parts_digest(msgspec.convert(fields["parts"], _PARTS))
         return replace(event, body=msgspec.json.encode(fields))
 
-    def _told_of_open(self, event: Event, stream: _Stream) -> Event:
+    def _redact_delta(self, event: Event, stream: _Stream) -> Event:
         """A piece of text that has no body yet: where all of it holds a secret, its first piece says all."""
         pieces = self._streamed[stream[0]][stream]
-        if stream not in self._instead and not self._holds(pieces):
+        if stream not in self._replacements and not self._pieces_contain_secret(pieces):
             return event
-        text = "" if stream in self._instead else self._mask.whole("".join(pieces))
-        self._instead[stream] = ""
+        text = "" if stream in self._replacements else self._mask.mask("".join(pieces))
+        self._replacements[stream] = ""
         self.changed += 1
         fields = {**msgspec.json.decode(event.body), "text": text}
         return replace(event, body=msgspec.json.encode(fields))
 
-    def _is_touched(self, event: Event) -> bool:
-        return not self._mask.holds_none(event.body.decode("utf-8", "replace"))
+    def _contains_secret(self, event: Event) -> bool:
+        return not self._mask.is_clean(event.body.decode("utf-8", "replace"))
 
-    def _holds(self, pieces: list[str]) -> bool:
+    def _pieces_contain_secret(self, pieces: list[str]) -> bool:
         pieces[:] = ["".join(pieces)]
-        return not self._mask.holds_none(pieces[0])
+        return not self._mask.is_clean(pieces[0])
 
 
 def _stream_of(event: Event) -> _Stream | None:
@@ -115,7 +117,7 @@ def _owner_of(event: Event) -> str:
     return ""
 
 
-def _fact_of(event: Event) -> f.AnyFact | Unknown | None:
+def _fact_of(event: Event) -> f.AnyFact | UnknownFact | None:
     """None for one that cannot be read."""
     try:
         return event.fact

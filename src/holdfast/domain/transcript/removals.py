@@ -12,11 +12,11 @@ import msgspec
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.codec import Event
 from holdfast.domain.ids import Seq, TurnId
-from holdfast.domain.ranges import numbers_in, within
+from holdfast.domain.ranges import clip_ranges, expand_ranges
 from holdfast.domain.state.rows import TurnRow
 
 
-class Removal(msgspec.Struct, frozen=True):
+class TurnRemoval(msgspec.Struct, frozen=True):
     """Turns that one event removed, and the live turn that they followed (0: none).
 
     `replaced`: another version of the first one took their place.
@@ -28,7 +28,7 @@ class Removal(msgspec.Struct, frozen=True):
     after: int
 
 
-class History:
+class TurnHistory:
     """The tree of turns, replayed. `removed` has the removal of each turn that can be restored."""
 
     def __init__(self, turns: Sequence[TurnRow], removals: Sequence[Event]) -> None:
@@ -40,7 +40,7 @@ class History:
             self._first[number] = self._first.get(before, number) if before is not None else number
         self._parents: dict[int, int] = {}
         self._live: list[int] = []
-        self.removed: dict[int, Removal] = {}
+        self.removed: dict[int, TurnRemoval] = {}
         steps: list[TurnRow | Event] = [*self._rows.values(), *removals]
         for step in sorted(steps, key=lambda each: each.seq):
             if isinstance(step, TurnRow):
@@ -94,14 +94,14 @@ class History:
             case f.TurnsRestored(turns=turns, from_turn=first, reason=reason):
                 if first:
                     self._remove(event.seq, first, reason == "version")
-                self._restore(numbers_in(within(turns, max(self._rows, default=0))))
+                self._restore(expand_ranges(clip_ranges(turns, max(self._rows, default=0))))
             case f.SessionCleared(through_turn=last):
                 self._live = [turn for turn in self._live if turn > last]
                 self.removed.clear()
 
     def _remove(self, seq: Seq, first: int, replaced: bool) -> None:
         at = bisect_left(self._live, first)
-        removal = Removal(seq, tuple(self._live[at:]), replaced, self._live[at - 1] if at else 0)
+        removal = TurnRemoval(seq, tuple(self._live[at:]), replaced, self._live[at - 1] if at else 0)
         del self._live[at:]
         self.removed |= dict.fromkeys(removal.turns, removal)
 
@@ -111,8 +111,8 @@ class History:
             self._split(removal, set(back))
         self._live = sorted([*self._live, *back])
 
-    def _split(self, removal: Removal, restored: set[int]) -> None:
+    def _split(self, removal: TurnRemoval, restored: set[int]) -> None:
         """Make the turns that did not come back a removal of their own: no version leads to them any more."""
         rest = tuple(turn for turn in removal.turns if turn not in restored)
         last = max(restored.intersection(removal.turns))
-        self.removed |= dict.fromkeys(rest, Removal(removal.seq, rest, replaced=False, after=last))
+        self.removed |= dict.fromkeys(rest, TurnRemoval(removal.seq, rest, replaced=False, after=last))

@@ -12,14 +12,14 @@ from msgspec.structs import replace
 
 from holdfast.domain.clock import Instant
 from holdfast.domain.events import facts as f
-from holdfast.domain.events.codec import Event, Unknown
+from holdfast.domain.events.codec import Event, UnknownFact
 from holdfast.domain.events.parts import AnyPart
 from holdfast.domain.events.stream_fold import OutputFold, StreamFold
 from holdfast.domain.ids import CallId, RunId
-from holdfast.domain.ranges import numbers_in, within
+from holdfast.domain.ranges import clip_ranges, expand_ranges
 from holdfast.domain.state.rows import MessageRow, MessageStatus, ToolRow, ToolState
 
-Place = tuple[int, int]
+EntryKey = tuple[int, int]
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -48,7 +48,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     arguments: str = ""
     model: str = ""
     ms: int = 0
-    weight: f.Weight = ()
+    weight: f.RequestTokens = ()
     began_at: Instant = 0
 
 
@@ -72,7 +72,7 @@ class Transcript(msgspec.Struct, frozen=True, omit_defaults=True):
     """The first turn that was read; a summary stands for those before it."""
 
 
-class Page(Protocol):
+class MessageWithEvents(Protocol):
     """A row and its events, as a store's page has them: its body, or its opening and its deltas."""
 
     @property
@@ -89,7 +89,7 @@ class _Slot(msgspec.Struct):
     entry: Entry
     stream: StreamFold | OutputFold | None = None
 
-    def read(self) -> Entry:
+    def current(self) -> Entry:
         return self.entry if self.stream is None else replace(self.entry, parts=self.stream.parts())
 
 
@@ -100,38 +100,38 @@ class TranscriptFold:
         self._turns: dict[int, dict[int, _Slot]] = {}
         self._accepted: dict[int, f.TurnAccepted] = {}
         self._live: set[int] = set()
-        self._where: dict[str, Place] = {}
-        self._open: dict[RunId, set[Place]] = {}
+        self._entry_keys: dict[str, EntryKey] = {}
+        self._streaming: dict[RunId, set[EntryKey]] = {}
         self._compactions: list[f.SessionCompacted] = []
-        self._void: list[f.SessionCompacted] = []
-        self._every: list[f.SessionCompacted] = []
+        self._void_compactions: list[f.SessionCompacted] = []
+        self._all_compactions: list[f.SessionCompacted] = []
         self._last_turn = 0
         self._prepared: dict[RunId, f.ContextPrepared] = {}
         self._first = 0
-        self._rests_on: f.SessionCompacted | None = None
+        self._base_summary: f.SessionCompacted | None = None
 
     def begin_at(self, turn: int, summary: Event | None) -> None:
         """Nothing before `turn` was read. `summary` stands for what comes before, where one does."""
         self._first = turn
         if summary is not None and isinstance(summary.fact, f.SessionCompacted):
-            self._rests_on = summary.fact
+            self._base_summary = summary.fact
             self._compactions.insert(0, summary.fact)
-            self._every.insert(0, summary.fact)
+            self._all_compactions.insert(0, summary.fact)
 
     @property
-    def is_short(self) -> bool:
+    def lacks_turns(self) -> bool:
         """Whether the summary that it begins with is void: what that stood for is not here."""
-        return self._rests_on is not None and self._rests_on not in self._compactions
+        return self._base_summary is not None and self._base_summary not in self._compactions
 
     def add(self, event: Event) -> None:
         """Take in the next event; one that this program does not know changes nothing."""
         fact = event.fact
         match fact:
-            case Unknown():
+            case UnknownFact():
                 pass
             case f.SessionCompacted():
                 self._compactions.append(fact)
-                self._every.append(fact)
+                self._all_compactions.append(fact)
             case f.ContextPrepared():
                 self._prepared[fact.run_id] = fact
             case f.TurnsUndone():
@@ -144,7 +144,7 @@ class TranscriptFold:
                 self._live = {turn for turn in self._live if turn > fact.through_turn}
                 self._compactions = [c for c in self._compactions if _start(c) > fact.through_turn]
             case f.SessionContinued():
-                self._leave_from(fact.from_turn)
+                self._remove_continued(fact.from_turn)
             case f.TurnAccepted():
                 self._live.add(fact.turn)
                 self._last_turn = max(self._last_turn, fact.turn)
@@ -153,7 +153,7 @@ class TranscriptFold:
                 self._add_content(event, fact)
                 self._change_entry(event, fact)
 
-    def add_page(self, messages: Iterable[Page], tools: Iterable[ToolRow] = ()) -> None:
+    def add_messages(self, messages: Iterable[MessageWithEvents], tools: Iterable[ToolRow] = ()) -> None:
         """Take in rows with their events; `tools` says where their open calls stand.
 
         Pages come before the events after their head; among themselves in any order.
@@ -174,7 +174,7 @@ class TranscriptFold:
                 slot = self._turns[row.turn][row.place]
             slot.entry = replace(slot.entry, status=row.status, run_id=row.run_id, late=row.late)
             if row.status != "streaming" and row.run_id is not None:
-                self._open.get(row.run_id, set()).discard((row.turn, row.place))
+                self._streaming.get(row.run_id, set()).discard((row.turn, row.place))
             if slot.entry.state not in (None, "settled"):
                 slot.entry = replace(slot.entry, state=states.get(CallId(row.id), slot.entry.state))
 
@@ -182,14 +182,14 @@ class TranscriptFold:
         """The conversation as it reads now."""
         turns: list[Turn] = []
         for turn, slots in sorted(self._turns.items()):
-            entries = tuple(slots[place].read() for place in sorted(slots))
+            entries = tuple(slots[place].current() for place in sorted(slots))
             accepted = self._accepted.get(turn)
             named = (accepted.turn_id, accepted.run_id) if accepted is not None else ("", None)
             turns.append(Turn(turn, entries, turn in self._live, *named))
         prepared = tuple(self._prepared.values())
         return Transcript(tuple(turns), tuple(self._compactions), prepared, self._first)
 
-    def _add_content(self, event: Event, fact: f.AnyFact | Unknown) -> None:
+    def _add_content(self, event: Event, fact: f.AnyFact | UnknownFact) -> None:
         match fact:
             case f.TextAppended() | f.ReasoningAppended() | f.ToolArgumentsAppended():
                 stream = self._stream(fact.message_id)
@@ -219,7 +219,7 @@ class TranscriptFold:
             )  # fmt: skip
             self._put(entry, OutputFold(event.at))
 
-    def _add_body(self, event: Event, fact: f.AnyFact | Unknown) -> None:
+    def _add_body(self, event: Event, fact: f.AnyFact | UnknownFact) -> None:
         match fact:
             case f.TurnAccepted():
                 self._accepted[fact.turn] = fact
@@ -250,35 +250,35 @@ class TranscriptFold:
     def _change_entry(self, event: Event, fact: f.AnyFact) -> None:
         match fact:
             case f.RunCompleted() | f.RunCancelled() | f.RunFailed() | f.RunInterrupted():
-                for turn, place in self._open.pop(fact.run_id, ()):
+                for turn, place in self._streaming.pop(fact.run_id, ()):
                     slot = self._turns[turn][place]
                     slot.entry = replace(slot.entry, status="interrupted")
             case f.RecoveryPending():
-                self._note(event, fact.turn, fact.place, "pending")
+                self._update_notice(event, fact.turn, fact.place, "pending")
             case f.RecoveryFinished():
-                self._note(event, fact.turn, fact.place, "recovered" if fact.recovered else "final")
+                self._update_notice(event, fact.turn, fact.place, "recovered" if fact.recovered else "final")
             case f.ToolStarted():
-                self._move(fact.call_id, "started")
+                self._set_tool_state(fact.call_id, "started")
             case f.ToolInDoubt():
-                self._move(fact.call_id, "in_doubt")
+                self._set_tool_state(fact.call_id, "in_doubt")
             case f.ToolResolved():
-                self._move(fact.call_id, "resolved")
+                self._set_tool_state(fact.call_id, "resolved")
             case f.TurnSteered():
-                self._leave(fact)
+                self._remove_steered(fact)
 
     def _remove_from(self, first: int) -> None:
         self._live = {turn for turn in self._live if turn < first}
-        self._void += [c for c in self._compactions if _last(c) >= first]
+        self._void_compactions += [c for c in self._compactions if _last(c) >= first]
         self._compactions = [c for c in self._compactions if _last(c) < first]
 
     def _restore(self, turns: f.Ranges) -> None:
         """Make the turns live again, and with them every summary whose last covered turn is live."""
-        self._live |= set(numbers_in(within(turns, self._last_turn)))
-        standing = [c for c in self._void if _last(c) in self._live]
-        self._void = [c for c in self._void if c not in standing]
-        self._compactions = sorted([*self._compactions, *standing], key=self._every.index)
+        self._live |= set(expand_ranges(clip_ranges(turns, self._last_turn)))
+        restored = [c for c in self._void_compactions if _last(c) in self._live]
+        self._void_compactions = [c for c in self._void_compactions if c not in restored]
+        self._compactions = sorted([*self._compactions, *restored], key=self._all_compactions.index)
 
-    def _leave(self, fact: f.TurnSteered) -> None:
+    def _remove_steered(self, fact: f.TurnSteered) -> None:
         """The message that was told to another turn's run is no longer where it waited."""
         slot = self._slot(fact.from_turn, 0)
         if slot is None or slot.entry.id != fact.message_id or fact.from_turn == fact.turn:
@@ -289,7 +289,7 @@ class TranscriptFold:
         if not self._turns[fact.from_turn]:
             del self._turns[fact.from_turn]
 
-    def _leave_from(self, first: int) -> None:
+    def _remove_continued(self, first: int) -> None:
         """What waited from there on is another session's now."""
         for turn in [turn for turn in self._live if first and turn >= first]:
             self._live.discard(turn)
@@ -300,30 +300,30 @@ class TranscriptFold:
         place = (entry.turn, entry.place)
         before = self._slot(*place)
         if before is not None and before.entry.run_id is not None:
-            self._open.get(before.entry.run_id, set()).discard(place)
+            self._streaming.get(before.entry.run_id, set()).discard(place)
         if entry.status == "streaming" and entry.run_id is not None:
-            self._open.setdefault(entry.run_id, set()).add(place)
-        self._where[entry.id] = place
+            self._streaming.setdefault(entry.run_id, set()).add(place)
+        self._entry_keys[entry.id] = place
         self._turns.setdefault(entry.turn, {})[entry.place] = _Slot(entry, stream)
 
     def _slot(self, turn: int, place: int) -> _Slot | None:
         return self._turns.get(turn, {}).get(place)
 
-    def _named(self, name: str) -> _Slot | None:
-        slot = self._slot(*self._where.get(name, (0, 0)))
+    def _find_slot(self, name: str) -> _Slot | None:
+        slot = self._slot(*self._entry_keys.get(name, (0, 0)))
         return slot if slot is not None and slot.entry.id == name else None
 
     def _stream(self, name: str) -> StreamFold | OutputFold | None:
-        slot = self._named(name)
+        slot = self._find_slot(name)
         return slot.stream if slot is not None else None
 
-    def _note(self, event: Event, turn: int, place: int, status: MessageStatus) -> None:
+    def _update_notice(self, event: Event, turn: int, place: int, status: MessageStatus) -> None:
         slot = self._slot(turn, place)
         if slot is not None and slot.entry.role == "notice":
             slot.entry = replace(slot.entry, status=status, at=event.at)
 
-    def _move(self, call_id: str, state: ToolState) -> None:
-        slot = self._named(call_id)
+    def _set_tool_state(self, call_id: str, state: ToolState) -> None:
+        slot = self._find_slot(call_id)
         if slot is not None and slot.entry.state not in (None, "settled"):
             slot.entry = replace(slot.entry, state=state)
 

@@ -10,13 +10,13 @@ from litestar.openapi.config import OpenAPIConfig
 
 from holdfast import __version__
 from holdfast.domain.errors import BadCursor, HoldfastError, NoSuchSession, TooLarge
-from holdfast.http.errors import MEDIA_TYPE, document
-from holdfast.http.openapi.responses import ANYWHERE, sample
-from holdfast.http.route_rights import right_needed
+from holdfast.http.errors import PROBLEM_MEDIA_TYPE, problem_document
+from holdfast.http.openapi.responses import COMMON_PROBLEMS, example_error
+from holdfast.http.route_rights import required_right
+from holdfast.http.routes.backups import BACKUP_MEDIA_TYPE as BACKUP_TYPE
 from holdfast.http.routes.backups import BACKUPS_PATH
-from holdfast.http.routes.backups import MEDIA_TYPE as BACKUP_TYPE
-from holdfast.http.routes.channels import CALLED_PATHS
-from holdfast.http.routes.files import FILES_PATH, GIVEN_TYPES
+from holdfast.http.routes.channels import INBOUND_PATHS
+from holdfast.http.routes.files import FILES_PATH, SERVED_MEDIA_TYPES
 from holdfast.http.strict_body import StrictBody
 
 OPENAPI_PATH = "/openapi.json"
@@ -26,10 +26,10 @@ _DESCRIPTION = (
 _EVENT = 'id: 42\nevent: text_appended\ndata: {"seq":42,"at":1760000000123,"kind":"text_appended",…}\n\n'
 _HEADERS: Mapping[str, str] = MappingProxyType({"If-Match": r'^"?[0-9]{1,18}"?$'})
 """The form of each header that is a parameter."""
-_NOTHING = "`{}`. Nothing is asked, but no page of another site can send this type."
+_EMPTY_BODY_DESCRIPTION = "`{}`. Nothing is asked, but no page of another site can send this type."
 
 
-def describe(routes: Sequence[Any]) -> bytes:
+def build_document(routes: Sequence[Any]) -> bytes:
     """The document for `routes`, which must not be those of an application that serves.
 
     Takes a tenth of a second: not for the event loop.
@@ -37,22 +37,22 @@ def describe(routes: Sequence[Any]) -> bytes:
     config = OpenAPIConfig(
         title="Holdfast", version=__version__, description=_DESCRIPTION, use_handler_docstrings=True
     )
-    told = Litestar(routes, openapi_config=config, dto=StrictBody, return_dto=None, logging_config=None)
-    return msgspec.json.encode(_complete(told.openapi_schema.to_schema()))
+    app = Litestar(routes, openapi_config=config, dto=StrictBody, return_dto=None, logging_config=None)
+    return msgspec.json.encode(_complete_schema(app.openapi_schema.to_schema()))
 
 
-def _complete(schema: dict[str, Any]) -> dict[str, Any]:
+def _complete_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """What Litestar knows, what it does not say of it, and the streams, which are answered in front of it."""
-    _tell_files(schema)
-    _tell_calls(schema)
+    _describe_files(schema)
+    _describe_inbound_calls(schema)
     for shape in schema["components"]["schemas"].values():
-        _tell_items(shape)
+        _fix_array_items(shape)
     for item in schema["paths"].values():
         for method, operation in item.items():
             for parameter in operation.get("parameters", ()):
-                _tell_form(parameter)
+                _fix_parameter_schema(parameter)
             if method in ("post", "patch"):
-                _tell_body(operation, schema["components"]["schemas"])
+                _describe_body(operation, schema["components"]["schemas"])
     schema["paths"]["/api/sessions/{session_id}/events"] = {
         "get": _stream(
             "Follow one conversation: everything after a cursor, then each event as it happens.",
@@ -74,19 +74,19 @@ def _complete(schema: dict[str, Any]) -> dict[str, Any]:
             ],
         )
     }
-    _tell_rights(schema)
+    _describe_security(schema)
     return schema
 
 
-def _tell_files(schema: dict[str, Any]) -> None:
+def _describe_files(schema: dict[str, Any]) -> None:
     """Files go over the wire as themselves, and a message has words or files."""
     content = {"schema": {"type": "string", "format": "binary"}, "example": "What the file holds."}
     schema["paths"]["/api/files"]["post"]["requestBody"] = {"content": {"*/*": content}}
-    given = schema["paths"]["/api/files/{file_id}"]["get"]["responses"]["200"]
-    given["content"] = dict.fromkeys(GIVEN_TYPES, content)
+    file_response = schema["paths"]["/api/files/{file_id}"]["get"]["responses"]["200"]
+    file_response["content"] = dict.fromkeys(SERVED_MEDIA_TYPES, content)
     if f"{BACKUPS_PATH}/{{name}}" in schema["paths"]:
-        copied = schema["paths"][f"{BACKUPS_PATH}/{{name}}"]["get"]["responses"]["200"]
-        copied["content"] = {BACKUP_TYPE: content}
+        backup_response = schema["paths"][f"{BACKUPS_PATH}/{{name}}"]["get"]["responses"]["200"]
+        backup_response["content"] = {BACKUP_TYPE: content}
     for name in ("NewTurn", "EditedTurn"):
         schema["components"]["schemas"][name]["anyOf"] = [
             {"required": ["text"], "properties": {"text": {"minLength": 1}}},
@@ -94,9 +94,9 @@ def _tell_files(schema: dict[str, Any]) -> None:
         ]
 
 
-def _tell_calls(schema: dict[str, Any]) -> None:
+def _describe_inbound_calls(schema: dict[str, Any]) -> None:
     """What chat apps call with is read as it was signed, so its shape is told here."""
-    telegram, webhook = (schema["paths"].get(path, {}).get("post") for path in CALLED_PATHS)
+    telegram, webhook = (schema["paths"].get(path, {}).get("post") for path in INBOUND_PATHS)
     if telegram is None or webhook is None:
         return
     telegram["parameters"] = [_parameter("X-Telegram-Bot-Api-Secret-Token", "header", "As was agreed.")]
@@ -110,7 +110,7 @@ def _tell_calls(schema: dict[str, Any]) -> None:
     text = {"type": "string"}
     members = dict.fromkeys(("chat", "sender", "sender_name", "text", "press", "thread"), text)
     file = {"type": "object", "required": ["url"], "properties": {"url": text, "name": text}}
-    said = {
+    message = {
         "type": "object", "required": ["chat", "sender"], "additionalProperties": False,
         "properties": {
             **members, "kind": {"enum": ["dm", "group"]}, "addressed": {"type": "boolean"},
@@ -118,10 +118,10 @@ def _tell_calls(schema: dict[str, Any]) -> None:
         },
         "examples": [{"chat": "desk", "sender": "ada", "text": "What is new?"}],
     }  # fmt: skip
-    webhook["requestBody"] = {"content": {"application/json": {"schema": said}}}
+    webhook["requestBody"] = {"content": {"application/json": {"schema": message}}}
 
 
-def _tell_rights(schema: dict[str, Any]) -> None:
+def _describe_security(schema: dict[str, Any]) -> None:
     """What lets one in, and which right each operation needs of whoever is in."""
     schema["components"]["securitySchemes"] = {
         "token": {"type": "http", "scheme": "bearer", "description": "From `holdfast tokens add`."},
@@ -137,7 +137,7 @@ def _tell_rights(schema: dict[str, Any]) -> None:
     }  # fmt: skip
     for path, item in schema["paths"].items():
         for method, operation in item.items():
-            right = right_needed(method.upper(), path)
+            right = required_right(method.upper(), path)
             if right is None:
                 operation["security"] = []
                 continue
@@ -146,15 +146,15 @@ def _tell_rights(schema: dict[str, Any]) -> None:
             operation["security"] = [{"token": [right]}, browser]
 
 
-def _tell_items(shape: dict[str, Any]) -> None:
+def _fix_array_items(shape: dict[str, Any]) -> None:
     """Litestar takes the dots of an annotated `tuple[X, ...]` for one more thing that may be in it."""
-    for told in shape.get("properties", {}).values():
-        kinds = told.get("items", {}).get("oneOf", ())
+    for member in shape.get("properties", {}).values():
+        kinds = member.get("items", {}).get("oneOf", ())
         if {} in kinds:
-            (told["items"],) = (kind for kind in kinds if kind)
+            (member["items"],) = (kind for kind in kinds if kind)
 
 
-def _tell_form(parameter: dict[str, Any]) -> None:
+def _fix_parameter_schema(parameter: dict[str, Any]) -> None:
     """What goes as text in a head or an address is there or not; it is never null."""
     shape = parameter["schema"]
     if "oneOf" in shape:
@@ -164,9 +164,9 @@ def _tell_form(parameter: dict[str, Any]) -> None:
         shape["pattern"] = _HEADERS[parameter["name"]]
 
 
-def _tell_body(operation: dict[str, Any], shapes: dict[str, Any]) -> None:
+def _describe_body(operation: dict[str, Any], shapes: dict[str, Any]) -> None:
     """Whatever is sent has a body, if an empty one, and members that are not known are refused."""
-    shape = {"description": _NOTHING, "examples": [{}]}
+    shape = {"description": _EMPTY_BODY_DESCRIPTION, "examples": [{}]}
     content = {"application/json": {"schema": shape}}
     body = operation.setdefault("requestBody", {"content": content})
     body["required"] = True
@@ -184,19 +184,21 @@ def _stream(summary: str, parameters: list[dict[str, Any]]) -> dict[str, Any]:
         }
     }
     problems: tuple[type[HoldfastError], ...] = (NoSuchSession, BadCursor, TooLarge)
-    for kind in (*problems, *ANYWHERE):
-        told = responses.setdefault(
-            str(kind.status), {"description": "", "content": {MEDIA_TYPE: {"examples": {}}}}
+    for kind in (*problems, *COMMON_PROBLEMS):
+        response = responses.setdefault(
+            str(kind.status), {"description": "", "content": {PROBLEM_MEDIA_TYPE: {"examples": {}}}}
         )
-        _add_problem(told, kind)
+        _add_problem(response, kind)
     return {"summary": summary, "parameters": parameters, "responses": responses}
 
 
-def _add_problem(told: dict[str, Any], kind: type[HoldfastError]) -> None:
-    told["description"] = f"{told['description']} or {kind.code}".removeprefix(" or ")
-    content = told["content"][MEDIA_TYPE]
+def _add_problem(response: dict[str, Any], error_type: type[HoldfastError]) -> None:
+    response["description"] = f"{response['description']} or {error_type.code}".removeprefix(" or ")
+    content = response["content"][PROBLEM_MEDIA_TYPE]
     content["schema"] = {"$ref": "#/components/schemas/Problem"}
-    content["examples"][kind.code] = {"value": msgspec.to_builtins(document(sample(kind)))}
+    content["examples"][error_type.code] = {
+        "value": msgspec.to_builtins(problem_document(example_error(error_type)))
+    }
 
 
 def _parameter(

@@ -9,64 +9,66 @@ from litestar.params import Body
 
 from holdfast.domain.errors import DiskFull, HoldfastError, StoreFault, TooLarge
 from holdfast.http.errors import (
-    MEDIA_TYPE,
+    PROBLEM_MEDIA_TYPE,
     BadRequest,
     CrossSite,
+    InternalError,
     NotAllowed,
     NotJson,
     NotSignedIn,
-    Problem,
-    Stopping,
-    TooManyTries,
-    Unexpected,
+    ProblemDocument,
+    ServerShuttingDown,
+    TooManyAttempts,
     WrongHost,
     WrongOrigin,
-    document,
+    problem_document,
 )
 
-ANYWHERE: tuple[type[HoldfastError], ...] = (
+COMMON_PROBLEMS: tuple[type[HoldfastError], ...] = (
     BadRequest,
     NotSignedIn,
     NotAllowed,
     WrongOrigin,
     CrossSite,
     WrongHost,
-    TooManyTries,
-    Stopping,
+    TooManyAttempts,
+    ServerShuttingDown,
     StoreFault,
-    Unexpected,
+    InternalError,
 )
-WITH_BODY: tuple[type[HoldfastError], ...] = (NotJson, TooLarge, DiskFull)
+BODY_PROBLEMS: tuple[type[HoldfastError], ...] = (NotJson, TooLarge, DiskFull)
 
 
-def answers(
-    status: int, shape: Any, example: object, *problems: type[HoldfastError], sends: bool = False
+def response_specs(
+    status: int, shape: Any, example: object, *problems: type[HoldfastError], has_body: bool = False
 ) -> dict[int, ResponseSpec]:
     """The `responses` of a route: its own answer, then the problems it names and those of every route.
 
     `sends`: it takes a body, or changes something.
     """
-    told = {status: _spec(shape, "application/json", "As asked", [example])}
+    specs = {status: _spec(shape, "application/json", "As asked", [example])}
     by_status: dict[int, list[type[HoldfastError]]] = {}
-    for kind in (*problems, *(WITH_BODY if sends else ()), *ANYWHERE):
+    for kind in (*problems, *(BODY_PROBLEMS if has_body else ()), *COMMON_PROBLEMS):
         kinds = by_status.setdefault(kind.status, [])
         if kind not in kinds:
             kinds.append(kind)
     for number, kinds in by_status.items():
-        examples: list[object] = [document(sample(kind)) for kind in kinds]
-        told[number] = _spec(Problem, MEDIA_TYPE, " or ".join(kind.code for kind in kinds), examples)
-    return told
+        examples: list[object] = [problem_document(example_error(kind)) for kind in kinds]
+        specs[number] = _spec(
+            ProblemDocument, PROBLEM_MEDIA_TYPE, " or ".join(kind.code for kind in kinds), examples
+        )
+    return specs
 
 
-def body(*examples: object) -> Any:
+def request_body(*examples: object) -> Any:
     """How a route's body is annotated, beside its type."""
     return Body(examples=[Example(value=example) for example in examples])
 
 
-def sample(kind: type[HoldfastError]) -> HoldfastError:
+def example_error(error_type: type[HoldfastError]) -> HoldfastError:
     """An error of that kind, as an example: what it would say of its occasion is left open."""
-    template = f"{kind.__doc__} {kind.remedy}"
-    return kind(**{name: "…" for _, name, _, _ in Formatter().parse(template) if name})
+    template = f"{error_type.__doc__} {error_type.remedy}"
+    return error_type(**{name: "…" for _, name, _, _ in Formatter().parse(template) if name})
 
 
 def _spec(shape: Any, media_type: str, description: str, examples: list[object]) -> ResponseSpec:

@@ -8,11 +8,11 @@ from litestar import MediaType, Response, get
 from holdfast.domain.clock import Instant, SystemClock
 from holdfast.http.metrics import CONTENT_TYPE, Metrics
 from holdfast.http.openapi import examples
-from holdfast.http.openapi.responses import answers
-from holdfast.http.routes.models import model_list
-from holdfast.http.schemas.responses import Health, ModelList
-from holdfast.models.info import ModelDesk
-from holdfast.status import Look
+from holdfast.http.openapi.responses import response_specs
+from holdfast.http.routes.models import available_models
+from holdfast.http.schemas.responses import AvailableModels, ServerHealth
+from holdfast.models.info import ModelService
+from holdfast.status import GetServerStatus
 
 
 class About(msgspec.Struct, frozen=True):
@@ -43,22 +43,22 @@ _ABOUT = About(
 class AboutRoutes:
     """`/api/about`."""
 
-    def __init__(self, look: Look, addresses: tuple[str, ...], started_at: Instant) -> None:
-        self._look = look
+    def __init__(self, read_status: GetServerStatus, addresses: tuple[str, ...], started_at: Instant) -> None:
+        self._read_status = read_status
         self._addresses = addresses
         self._started_at = started_at
         self._clock = SystemClock()
 
-    def table(self) -> list[Any]:
+    def routes(self) -> list[Any]:
         """The route with what it is said to answer."""
-        return [get("/api/about", responses=answers(200, About, _ABOUT))(self.about)]
+        return [get("/api/about", responses=response_specs(200, About, _ABOUT))(self.about)]
 
     async def about(self) -> About:
         """The version, where everything is kept, what protects it, and since when this server runs."""
-        seen = await self._look()
+        status = await self._read_status()
         return About(
-            seen.version, str(seen.data), seen.durability, seen.sessions, seen.events, seen.store_bytes,
-            seen.model, seen.why, seen.confinement, seen.unprotected, self._addresses, self._started_at,
+            status.version, str(status.data), status.durability, status.sessions, status.events, status.store_bytes,
+            status.model, status.why, status.confinement, status.unprotected, self._addresses, self._started_at,
             max(0, (self._clock.now_ms() - self._started_at) // 1000),
         )  # fmt: skip
 
@@ -66,40 +66,46 @@ class AboutRoutes:
 class HealthRoutes:
     """`look` takes one look at everything; it may raise a StoreFault. Without a desk no model is chosen."""
 
-    def __init__(self, look: Look, metrics: Metrics, desk: ModelDesk | None = None) -> None:
-        self._desk = desk
-        self._look = look
+    def __init__(
+        self, read_status: GetServerStatus, metrics: Metrics, service: ModelService | None = None
+    ) -> None:
+        self._service = service
+        self._read_status = read_status
         self._metrics = metrics
 
-    def table(self) -> list[Any]:
+    def routes(self) -> list[Any]:
         """The routes with what each is said to answer."""
         return [
-            get("/health/live", responses=answers(200, Health, examples.LIVE))(self.live),
-            get("/health/ready", responses=answers(200, Health, examples.READY))(self.ready),
+            get("/health/live", responses=response_specs(200, ServerHealth, examples.LIVE))(self.live),
+            get("/health/ready", responses=response_specs(200, ServerHealth, examples.READY))(self.ready),
             get("/metrics", media_type=MediaType.TEXT, include_in_schema=False)(self.metrics),
-            get("/api/models", responses=answers(200, ModelList, examples.MODEL_LIST))(self.models),
+            get("/api/models", responses=response_specs(200, AvailableModels, examples.MODEL_LIST))(
+                self.models
+            ),
         ]
 
-    async def live(self) -> Health:
+    async def live(self) -> ServerHealth:
         """The process answers; says nothing of its store."""
-        return Health("live")
+        return ServerHealth("live")
 
-    async def ready(self) -> Health:
+    async def ready(self) -> ServerHealth:
         """The store answers too; a fault is a problem document, and nobody should be sent here.
 
         Says what confines the commands of tools, and in sentences what they are not kept from, and what is
         wrong with files: agents and prompts that people wrote, connections that were saved.
         """
-        overview = await self._look()
-        return Health("ready", overview.confinement, overview.unprotected, overview.problems)
+        status = await self._read_status()
+        return ServerHealth("ready", status.confinement, status.unprotected, status.problems)
 
     async def metrics(self) -> Response[str]:
         """Everything that is counted, for Prometheus."""
         return Response(await self._metrics.text(), media_type=CONTENT_TYPE)
 
-    async def models(self) -> ModelList:
+    async def models(self) -> AvailableModels:
         """The model that answers and why it is that one, and what can be chosen from whom.
 
         A list that does not come within a second is told the next time.
         """
-        return model_list(await self._look(), await self._desk.providers() if self._desk is not None else ())
+        return available_models(
+            await self._read_status(), await self._service.providers() if self._service is not None else ()
+        )

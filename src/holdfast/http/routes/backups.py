@@ -8,20 +8,20 @@ from litestar.params import FromPath
 from litestar.response import File
 
 from holdfast.domain.errors import DiskFull
-from holdfast.engine.backups import BackupDesk, BackupRunning, BackupTold, NoSuchBackup
-from holdfast.http.openapi.responses import answers
+from holdfast.engine.backups import BackupInfo, BackupRunning, BackupService, NoSuchBackup
+from holdfast.http.openapi.responses import response_specs
 
-MEDIA_TYPE = "application/vnd.sqlite3"
+BACKUP_MEDIA_TYPE = "application/vnd.sqlite3"
 BACKUPS_PATH = "/api/backups"
 
 
 class BackupList(msgspec.Struct, frozen=True):
     """The newest first. To go back to one, stop the server and run its `restore`."""
 
-    backups: tuple[BackupTold, ...]
+    backups: tuple[BackupInfo, ...]
 
 
-_MADE = BackupTold(
+_BACKUP = BackupInfo(
     "holdfast-20251009T085320.db", 1_204_224, 1_760_000_000_000,
     "holdfast restore ~/.local/share/holdfast/backups/holdfast-20251009T085320.db",
 )  # fmt: skip
@@ -30,27 +30,31 @@ _MADE = BackupTold(
 class BackupRoutes:
     """`/api/backup` and `/api/backups`."""
 
-    def __init__(self, desk: BackupDesk) -> None:
-        self._desk = desk
+    def __init__(self, service: BackupService) -> None:
+        self._service = service
 
-    def table(self) -> list[Any]:
+    def routes(self) -> list[Any]:
         """The routes with what each is said to answer."""
-        made = answers(201, BackupTold, _MADE, BackupRunning, DiskFull, sends=True)
+        made = response_specs(201, BackupInfo, _BACKUP, BackupRunning, DiskFull, has_body=True)
         return [
             post("/api/backup", responses=made)(self.make),
-            get(BACKUPS_PATH, responses=answers(200, BackupList, BackupList((_MADE,))))(self.list_),
-            get(f"{BACKUPS_PATH}/{{name:str}}", responses=answers(200, None, None, NoSuchBackup))(self.give),
+            get(BACKUPS_PATH, responses=response_specs(200, BackupList, BackupList((_BACKUP,))))(self.list_),
+            get(f"{BACKUPS_PATH}/{{name:str}}", responses=response_specs(200, None, None, NoSuchBackup))(
+                self.give
+            ),
         ]
 
-    async def make(self) -> BackupTold:
+    async def make(self) -> BackupInfo:
         """Copy every conversation into one file in the data folder; answers when that is done."""
-        return await self._desk.make()
+        return await self._service.create()
 
     async def list_(self) -> BackupList:
         """The backups in the data folder."""
-        return BackupList(tuple(await self._desk.list_()))
+        return BackupList(tuple(await self._service.list_()))
 
     async def give(self, name: FromPath[str]) -> File:
         """A backup, to be saved."""
-        path = await self._desk.path_of(name)
-        return File(path, filename=path.name, media_type=MEDIA_TYPE, content_disposition_type="attachment")
+        path = await self._service.find_path(name)
+        return File(
+            path, filename=path.name, media_type=BACKUP_MEDIA_TYPE, content_disposition_type="attachment"
+        )

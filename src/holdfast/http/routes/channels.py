@@ -12,15 +12,15 @@ from litestar import Request, delete, get, post
 from litestar.exceptions import HTTPException
 from litestar.params import FromPath
 
-from holdfast.auth.login_throttle import Tries
+from holdfast.auth.login_throttle import LoginThrottle
 from holdfast.channels.info import (
-    ChannelDesk,
+    ChannelInfo,
     ChannelRefused,
-    ChannelTold,
-    ChannelTried,
+    ChannelService,
+    ChannelTestResult,
     NotListening,
-    SenderTold,
-    StrangerTold,
+    PendingSenderInfo,
+    SenderInfo,
     TooManyCalls,
 )
 from holdfast.domain.errors import (
@@ -31,21 +31,21 @@ from holdfast.domain.errors import (
     TooLarge,
     TooManyCodes,
 )
-from holdfast.domain.limits import CALL_S_MAX, CALLS_AT_ONCE_MAX, WEBHOOK_BODY_BYTES_MAX
-from holdfast.http.authenticator import address_of
-from holdfast.http.errors import TooManyTries, TooSlow
-from holdfast.http.openapi.responses import answers, body
-from holdfast.http.schemas.requests import Sent
+from holdfast.domain.limits import WEBHOOK_BODY_BYTES_MAX, WEBHOOK_CALL_S_MAX, WEBHOOK_CALLS_AT_ONCE_MAX
+from holdfast.http.authenticator import client_address
+from holdfast.http.errors import RequestTooSlow, TooManyAttempts
+from holdfast.http.openapi.responses import request_body, response_specs
+from holdfast.http.schemas.requests import RequestBody
 from holdfast.settings.info import CannotEditSettings, SettingFixed
 
-CALLED_PATHS = ("/api/channels/telegram", "/api/channels/webhook")
+INBOUND_PATHS = ("/api/channels/telegram", "/api/channels/webhook")
 """Where chat apps call."""
 _TOKEN_CHARS_MAX = 200
 _CODE_CHARS_MAX = 40
-_UNSHOWN = 401
+_UNAUTHORIZED = 401
 
 
-class NewBot(Sent, frozen=True):
+class NewBot(RequestBody, frozen=True):
     """A Telegram bot, by the token that BotFather gave."""
 
     token: Annotated[str, msgspec.Meta(min_length=1, max_length=_TOKEN_CHARS_MAX)]
@@ -54,7 +54,7 @@ class NewBot(Sent, frozen=True):
         return "NewBot(…)"
 
 
-class PairingCode(Sent, frozen=True):
+class PairingCode(RequestBody, frozen=True):
     """What a stranger was told."""
 
     code: Annotated[str, msgspec.Meta(min_length=1, max_length=_CODE_CHARS_MAX)]
@@ -63,22 +63,22 @@ class PairingCode(Sent, frozen=True):
 class ChannelList(msgspec.Struct, frozen=True):
     """Every channel that there can be."""
 
-    channels: tuple[ChannelTold, ...]
+    channels: tuple[ChannelInfo, ...]
 
 
-class StrangerList(msgspec.Struct, frozen=True):
+class UnknownSenderList(msgspec.Struct, frozen=True):
     """Who waits to be let in, the first first. Only they have their codes."""
 
-    waiting: tuple[StrangerTold, ...]
+    waiting: tuple[PendingSenderInfo, ...]
 
 
 class SenderList(msgspec.Struct, frozen=True):
     """Who may speak, the first first."""
 
-    senders: tuple[SenderTold, ...]
+    senders: tuple[SenderInfo, ...]
 
 
-class Kept(msgspec.Struct, frozen=True):
+class ChannelCallReceipt(msgspec.Struct, frozen=True):
     """What was told is on disk, or was there already."""
 
     kept: bool = True
@@ -86,130 +86,144 @@ class Kept(msgspec.Struct, frozen=True):
 
 _AT = 1_760_000_000_000
 _LIST = ChannelList((
-    ChannelTold("telegram", True, False, True, _AT, "", 0, 12, 0, {"sent": 12, "edited": 30}),
-    ChannelTold("webhook", False, True),
+    ChannelInfo("telegram", True, False, True, _AT, "", 0, 12, 0, {"sent": 12, "edited": 30}),
+    ChannelInfo("webhook", False, True),
 ))  # fmt: skip
-_STRANGER = StrangerTold("telegram", "77", "Ada", _AT, _AT + 3_600_000)
-_SENDER = SenderTold("telegram", "77", "Ada", _AT + 60_000)
+_UNKNOWN_SENDER = PendingSenderInfo("telegram", "77", "Ada", _AT, _AT + 3_600_000)
+_SENDER = SenderInfo("telegram", "77", "Ada", _AT + 60_000)
 
 
 class ChannelRoutes:
     """`/api/channels`, `/api/pairing` and `/api/senders`."""
 
-    def __init__(self, desk: ChannelDesk, tries: Tries) -> None:
+    def __init__(self, service: ChannelService, throttle: LoginThrottle) -> None:
         """`tries` counts the calls that no chat app signed."""
-        self._desk = desk
-        self._tries = tries
-        self._reading: Counter[str] = Counter()
+        self._service = service
+        self._throttle = throttle
+        self._calls_in_progress: Counter[str] = Counter()
         """How many calls of each chat app are being read."""
 
-    def table(self) -> list[Any]:
+    def routes(self) -> list[Any]:
         """The routes with what each is said to answer."""
         refusals: tuple[type[HoldfastError], ...] = (ChannelRefused, SettingFixed, CannotEditSettings)
-        tried = ChannelTried(True, "@holdfast_bot")
-        told = answers(200, ChannelList, _LIST, *refusals, sends=True)
-        asked = answers(200, ChannelTried, tried, NoSuchChannel, sends=True)
-        waiting = answers(200, StrangerList, StrangerList((_STRANGER,)))
-        let_in = answers(200, SenderTold, _SENDER, NoSuchCode, TooManyCodes, sends=True)
-        senders = answers(200, SenderList, SenderList((_SENDER,)))
-        gone = answers(204, None, None, NoSuchSender, sends=True)
+        tried = ChannelTestResult(True, "@holdfast_bot")
+        listed = response_specs(200, ChannelList, _LIST, *refusals, has_body=True)
+        tested = response_specs(200, ChannelTestResult, tried, NoSuchChannel, has_body=True)
+        waiting = response_specs(200, UnknownSenderList, UnknownSenderList((_UNKNOWN_SENDER,)))
+        paired = response_specs(200, SenderInfo, _SENDER, NoSuchCode, TooManyCodes, has_body=True)
+        senders = response_specs(200, SenderList, SenderList((_SENDER,)))
+        gone = response_specs(204, None, None, NoSuchSender, has_body=True)
         return [
-            get("/api/channels", responses=answers(200, ChannelList, _LIST))(self.channels),
-            post("/api/channels/{name:str}/test", status_code=200, responses=asked)(self.test),
-            post("/api/channels/telegram/connect", status_code=200, responses=told)(self.connect),
-            post("/api/channels/telegram/disconnect", status_code=200, responses=told)(self.disconnect),
+            get("/api/channels", responses=response_specs(200, ChannelList, _LIST))(self.channels),
+            post("/api/channels/{name:str}/test", status_code=200, responses=tested)(self.test),
+            post("/api/channels/telegram/connect", status_code=200, responses=listed)(self.connect),
+            post("/api/channels/telegram/disconnect", status_code=200, responses=listed)(self.disconnect),
             get("/api/pairing", responses=waiting)(self.waiting),
-            post("/api/pairing", status_code=200, responses=let_in)(self.pair),
+            post("/api/pairing", status_code=200, responses=paired)(self.pair),
             get("/api/senders", responses=senders)(self.senders),
             delete("/api/senders/{channel:str}/{sender:str}", responses=gone)(self.revoke),
-            *self._called(),
+            *self._inbound_routes(),
         ]
 
-    def _called(self) -> list[Any]:
-        kept = (Kept, Kept(), NoSuchChannel, NotListening, TooManyCalls, TooSlow)
-        most = WEBHOOK_BODY_BYTES_MAX
-        by_telegram, by_webhook = answers(200, *kept, sends=True), answers(202, *kept, sends=True)
-        telegram, webhook = CALLED_PATHS
+    def _inbound_routes(self) -> list[Any]:
+        receipt = (
+            ChannelCallReceipt,
+            ChannelCallReceipt(),
+            NoSuchChannel,
+            NotListening,
+            TooManyCalls,
+            RequestTooSlow,
+        )
+        body_bytes_max = WEBHOOK_BODY_BYTES_MAX
+        by_telegram, by_webhook = (
+            response_specs(200, *receipt, has_body=True),
+            response_specs(202, *receipt, has_body=True),
+        )
+        telegram, webhook = INBOUND_PATHS
         return [
-            post(telegram, status_code=200, responses=by_telegram, request_max_body_size=most)(self.telegram),
-            post(webhook, status_code=202, responses=by_webhook, request_max_body_size=most)(self.webhook),
+            post(telegram, status_code=200, responses=by_telegram, request_max_body_size=body_bytes_max)(
+                self.telegram
+            ),
+            post(webhook, status_code=202, responses=by_webhook, request_max_body_size=body_bytes_max)(
+                self.webhook
+            ),
         ]
 
     async def channels(self) -> ChannelList:
         """Every chat app: whether it is connected, what came and went, what went wrong last."""
-        return ChannelList(tuple(self._desk.told()))
+        return ChannelList(tuple(self._service.list_channels()))
 
-    async def test(self, name: FromPath[str]) -> ChannelTried:
+    async def test(self, name: FromPath[str]) -> ChannelTestResult:
         """Ask the app itself, and say exactly what is wrong."""
-        return await self._desk.test(name)
+        return await self._service.test(name)
 
-    async def connect(self, data: Annotated[NewBot, body({"token": "123456:…"})]) -> ChannelList:
+    async def connect(self, data: Annotated[NewBot, request_body({"token": "123456:…"})]) -> ChannelList:
         """Have a Telegram bot answer from now on, also after a restart. It is tried first."""
-        await self._desk.connect_telegram(data.token)
+        await self._service.connect_telegram(data.token)
         return await self.channels()
 
     async def disconnect(self) -> ChannelList:
         """Forget the Telegram bot that was connected here."""
-        await self._desk.disconnect_telegram()
+        await self._service.disconnect_telegram()
         return await self.channels()
 
-    async def waiting(self) -> StrangerList:
+    async def waiting(self) -> UnknownSenderList:
         """Who wrote without being known, and waits to be let in."""
-        return StrangerList(tuple(await self._desk.waiting()))
+        return UnknownSenderList(tuple(await self._service.pending_senders()))
 
-    async def pair(self, data: Annotated[PairingCode, body({"code": "K7QM-2XRD"})]) -> SenderTold:
+    async def pair(self, data: Annotated[PairingCode, request_body({"code": "K7QM-2XRD"})]) -> SenderInfo:
         """Let in whoever was told this code."""
-        return await self._desk.confirm(data.code)
+        return await self._service.confirm(data.code)
 
     async def senders(self) -> SenderList:
         """Everybody who may speak in chat apps."""
-        return SenderList(tuple(await self._desk.senders()))
+        return SenderList(tuple(await self._service.senders()))
 
     async def revoke(self, channel: FromPath[str], sender: FromPath[str]) -> None:
         """Have somebody speak no longer."""
-        await self._desk.revoke(channel, sender)
+        await self._service.revoke(channel, sender)
 
-    async def telegram(self, request: Request[Any, Any, Any]) -> Kept:
+    async def telegram(self, request: Request[Any, Any, Any]) -> ChannelCallReceipt:
         """Where Telegram calls, with the secret that was agreed on, where `telegram` is `webhook`."""
-        return await self._hear("telegram", request)
+        return await self._accept_call("telegram", request)
 
-    async def webhook(self, request: Request[Any, Any, Any]) -> Kept:
+    async def webhook(self, request: Request[Any, Any, Any]) -> ChannelCallReceipt:
         """Where programs tell what somebody said, signed by Standard Webhooks. The same id is heard once."""
-        return await self._hear("webhook", request)
+        return await self._accept_call("webhook", request)
 
-    async def _hear(self, name: str, request: Request[Any, Any, Any]) -> Kept:
+    async def _accept_call(self, name: str, request: Request[Any, Any, Any]) -> ChannelCallReceipt:
         headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in request.scope["headers"]}
         try:
             # Whoever cannot be the app has nothing of theirs read.
-            self._desk.check_call(name, headers)
-            await self._desk.heard(name, headers, await self._read(name, request))
+            self._service.check_call(name, headers)
+            await self._service.receive_call(name, headers, await self._read_body(name, request))
         except HoldfastError as error:
-            if error.status == _UNSHOWN:
-                self._fail(address_of(request.scope))  # type: ignore[arg-type]
+            if error.status == _UNAUTHORIZED:
+                self._record_failure(client_address(request.scope))  # type: ignore[arg-type]
             raise
-        return Kept()
+        return ChannelCallReceipt()
 
-    async def _read(self, name: str, request: Request[Any, Any, Any]) -> bytes:
-        """All of a call. Raises TooLarge, TooSlow, TooManyCalls."""
-        if self._reading[name] >= CALLS_AT_ONCE_MAX:
+    async def _read_body(self, name: str, request: Request[Any, Any, Any]) -> bytes:
+        """All of a call. Raises TooLarge, RequestTooSlow, TooManyCalls."""
+        if self._calls_in_progress[name] >= WEBHOOK_CALLS_AT_ONCE_MAX:
             raise TooManyCalls(name=name)
-        self._reading[name] += 1
+        self._calls_in_progress[name] += 1
         try:
-            async with asyncio.timeout(CALL_S_MAX):
+            async with asyncio.timeout(WEBHOOK_CALL_S_MAX):
                 return await request.body()
         except TimeoutError:
-            raise TooSlow() from None
-        except HTTPException as refusal:
-            if refusal.status_code == TooLarge.status:
+            raise RequestTooSlow() from None
+        except HTTPException as exception:
+            if exception.status_code == TooLarge.status:
                 size, limit = f"more than {WEBHOOK_BODY_BYTES_MAX}", WEBHOOK_BODY_BYTES_MAX
                 raise TooLarge(what="The call", size=size, limit=limit) from None
             raise
         finally:
-            self._reading[name] -= 1
+            self._calls_in_progress[name] -= 1
 
-    def _fail(self, address: str) -> None:
-        """However often others failed, what is signed is heard: it cannot be guessed. Raises TooManyTries."""
-        wait_s = self._tries.wait_s(address)
-        self._tries.count(address)
+    def _record_failure(self, address: str) -> None:
+        """However often others failed, what is signed is heard: it cannot be guessed. Raises TooManyAttempts."""
+        wait_s = self._throttle.retry_after_s(address)
+        self._throttle.record_attempt(address)
         if wait_s:
-            raise TooManyTries(seconds=wait_s)
+            raise TooManyAttempts(seconds=wait_s)

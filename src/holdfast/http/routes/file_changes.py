@@ -11,9 +11,9 @@ from holdfast.domain.errors import NoSuchRun, RunRefused
 from holdfast.domain.events.parts import Change
 from holdfast.domain.ids import RunId
 from holdfast.domain.limits import CHANGED_FILES_MAX
-from holdfast.engine.file_changes import RunChanges
-from holdfast.http.openapi.responses import answers, body
-from holdfast.http.schemas.requests import PATH_CHARS_MAX, Sent
+from holdfast.engine.file_changes import RunFileChanges
+from holdfast.http.openapi.responses import request_body, response_specs
+from holdfast.http.schemas.requests import PATH_CHARS_MAX, RequestBody
 
 _Path = Annotated[str, msgspec.Meta(max_length=PATH_CHARS_MAX)]
 _Paths = Annotated[tuple[_Path, ...], msgspec.Meta(min_length=1, max_length=CHANGED_FILES_MAX)]
@@ -46,7 +46,7 @@ class ChangedFiles(msgspec.Struct, frozen=True):
     left_out: int = 0
 
 
-class PutBackFiles(Sent, frozen=True):
+class FileRestoreRequest(RequestBody, frozen=True):
     """The paths of the files that are meant, as the list has them; without them, all."""
 
     paths: _Paths | None = None
@@ -58,41 +58,41 @@ class RestoredFiles(msgspec.Struct, frozen=True):
     restored: tuple[str, ...]
 
 
-_ALL = PutBackFiles()
+_ALL = FileRestoreRequest()
 _DIFF = "--- a/notes.txt\n+++ b/notes.txt\n@@ -1 +1 @@\n-Tidy up\n+Tidied up\n"
-_SHOWN = ChangedFiles((ChangedFile("notes.txt", "0" * 64, "1" * 64, _DIFF, 1, 1, kept=True),))
+_CHANGED_FILES = ChangedFiles((ChangedFile("notes.txt", "0" * 64, "1" * 64, _DIFF, 1, 1, kept=True),))
 _BODIES: tuple[dict[str, object], ...] = ({}, {"paths": ["notes.txt"]})
 
 
-class ChangeRoutes:
+class FileChangeRoutes:
     """`/api/runs/…/changes` and putting them back."""
 
-    def __init__(self, changes: RunChanges) -> None:
+    def __init__(self, changes: RunFileChanges) -> None:
         self._changes = changes
 
-    def table(self) -> list[Any]:
+    def routes(self) -> list[Any]:
         """The routes with what each is said to answer."""
         base = "/api/runs/{run_id:str}/changes"
         refusals = (NoSuchRun, NoSuchChange, RunRefused, FilesChanged)
-        restored = answers(200, RestoredFiles, RestoredFiles(("notes.txt",)), *refusals, sends=True)
+        restored = response_specs(200, RestoredFiles, RestoredFiles(("notes.txt",)), *refusals, has_body=True)
         return [
-            get(base, responses=answers(200, ChangedFiles, _SHOWN, NoSuchRun))(self.show),
+            get(base, responses=response_specs(200, ChangedFiles, _CHANGED_FILES, NoSuchRun))(self.show),
             post(f"{base}/restore", status_code=200, responses=restored)(self.restore),
         ]
 
     async def show(self, run_id: FromPath[str]) -> ChangedFiles:
         """What the run's tools changed, one entry for each file."""
-        changes, left_out = await self._changes.of(RunId(run_id))
-        return ChangedFiles(tuple(_told(change) for change in changes), left_out)
+        changes, left_out = await self._changes.list_changes(RunId(run_id))
+        return ChangedFiles(tuple(_changed_file(change) for change in changes), left_out)
 
     async def restore(
-        self, run_id: FromPath[str], data: Annotated[PutBackFiles, body(*_BODIES)] = _ALL
+        self, run_id: FromPath[str], data: Annotated[FileRestoreRequest, request_body(*_BODIES)] = _ALL
     ) -> RestoredFiles:
         """Put files back as they were before the run; nothing, if one is not as the run left it."""
         return RestoredFiles(await self._changes.restore(RunId(run_id), data.paths))
 
 
-def _told(change: Change) -> ChangedFile:
+def _changed_file(change: Change) -> ChangedFile:
     return ChangedFile(
         change.path, change.before, change.after, change.diff, change.added, change.removed, change.kept,
         change.workspace,

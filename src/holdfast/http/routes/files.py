@@ -19,25 +19,32 @@ from holdfast.domain.files import (
     NoSuchFile,
     UnsupportedFile,
     clean_name,
+    detect_media_type,
+    file_kind,
     is_file_id,
-    kind_of,
-    media_type_of,
 )
-from holdfast.domain.secrets import Masking
+from holdfast.domain.secrets import MaskFunction
 from holdfast.http.asgi import Receive
 from holdfast.http.errors import BadRequest
 from holdfast.http.openapi import examples
-from holdfast.http.openapi.responses import answers
-from holdfast.http.schemas.requests import Attached
-from holdfast.http.schemas.responses import StoredFile
-from holdfast.http.uploads import CutOff, Incoming, Room, TooManyUploads, UploadBroken, UploadTooSlow
+from holdfast.http.openapi.responses import response_specs
+from holdfast.http.schemas.requests import AttachmentRef
+from holdfast.http.schemas.responses import UploadedFile
+from holdfast.http.uploads import (
+    IncomingUpload,
+    TooManyUploads,
+    UploadBroken,
+    UploadBudget,
+    UploadCutOff,
+    UploadTooSlow,
+)
 from holdfast.store.ports import Store
 
 FILES_PATH = "/api/files"
-_UNKNOWN = "application/octet-stream"
-GIVEN_TYPES = (PNG, JPEG, GIF, WEBP, PDF, TEXT, _UNKNOWN)
+_UNKNOWN_MEDIA_TYPE = "application/octet-stream"
+SERVED_MEDIA_TYPES = (PNG, JPEG, GIF, WEBP, PDF, TEXT, _UNKNOWN_MEDIA_TYPE)
 # Whatever it holds, it is not a page of ours: it may run nothing, load nothing and belongs to no site.
-_HARMLESS = (
+_SANDBOX_HEADERS = (
     ("content-security-policy", "sandbox; default-src 'none'"),
     ("cross-origin-resource-policy", "same-origin"),
     ("x-content-type-options", "nosniff"),
@@ -48,66 +55,69 @@ Name = Annotated[str, QueryParameter(description="What the file is called.")]
 class FileRoutes:
     """`/api/files` and each of them. A file's id is the hash of its content, so the same one is kept once."""
 
-    def __init__(self, store: Store, mask: Masking) -> None:
+    def __init__(self, store: Store, mask: MaskFunction) -> None:
         self._store = store
         self._mask = mask
-        self._room = Room()
+        self._upload_budget = UploadBudget()
 
-    def table(self) -> list[Any]:
+    def routes(self) -> list[Any]:
         """The routes with what each is said to answer."""
         refusals = (
-            UnsupportedFile, TooLarge, CutOff, UploadBroken, UploadTooSlow, TooManyUploads, DiskFull,
+            UnsupportedFile, TooLarge, UploadCutOff, UploadBroken, UploadTooSlow, TooManyUploads, DiskFull,
         )  # fmt: skip
-        taken = answers(201, StoredFile, examples.STORED_FILE, *refusals)
-        given = answers(200, None, None, NoSuchFile)
+        taken = response_specs(201, UploadedFile, examples.STORED_FILE, *refusals)
+        given = response_specs(200, None, None, NoSuchFile)
         return [
             post(FILES_PATH, responses=taken)(self.take),
             get(f"{FILES_PATH}/{{file_id:str}}", responses=given)(self.give),
         ]
 
-    async def take(self, request: Request[Any, Any, Any], name: Name = "") -> StoredFile:
+    async def take(self, request: Request[Any, Any, Any], name: Name = "") -> UploadedFile:
         """Keep a file, sent as the body itself. It goes after a day if no message uses it."""
         receive: Receive = request.receive  # type: ignore[assignment]
-        incoming = Incoming(receive, request.headers.get("content-type", ""), _announced(request))
+        incoming = IncomingUpload(receive, request.headers.get("content-type", ""), _content_length(request))
         try:
-            with self._room.entered() as take:
-                content = await incoming.read(take)
-                media_type = media_type_of(content)
+            with self._upload_budget.reservation() as reserve:
+                content = await incoming.read(reserve)
+                media_type = detect_media_type(content)
                 file_id = await self._store.put_blob(content)
         except (UploadBroken, UploadTooSlow):
             raise
         except HoldfastError:
             await incoming.discard()
             raise
-        return StoredFile(file_id, clean_name(self._mask(name), media_type), media_type, len(content))
+        return UploadedFile(file_id, clean_name(self._mask(name), media_type), media_type, len(content))
 
     async def give(self, file_id: FromPath[str], name: Name = "") -> Response[bytes]:
         """A file, to be shown if it is an image and else to be saved."""
-        content = await read(self._store, file_id)
-        media_type = _known_type(content)
-        place = "inline" if kind_of(media_type) == "image" else "attachment"
-        called = quote(clean_name(self._mask(name), media_type), safe="")
+        content = await read_stored_file(self._store, file_id)
+        media_type = _media_type_or_unknown(content)
+        place = "inline" if file_kind(media_type) == "image" else "attachment"
+        filename = quote(clean_name(self._mask(name), media_type), safe="")
         return Response(
             content,
             media_type=media_type,
-            headers={**dict(_HARMLESS), "content-disposition": f"{place}; filename*=UTF-8''{called}"},
+            headers={
+                **dict(_SANDBOX_HEADERS),
+                "content-disposition": f"{place}; filename*=UTF-8''{filename}",
+            },
         )
 
 
-async def parts_of(store: Store, text: str, attached: Sequence[Attached]) -> tuple[AnyPart, ...]:
+async def message_parts(store: Store, text: str, attachments: Sequence[AttachmentRef]) -> tuple[AnyPart, ...]:
     """A message's words, then its files. Raises NoSuchFile, UnsupportedFile, BadRequest."""
-    if not text and not attached:
+    if not text and not attachments:
         raise BadRequest(why="a message has text or attachments")
     parts: list[AnyPart] = [Text(text)] if text else []
-    for each in attached:
-        content = await read(store, each.id)
-        media_type = media_type_of(content)
+    for each in attachments:
+        content = await read_stored_file(store, each.id)
+        media_type = detect_media_type(content)
         name = clean_name(each.name or "", media_type)
         parts.append(File(each.id, name, media_type, len(content), each.anyway))
     return tuple(parts)
 
 
-async def read(store: Store, file_id: str) -> bytes:
+async def read_stored_file(store: Store, file_id: str) -> bytes:
     """The content of a file. Raises NoSuchFile."""
     if not is_file_id(file_id):
         raise NoSuchFile(file_id=file_id[:64])
@@ -117,14 +127,14 @@ async def read(store: Store, file_id: str) -> bytes:
         raise NoSuchFile(file_id=file_id) from None
 
 
-def _known_type(content: bytes) -> str:
+def _media_type_or_unknown(content: bytes) -> str:
     """What came in by an import may be anything."""
     try:
-        return media_type_of(content)
+        return detect_media_type(content)
     except (UnsupportedFile, TooLarge):
-        return _UNKNOWN
+        return _UNKNOWN_MEDIA_TYPE
 
 
-def _announced(request: Request[Any, Any, Any]) -> int | None:
+def _content_length(request: Request[Any, Any, Any]) -> int | None:
     length = request.headers.get("content-length", "")
     return int(length) if length.isascii() and length.isdecimal() and len(length) <= 18 else None

@@ -10,7 +10,7 @@ from litestar.params import FromPath
 
 from holdfast.http.errors import NoSuchPage, PageNotBuilt
 
-_FOR_EVER = "public, max-age=31536000, immutable"
+_CACHE_FOREVER = "public, max-age=31536000, immutable"
 """A built file's name says its content."""
 _INDEX = "index.html"
 
@@ -25,9 +25,9 @@ class PageRoutes:
             inside = folder.joinpath("page")
             self._files = {path.name: path.read_bytes() for path in inside.iterdir() if path.is_file()}
             self._files[_INDEX] = folder.joinpath(_INDEX).read_bytes()
-        self._packed = {name: gzip.compress(content, mtime=0) for name, content in self._files.items()}
+        self._compressed = {name: gzip.compress(content, mtime=0) for name, content in self._files.items()}
 
-    def table(self) -> list[Any]:
+    def routes(self) -> list[Any]:
         return [
             get("/", include_in_schema=False)(self.page),
             get("/page/{name:str}", include_in_schema=False)(self.file),
@@ -37,21 +37,21 @@ class PageRoutes:
         """The page itself."""
         if not self._files:
             raise PageNotBuilt()
-        return self._answer(request, _INDEX)
+        return self._file_response(request, _INDEX)
 
     async def file(self, request: Request[Any, Any, Any], name: FromPath[str]) -> Response[bytes]:
         """What the page loads."""
         if name not in self._files or name == _INDEX:
             raise NoSuchPage(path=f"/page/{name}")
-        return self._answer(request, name)
+        return self._file_response(request, name)
 
-    def _answer(self, request: Request[Any, Any, Any], name: str) -> Response[bytes]:
+    def _file_response(self, request: Request[Any, Any, Any], name: str) -> Response[bytes]:
         kind = "text/javascript" if name.endswith(".js") else mimetypes.guess_type(name)[0]
         headers = {"vary": "accept-encoding"}
         if "-" in name:
-            headers["cache-control"] = _FOR_EVER
+            headers["cache-control"] = _CACHE_FOREVER
         content = self._files[name]
         if "gzip" in request.headers.get("accept-encoding", ""):
-            content = self._packed[name]
+            content = self._compressed[name]
             headers["content-encoding"] = "gzip"
         return Response(content, media_type=kind or "application/octet-stream", headers=headers)

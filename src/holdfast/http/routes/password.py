@@ -6,13 +6,13 @@ import msgspec
 from litestar import Request, delete, get, post
 from litestar.params import FromPath
 
-from holdfast.auth.credentials import Keyring
+from holdfast.auth.credentials import CredentialStore
 from holdfast.domain.clock import Instant
 from holdfast.domain.errors import BadPassword, NoSuchSignIn
 from holdfast.domain.limits import PASSWORD_CHARS_MAX
-from holdfast.http.authenticator import Guard, Visitor, address_of
-from holdfast.http.errors import SignInFailed, TooManyTries
-from holdfast.http.openapi.responses import answers, body
+from holdfast.http.authenticator import Authenticator, Principal, client_address
+from holdfast.http.errors import SignInFailed, TooManyAttempts
+from holdfast.http.openapi.responses import request_body, response_specs
 
 _ID_CHARS = 16
 Text = Annotated[str, msgspec.Meta(max_length=PASSWORD_CHARS_MAX)]
@@ -28,14 +28,14 @@ class NewPassword(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return "NewPassword(…)"
 
 
-class PasswordTold(msgspec.Struct, frozen=True):
+class PasswordInfo(msgspec.Struct, frozen=True):
     """Whether there is a password, and since when. Times are milliseconds since 1970."""
 
     is_set: bool
     set_at: Instant | None
 
 
-class SignInTold(msgspec.Struct, frozen=True):
+class SignInInfo(msgspec.Struct, frozen=True):
     """A browser that is signed in. `current`: it is the one that asks."""
 
     id: str
@@ -47,79 +47,85 @@ class SignInTold(msgspec.Struct, frozen=True):
 class SignInList(msgspec.Struct, frozen=True):
     """The newest first."""
 
-    sign_ins: tuple[SignInTold, ...]
+    sign_ins: tuple[SignInInfo, ...]
 
 
-_TOLD = PasswordTold(True, 1_760_000_000_000)
-_SIGN_IN = SignInTold("9f86d081884c7d65", 1_760_000_000_000, 1_762_592_000_000, True)
+_PASSWORD_INFO = PasswordInfo(True, 1_760_000_000_000)
+_SIGN_IN = SignInInfo("9f86d081884c7d65", 1_760_000_000_000, 1_762_592_000_000, True)
 
 
 class PasswordRoutes:
     """`/api/password` and `/api/sign-ins`."""
 
-    def __init__(self, keyring: Keyring, guard: Guard) -> None:
+    def __init__(self, keyring: CredentialStore, authenticator: Authenticator) -> None:
         self._keyring = keyring
-        self._guard = guard
+        self._authenticator = authenticator
 
-    def table(self) -> list[Any]:
+    def routes(self) -> list[Any]:
         """The routes with what each is said to answer."""
-        wrong = (BadPassword, SignInFailed, TooManyTries)
+        wrong = (BadPassword, SignInFailed, TooManyAttempts)
         one = "/api/sign-ins/{sign_in_id:str}"
         return [
-            get("/api/password", responses=answers(200, PasswordTold, _TOLD))(self.show),
+            get("/api/password", responses=response_specs(200, PasswordInfo, _PASSWORD_INFO))(self.show),
             post(
                 "/api/password",
                 status_code=200,
-                responses=answers(200, PasswordTold, _TOLD, *wrong, sends=True),
+                responses=response_specs(200, PasswordInfo, _PASSWORD_INFO, *wrong, has_body=True),
             )(self.set),
-            delete("/api/password", responses=answers(204, None, None, sends=True))(self.remove),
-            get("/api/sign-ins", responses=answers(200, SignInList, SignInList((_SIGN_IN,))))(self.sign_ins),
-            delete(one, responses=answers(204, None, None, NoSuchSignIn, sends=True))(self.sign_out),
+            delete("/api/password", responses=response_specs(204, None, None, has_body=True))(self.remove),
+            get("/api/sign-ins", responses=response_specs(200, SignInList, SignInList((_SIGN_IN,))))(
+                self.sign_ins
+            ),
+            delete(one, responses=response_specs(204, None, None, NoSuchSignIn, has_body=True))(
+                self.sign_out
+            ),
         ]
 
-    async def show(self) -> PasswordTold:
+    async def show(self) -> PasswordInfo:
         """Whether there is a password; what it is, nobody knows."""
-        return await self._told()
+        return await self._password_info()
 
     async def set(
         self,
-        request: Request[Visitor, Any, Any],
-        data: Annotated[NewPassword, body({"password": "correct horse"})],
-    ) -> PasswordTold:
+        request: Request[Principal, Any, Any],
+        data: Annotated[NewPassword, request_body({"password": "correct horse"})],
+    ) -> PasswordInfo:
         """Set or change the password. Where there was one, every other browser is signed out."""
-        if data.old_password is not None and (await self._keyring.keys()).password is not None:
-            await self._guard.use_password(data.old_password, address_of(request.scope))  # type: ignore[arg-type]
+        if data.old_password is not None and (await self._keyring.current_keys()).password is not None:
+            await self._authenticator.check_password(data.old_password, client_address(request.scope))  # type: ignore[arg-type]
         await self._keyring.set_password(data.password, request.user.digest)
-        await self._guard.look()
-        return await self._told()
+        await self._authenticator.refresh()
+        return await self._password_info()
 
-    async def remove(self, request: Request[Visitor, Any, Any]) -> None:
+    async def remove(self, request: Request[Principal, Any, Any]) -> None:
         """Have no password any more. Where there was one, every other browser is signed out."""
         await self._keyring.remove_password(request.user.digest)
-        await self._guard.look()
+        await self._authenticator.refresh()
 
-    async def sign_ins(self, request: Request[Visitor, Any, Any]) -> SignInList:
+    async def sign_ins(self, request: Request[Principal, Any, Any]) -> SignInList:
         """The browsers that are signed in."""
         found = sorted(
-            (await self._keyring.keys()).sign_ins.values(), key=lambda each: each.created_at, reverse=True
+            (await self._keyring.current_keys()).sign_ins.values(),
+            key=lambda each: each.created_at,
+            reverse=True,
         )
         own = request.user.digest
         return SignInList(
             tuple(
-                SignInTold(each.digest[:_ID_CHARS], each.created_at, each.expires_at, each.digest == own)
+                SignInInfo(each.digest[:_ID_CHARS], each.created_at, each.expires_at, each.digest == own)
                 for each in found
             )
         )
 
     async def sign_out(self, sign_in_id: FromPath[str]) -> None:
         """Sign a browser out. What it follows ends at once."""
-        for digest in (await self._keyring.keys()).sign_ins:
+        for digest in (await self._keyring.current_keys()).sign_ins:
             if digest[:_ID_CHARS] == sign_in_id:
                 await self._keyring.sign_out(digest)
-                await self._guard.look()
+                await self._authenticator.refresh()
                 return
         raise NoSuchSignIn(sign_in_id=sign_in_id[:_ID_CHARS])
 
-    async def _told(self) -> PasswordTold:
-        kept = (await self._keyring.keys()).password
-        return PasswordTold(kept is not None, kept.set_at if kept is not None else None)
+    async def _password_info(self) -> PasswordInfo:
+        password = (await self._keyring.current_keys()).password
+        return PasswordInfo(password is not None, password.set_at if password is not None else None)

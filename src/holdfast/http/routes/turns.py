@@ -24,7 +24,7 @@ from holdfast.domain.errors import (
     SummaryRefused,
 )
 from holdfast.domain.events.facts import ContextPrepared, SessionCompacted
-from holdfast.domain.files import ModelCannotTake, NoSuchFile, UnsupportedFile
+from holdfast.domain.files import FileNotSupported, NoSuchFile, UnsupportedFile
 from holdfast.domain.ids import CallId, SessionId, TurnId
 from holdfast.domain.limits import PAGE_MESSAGES_MAX, SEARCH_HITS_MAX
 from holdfast.domain.transcript.transcript import TranscriptFold
@@ -32,25 +32,25 @@ from holdfast.engine.conversation_page import ConversationPage
 from holdfast.engine.engine import Engine
 from holdfast.http.errors import BadRequest
 from holdfast.http.openapi import examples
-from holdfast.http.openapi.responses import answers, body
-from holdfast.http.routes.files import parts_of
-from holdfast.http.routes.sessions import IfMatch, expected, told
-from holdfast.http.schemas.requests import LAST_TURN, ChosenTurn, EditedTurn, NewTurn
+from holdfast.http.openapi.responses import request_body, response_specs
+from holdfast.http.routes.files import message_parts
+from holdfast.http.routes.sessions import IfMatch, expected_seq, load_session_info
+from holdfast.http.schemas.requests import LAST_TURN, EditedTurn, NewTurn, TurnSelection
 from holdfast.http.schemas.responses import (
-    Found,
-    FoundList,
     MessageList,
-    Session,
+    MessageMatch,
+    MessageMatchList,
+    SessionInfo,
     Summary,
     TurnReceipt,
-    message_of,
-    receipt_of,
-    run_of,
+    message_info,
+    run_info,
+    turn_receipt,
 )
 
 _PAGE = 50
 _HITS = 20
-ChosenBody = Annotated[ChosenTurn, body(*examples.CHOSEN_TURN)]
+TurnSelectionBody = Annotated[TurnSelection, request_body(*examples.TURN_SELECTION)]
 
 
 class TurnRoutes:
@@ -60,26 +60,34 @@ class TurnRoutes:
         self._engine = engine
         self._store = engine.store
 
-    def table(self) -> list[Any]:
+    def routes(self) -> list[Any]:
         """The routes with what each is said to answer."""
         base = "/api/sessions/{session_id:str}"
         changed = (NoSuchSession, NoSuchTurn, SeqMismatch, RunRefused, SessionMoved)
-        receipt = answers(202, TurnReceipt, examples.RECEIPT, *changed, sends=True)
-        files = (NoSuchFile, UnsupportedFile, ModelCannotTake)
-        edited = answers(202, TurnReceipt, examples.RECEIPT, *changed, *files, sends=True)
-        session = answers(200, Session, examples.SESSION, *changed, sends=True)
+        receipt = response_specs(202, TurnReceipt, examples.RECEIPT, *changed, has_body=True)
+        files = (NoSuchFile, UnsupportedFile, FileNotSupported)
+        edited = response_specs(202, TurnReceipt, examples.RECEIPT, *changed, *files, has_body=True)
+        session = response_specs(200, SessionInfo, examples.SESSION, *changed, has_body=True)
         refused = (NothingToRestore, RestoreRefused)
-        restored = answers(200, Session, examples.SESSION, *changed, *refused, sends=True)
+        restored = response_specs(200, SessionInfo, examples.SESSION, *changed, *refused, has_body=True)
         gone = (NoSuchSession, SuccessorDeleted)
-        said = answers(202, TurnReceipt, examples.RECEIPT, *gone, KeyReused, Busy, *files, sends=True)
-        read = answers(200, MessageList, examples.MESSAGE_LIST, NoSuchSession, BadCursor, BadRequest)
-        forked = answers(201, Session, examples.SESSION, *changed, sends=True)
+        sent = response_specs(
+            202, TurnReceipt, examples.RECEIPT, *gone, KeyReused, Busy, *files, has_body=True
+        )
+        read = response_specs(200, MessageList, examples.MESSAGE_LIST, NoSuchSession, BadCursor, BadRequest)
+        forked = response_specs(201, SessionInfo, examples.SESSION, *changed, has_body=True)
         summed_up = (NoSuchSession, NothingToSummarise, SummaryRefused, SummaryFailed)
-        compacted = answers(200, Session, examples.SESSION, *summed_up, RunRefused, SessionMoved, sends=True)
-        continued = answers(201, Session, examples.SESSION, *summed_up, SuccessorDeleted, Busy, sends=True)
-        found = answers(200, FoundList, examples.FOUND_LIST, BadQuery, BadRequest, NoSuchSession)
+        compacted = response_specs(
+            200, SessionInfo, examples.SESSION, *summed_up, RunRefused, SessionMoved, has_body=True
+        )
+        continued = response_specs(
+            201, SessionInfo, examples.SESSION, *summed_up, SuccessorDeleted, Busy, has_body=True
+        )
+        found = response_specs(
+            200, MessageMatchList, examples.MESSAGE_MATCH_LIST, BadQuery, BadRequest, NoSuchSession
+        )
         return [
-            post(f"{base}/turns", status_code=202, responses=said)(self.send),
+            post(f"{base}/turns", status_code=202, responses=sent)(self.send),
             get(f"{base}/messages", responses=read)(self.messages),
             post(f"{base}/undo", status_code=200, responses=session)(self.undo),
             post(f"{base}/restore", status_code=200, responses=restored)(self.restore),
@@ -93,20 +101,20 @@ class TurnRoutes:
         ]
 
     async def send(
-        self, session_id: FromPath[str], data: Annotated[NewTurn, body(*examples.NEW_TURN)]
+        self, session_id: FromPath[str], data: Annotated[NewTurn, request_body(*examples.NEW_TURN)]
     ) -> TurnReceipt:
         """Send a message. It is on disk when this answers; the answer to it comes as events.
 
         One that calls a prompt, `/name` and more, says what the prompt says.
         """
-        name, text = SessionId(session_id), self._engine.expand(data.text)
+        name, text = SessionId(session_id), self._engine.expand_prompt(data.text)
         if text != data.text and data.key is not None:
             # What the prompt says may have changed since: it is the same message all the same.
-            kept = await self._engine.kept(name, data.key)
-            if kept is not None:
-                return receipt_of(kept)
-        parts = await parts_of(self._store, text, data.attachments)
-        return receipt_of(await self._engine.send(name, parts, data.key, data.if_busy))
+            earlier = await self._engine.find_accepted(name, data.key)
+            if earlier is not None:
+                return turn_receipt(earlier)
+        parts = await message_parts(self._store, text, data.attachments)
+        return turn_receipt(await self._engine.send(name, parts, data.key, data.if_busy))
 
     async def messages(
         self,
@@ -118,16 +126,16 @@ class TurnRoutes:
         name = SessionId(session_id)
         page = await self._engine.messages(name, before, limit)
         fold = TranscriptFold()
-        fold.add_page(page.messages, page.tools)
+        fold.add_messages(page.messages, page.tools)
         approvals = {str(tool.id): tool.approval for tool in page.tools}
         questions = {each.call_id: each for each in page.questions if each.call_id is not None}
-        memories = memories_on(page)
+        memories = memories_by_message(page)
         turns = fold.transcript().turns
         begun = [turn.turn for turn in turns if turn.entries and turn.entries[0].place == 0]
         versions = page.history.versions(begun) if page.history is not None else {}
         removed = page.history.removed if page.history is not None else {}
         messages = tuple(
-            message_of(
+            message_info(
                 turn,
                 entry,
                 approvals.get(entry.id, ""),
@@ -139,83 +147,83 @@ class TurnRoutes:
             for turn in turns
             for entry in turn.entries
         )
-        runs = tuple(run_of(name, run) for run in page.runs)
+        runs = tuple(run_info(name, run) for run in page.runs)
         return MessageList(messages, runs, page.head, page.before, _summary(page))
 
     async def undo(
-        self, session_id: FromPath[str], data: ChosenBody = LAST_TURN, if_match: IfMatch = None
-    ) -> Session:
+        self, session_id: FromPath[str], data: TurnSelectionBody = LAST_TURN, if_match: IfMatch = None
+    ) -> SessionInfo:
         """Undo a turn and all after it."""
         turn_id = TurnId(data.turn_id) if data.turn_id is not None else None
-        await self._engine.verbs.undo(SessionId(session_id), turn_id, expected(if_match))
+        await self._engine.commands.undo(SessionId(session_id), turn_id, expected_seq(if_match))
         return await self._session(SessionId(session_id))
 
     async def restore(
-        self, session_id: FromPath[str], data: ChosenBody = LAST_TURN, if_match: IfMatch = None
-    ) -> Session:
+        self, session_id: FromPath[str], data: TurnSelectionBody = LAST_TURN, if_match: IfMatch = None
+    ) -> SessionInfo:
         """Restore a removed turn, with all before it and those removed with it, in place of what followed."""
         turn_id = TurnId(data.turn_id) if data.turn_id is not None else None
-        await self._engine.verbs.restore(SessionId(session_id), turn_id, expected(if_match))
+        await self._engine.commands.restore(SessionId(session_id), turn_id, expected_seq(if_match))
         return await self._session(SessionId(session_id))
 
     async def retry(
-        self, session_id: FromPath[str], data: ChosenBody = LAST_TURN, if_match: IfMatch = None
+        self, session_id: FromPath[str], data: TurnSelectionBody = LAST_TURN, if_match: IfMatch = None
     ) -> TurnReceipt:
         """Undo a turn and all after it, and ask the same again."""
         turn_id = TurnId(data.turn_id) if data.turn_id is not None else None
-        return receipt_of(
-            await self._engine.replace(SessionId(session_id), turn_id, None, expected(if_match))
+        return turn_receipt(
+            await self._engine.replace(SessionId(session_id), turn_id, None, expected_seq(if_match))
         )
 
     async def edit(
         self,
         session_id: FromPath[str],
-        data: Annotated[EditedTurn, body(*examples.EDITED_TURN)],
+        data: Annotated[EditedTurn, request_body(*examples.EDITED_TURN)],
         if_match: IfMatch = None,
     ) -> TurnReceipt:
         """Undo a turn and all after it, and ask something else."""
         turn_id = TurnId(data.turn_id) if data.turn_id is not None else None
-        parts = await parts_of(self._store, self._engine.expand(data.text), data.attachments)
-        return receipt_of(
-            await self._engine.replace(SessionId(session_id), turn_id, parts, expected(if_match))
+        parts = await message_parts(self._store, self._engine.expand_prompt(data.text), data.attachments)
+        return turn_receipt(
+            await self._engine.replace(SessionId(session_id), turn_id, parts, expected_seq(if_match))
         )
 
     async def fork(
-        self, session_id: FromPath[str], data: ChosenBody = LAST_TURN, if_match: IfMatch = None
-    ) -> Session:
+        self, session_id: FromPath[str], data: TurnSelectionBody = LAST_TURN, if_match: IfMatch = None
+    ) -> SessionInfo:
         """Begin a conversation with a copy of this one, up to a turn."""
         turn_id = TurnId(data.turn_id) if data.turn_id is not None else None
-        fork = self._engine.verbs.fork(SessionId(session_id), turn_id, expected(if_match))
+        fork = self._engine.commands.fork(SessionId(session_id), turn_id, expected_seq(if_match))
         return await self._session(await fork)
 
-    async def clear(self, session_id: FromPath[str], if_match: IfMatch = None) -> Session:
+    async def clear(self, session_id: FromPath[str], if_match: IfMatch = None) -> SessionInfo:
         """No longer show the model what was said so far; it stays readable."""
-        await self._engine.clear(SessionId(session_id), expected(if_match))
+        await self._engine.clear(SessionId(session_id), expected_seq(if_match))
         return await self._session(SessionId(session_id))
 
-    async def compact(self, session_id: FromPath[str]) -> Session:
+    async def compact(self, session_id: FromPath[str]) -> SessionInfo:
         """Have the model sum up all but the newest messages, and show it that instead. They stay readable."""
-        await self._engine.summaries.make(SessionId(session_id))
+        await self._engine.summaries.summarise(SessionId(session_id))
         return await self._session(SessionId(session_id))
 
-    async def go_on(self, session_id: FromPath[str]) -> Session:
+    async def go_on(self, session_id: FromPath[str]) -> SessionInfo:
         """Go on in a new conversation that begins with a summary of this one: the answer is the new one.
 
         What waits here waits there from now on, and what is sent here later is kept there.
         """
-        return await self._session(await self._engine.moves.move_on(SessionId(session_id)))
+        return await self._session(await self._engine.continuation.continue_session(SessionId(session_id)))
 
     async def search(
         self,
         q: FromQuery[str],
         limit: Annotated[int, QueryParameter(ge=1, le=SEARCH_HITS_MAX)] = _HITS,
         session: FromQuery[str | None] = None,
-    ) -> FoundList:
+    ) -> MessageMatchList:
         """The messages that hold every word of `q`, of all conversations or of one."""
         hits = await self._store.search(q, limit, SessionId(session) if session is not None else None)
-        return FoundList(
+        return MessageMatchList(
             tuple(
-                Found(
+                MessageMatch(
                     hit.session_id, hit.title, hit.turn, hit.place, hit.message_id, hit.role, hit.at,
                     hit.snippet, hit.marks,
                 )
@@ -223,11 +231,11 @@ class TurnRoutes:
             )
         )  # fmt: skip
 
-    async def _session(self, session_id: SessionId) -> Session:
-        return await told(self._store, session_id)
+    async def _session(self, session_id: SessionId) -> SessionInfo:
+        return await load_session_info(self._store, session_id)
 
 
-def memories_on(page: ConversationPage) -> dict[str, tuple[str, ...]]:
+def memories_by_message(page: ConversationPage) -> dict[str, tuple[str, ...]]:
     """Return the memories given to each run on the page, by the id of its first answer there.
 
     Without an answer yet, they are at the message that began the turn: the event that says them is before the

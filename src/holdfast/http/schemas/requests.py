@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from holdfast.domain.decisions.turns import IfBusy
-from holdfast.domain.events.facts import Decision, Resume, Scope
+from holdfast.domain.decisions.turns import BusyPolicy
+from holdfast.domain.events.facts import ApprovalScope, ResumeMode, ToolDecision
 from holdfast.domain.limits import ATTACHMENTS_MAX, RULE_CHARS_MAX
 
 NAME_CHARS_MAX = 200
@@ -15,11 +15,11 @@ Pattern = Annotated[str, msgspec.Meta(min_length=1, max_length=RULE_CHARS_MAX)]
 FolderPath = Annotated[str, msgspec.Meta(max_length=PATH_CHARS_MAX)]
 
 
-class Sent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RequestBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A body that is sent here: what is not known is refused, not passed over."""
 
 
-class NewSession(Sent, frozen=True):
+class NewSession(RequestBody, frozen=True):
     """A conversation to begin. Naming the previous one says that that one is over for now.
 
     Without `remember`, memory is told nothing of it.
@@ -33,7 +33,7 @@ class NewSession(Sent, frozen=True):
     remember: bool = True
 
 
-class SessionChange(Sent, frozen=True):
+class SessionChange(RequestBody, frozen=True):
     """What is to be different; what is absent or null stays."""
 
     title: str | None = None
@@ -41,12 +41,12 @@ class SessionChange(Sent, frozen=True):
     agent: Name | None = None
     model: Name | None = None
     workspace: FolderPath | None = None
-    resume: Resume | None = None
+    resume: ResumeMode | None = None
     pinned: bool | None = None
     remember: bool | None = None
 
 
-class Attached(Sent, frozen=True):
+class AttachmentRef(RequestBody, frozen=True):
     """A file that was sent before, by its id; without a name it gets one by its type.
 
     `anyway` sends an image also to a model that is not known to take images.
@@ -57,10 +57,10 @@ class Attached(Sent, frozen=True):
     anyway: bool = False
 
 
-Attachments = Annotated[tuple[Attached, ...], msgspec.Meta(max_length=ATTACHMENTS_MAX)]
+Attachments = Annotated[tuple[AttachmentRef, ...], msgspec.Meta(max_length=ATTACHMENTS_MAX)]
 
 
-class NewTurn(Sent, frozen=True):
+class NewTurn(RequestBody, frozen=True):
     """A message. The same key again is the same message: it is kept once.
 
     `if_busy`: while the conversation is worked on, it waits for that (queue), is told to the model before its
@@ -69,20 +69,20 @@ class NewTurn(Sent, frozen=True):
 
     text: str = ""
     key: Annotated[str, msgspec.Meta(min_length=1)] | None = None
-    if_busy: IfBusy = "queue"
+    if_busy: BusyPolicy = "queue"
     attachments: Attachments = ()
 
 
-class ChosenTurn(Sent, frozen=True):
+class TurnSelection(RequestBody, frozen=True):
     """The turn that is meant; without one, the last."""
 
     turn_id: str | None = None
 
 
-LAST_TURN = ChosenTurn()
+LAST_TURN = TurnSelection()
 
 
-class EditedTurn(Sent, frozen=True):
+class EditedTurn(RequestBody, frozen=True):
     """Other words and files for a turn; without its id, for the last."""
 
     text: str = ""
@@ -90,7 +90,7 @@ class EditedTurn(Sent, frozen=True):
     attachments: Attachments = ()
 
 
-class Decided(Sent, frozen=True):
+class ToolCallDecision(RequestBody, frozen=True):
     """A person's word on a tool call: `result` goes with mark_done, `reason` with deny, others with approve.
 
     `answer` goes with a question: in words (`text`), or where it offers choices by one of these (`choices`),
@@ -101,17 +101,17 @@ class Decided(Sent, frozen=True):
     call is to run with instead, as an object or as its JSON.
     """
 
-    decision: Decision | Literal["answer"]
+    decision: ToolDecision | Literal["answer"]
     result: str | None = None
     reason: str | None = None
-    scope: Scope | None = None
+    scope: ApprovalScope | None = None
     rule: Pattern | None = None
     arguments: dict[str, Any] | str | None = None
     text: str | None = None
     choices: tuple[str, ...] | None = None
 
 
-class NewRule(Sent, frozen=True):
+class NewRule(RequestBody, frozen=True):
     """What is allowed without asking: calls of `tool` that fit `pattern`, in one conversation or in all."""
 
     tool: Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_CHARS_MAX)]
@@ -119,13 +119,13 @@ class NewRule(Sent, frozen=True):
     session_id: str | None = None
 
 
-class NewDraft(Sent, frozen=True):
+class NewDraft(RequestBody, frozen=True):
     """What is being written; an empty text removes the draft."""
 
     text: str
 
 
-class SeenUpTo(Sent, frozen=True):
+class SeenUpTo(RequestBody, frozen=True):
     """The newest event that was read."""
 
     seq: Annotated[int, msgspec.Meta(ge=0, lt=10**18)]

@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.domain.clock import Instant
-from holdfast.domain.events.facts import Effect, Failure, Resume, Role, ToolOutcome, Waiting
+from holdfast.domain.events.facts import Effect, Failure, ResumeMode, Role, ToolOutcome, WaitReason
 from holdfast.domain.events.parts import AnyPart
 from holdfast.domain.files import FileKind
 from holdfast.domain.ids import Seq
@@ -19,15 +19,15 @@ from holdfast.domain.state.rows import (
     SessionStatus,
     ToolState,
 )
-from holdfast.domain.transcript.removals import Removal
+from holdfast.domain.transcript.removals import TurnRemoval
 from holdfast.domain.transcript.transcript import Entry, Turn
 from holdfast.domain.usage import Usage
-from holdfast.engine.session_commands import Accepted
-from holdfast.models.info import ProviderTold
+from holdfast.engine.session_commands import AcceptedMessage
+from holdfast.models.info import ModelProviderInfo
 from holdfast.store import session_status
 
 
-class Rule(msgspec.Struct, frozen=True):
+class RuleInfo(msgspec.Struct, frozen=True):
     """Calls that are allowed without asking, in one conversation or, with null, in all."""
 
     id: str
@@ -40,10 +40,10 @@ class Rule(msgspec.Struct, frozen=True):
 class RuleList(msgspec.Struct, frozen=True):
     """The oldest first."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[RuleInfo, ...]
 
 
-class Used(msgspec.Struct, frozen=True):
+class UsageInfo(msgspec.Struct, frozen=True):
     """Tokens, and millionths of a US dollar as far as prices are known; null: not at all.
 
     Of the input, so many were read from the provider's cache, and so many written to it. Of all, so many are
@@ -58,7 +58,7 @@ class Used(msgspec.Struct, frozen=True):
     estimated_tokens: int = 0
 
 
-class Session(msgspec.Struct, frozen=True):
+class SessionInfo(msgspec.Struct, frozen=True):
     """A conversation. `unread`: something was said in it that nobody has read, as far as is known.
 
     `pinned`: it is to be kept at the top of the list. `remember`: memory is told of what is said in it from
@@ -79,12 +79,12 @@ class Session(msgspec.Struct, frozen=True):
     agent: str
     model: str
     workspace: str
-    resume: Resume | None
+    resume: ResumeMode | None
     run_id: str | None
     previous_session_id: str | None
     parent_session_id: str | None
     successor_session_id: str | None
-    usage: Used
+    usage: UsageInfo
     unread: bool
     pinned: bool
     remember: bool
@@ -96,10 +96,10 @@ class Session(msgspec.Struct, frozen=True):
     notes: int | None = None
 
 
-class SessionList(msgspec.Struct, frozen=True):
+class SessionInfoList(msgspec.Struct, frozen=True):
     """A page, the most recently active first. `cursor` asks for the next one; null: there is none."""
 
-    sessions: tuple[Session, ...]
+    sessions: tuple[SessionInfo, ...]
     cursor: str | None
 
 
@@ -109,7 +109,7 @@ class Draft(msgspec.Struct, frozen=True):
     text: str
 
 
-class Asked(msgspec.Struct, frozen=True):
+class AgentQuestion(msgspec.Struct, frozen=True):
     """What the agent asks a person: answered in words, or where there are choices by one of them.
 
     `multiple`: or by several.
@@ -120,7 +120,7 @@ class Asked(msgspec.Struct, frozen=True):
     multiple: bool
 
 
-class Question(msgspec.Struct, frozen=True):
+class QuestionInfo(msgspec.Struct, frozen=True):
     """Something that waits for a person: approval, in_doubt, question are about a call, others about the run.
 
     `arguments` is JSON text; where `arguments_cut`, only its beginning, and the conversation's messages have
@@ -132,7 +132,7 @@ class Question(msgspec.Struct, frozen=True):
     title: str
     workspace: str
     run_id: str
-    kind: Waiting
+    kind: WaitReason
     asked_at: Instant
     reason: str
     call_id: str | None
@@ -141,29 +141,29 @@ class Question(msgspec.Struct, frozen=True):
     arguments_cut: bool
     effect: Effect | None
     may_have_run: bool
-    asked: Asked | None = None
+    asked: AgentQuestion | None = None
 
 
-class QuestionList(msgspec.Struct, frozen=True):
+class QuestionInfoList(msgspec.Struct, frozen=True):
     """The oldest first. `more`: there are others, which come up as these are answered."""
 
-    questions: tuple[Question, ...]
+    questions: tuple[QuestionInfo, ...]
     more: bool
 
 
 class FeedSnapshot(msgspec.Struct, frozen=True):
     """What a feed begins with, in place of all that was known before. `more`: the list has others."""
 
-    sessions: tuple[Session, ...]
-    questions: tuple[Question, ...]
+    sessions: tuple[SessionInfo, ...]
+    questions: tuple[QuestionInfo, ...]
     more: bool
 
 
 class FeedChanged(msgspec.Struct, frozen=True):
     """A conversation as it is now, and all that it asks."""
 
-    session: Session
-    questions: tuple[Question, ...]
+    session: SessionInfo
+    questions: tuple[QuestionInfo, ...]
 
 
 class FeedRemoved(msgspec.Struct, frozen=True):
@@ -182,7 +182,7 @@ class TurnReceipt(msgspec.Struct, frozen=True):
     session_id: str
 
 
-class Removed(msgspec.Struct, frozen=True):
+class RemovedTurn(msgspec.Struct, frozen=True):
     """The event that removed a turn, whether another version took its place, and the turn before (0: none).
 
     Turns with the same `seq` are restored together.
@@ -193,7 +193,7 @@ class Removed(msgspec.Struct, frozen=True):
     after: int
 
 
-class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+class MessageInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """An entry of the conversation, as it reads at the page's `head`.
 
     A tool's entry has the call's id; `message_id` is the message that made the call. `arguments` is what it
@@ -228,14 +228,14 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     model: str | None = None
     ms: int | None = None
     memories: tuple[str, ...] = ()
-    asked: Asked | None = None
+    asked: AgentQuestion | None = None
     context_tokens: int | None = None
     began_at: Instant | None = None
     versions: tuple[str, ...] = ()
-    removed: Removed | None = None
+    removed: RemovedTurn | None = None
 
 
-class Run(msgspec.Struct, frozen=True):
+class RunInfo(msgspec.Struct, frozen=True):
     """The work done for a turn. `detail` is the limit that it waits at; resuming lets it go on past that.
 
     `steers` is the run that a queued one is told to before the next step of that; null: it waits for its own.
@@ -245,12 +245,12 @@ class Run(msgspec.Struct, frozen=True):
     session_id: str
     turn: int
     status: RunStatus
-    waiting: Waiting | None
+    waiting: WaitReason | None
     failure: Failure | None
     attempts: int
     started_at: Instant | None
     ended_at: Instant | None
-    usage: Used
+    usage: UsageInfo
     steps: int
     detail: str = ""
     steers: str | None = None
@@ -271,14 +271,14 @@ class MessageList(msgspec.Struct, frozen=True):
     `summary`, if one stands.
     """
 
-    messages: tuple[Message, ...]
-    runs: tuple[Run, ...]
+    messages: tuple[MessageInfo, ...]
+    runs: tuple[RunInfo, ...]
     head: Seq
     before: str | None
     summary: Summary | None = None
 
 
-class Found(msgspec.Struct, frozen=True):
+class MessageMatch(msgspec.Struct, frozen=True):
     """A message that holds the words; `marks` are the [start, end) of them within `snippet`."""
 
     session_id: str
@@ -292,13 +292,13 @@ class Found(msgspec.Struct, frozen=True):
     marks: tuple[tuple[int, int], ...]
 
 
-class FoundList(msgspec.Struct, frozen=True):
+class MessageMatchList(msgspec.Struct, frozen=True):
     """The newest first."""
 
-    hits: tuple[Found, ...]
+    hits: tuple[MessageMatch, ...]
 
 
-class StoredFile(msgspec.Struct, frozen=True):
+class UploadedFile(msgspec.Struct, frozen=True):
     """A file that is kept. Its id is the SHA-256 of its content; its type is what the content shows."""
 
     id: str
@@ -307,7 +307,7 @@ class StoredFile(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
-class UsedModel(msgspec.Struct, frozen=True):
+class ActiveModel(msgspec.Struct, frozen=True):
     """A model that answers, why it is that one, and which files it takes. `in_use`: where none was chosen.
 
     `takes_guessed`: nothing but the model's name suggests what it takes.
@@ -320,17 +320,17 @@ class UsedModel(msgspec.Struct, frozen=True):
     takes_guessed: bool = False
 
 
-class ModelList(msgspec.Struct, frozen=True):
+class AvailableModels(msgspec.Struct, frozen=True):
     """First the model that answers where none was chosen, and who offers those that can be.
 
     Of two, the other is the server's own, which agents have that name none: here `main` names one.
     """
 
-    models: tuple[UsedModel, ...]
-    providers: tuple[ProviderTold, ...] = ()
+    models: tuple[ActiveModel, ...]
+    providers: tuple[ModelProviderInfo, ...] = ()
 
 
-class Health(msgspec.Struct, frozen=True, omit_defaults=True):
+class ServerHealth(msgspec.Struct, frozen=True, omit_defaults=True):
     """`ready` also says what commands are confined by, and what that does not protect here.
 
     `problems` are what is wrong with agents and prompts that people wrote, and with connections.
@@ -342,14 +342,14 @@ class Health(msgspec.Struct, frozen=True, omit_defaults=True):
     problems: tuple[str, ...] = ()
 
 
-def used(usage: Usage) -> Used:
-    return Used(
+def usage_info(usage: Usage) -> UsageInfo:
+    return UsageInfo(
         usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cost_micros,
         usage.written_tokens, usage.estimated_tokens,
     )  # fmt: skip
 
 
-def session_of(
+def session_info(
     row: SessionRow,
     unread: bool,
     pinned: bool,
@@ -357,64 +357,64 @@ def session_of(
     remembered_at: Instant | None = None,
     opening: str = "",
     notes: int | None = None,
-) -> Session:
-    return Session(
+) -> SessionInfo:
+    return SessionInfo(
         row.id, row.title, row.status, row.created_at, row.updated_at, row.archived, row.live_turns,
         row.agent, row.model, row.workspace, row.resume, row.run_id, row.previous_session_id,
-        row.parent_session_id, row.successor_session_id, used(row.usage), unread,
+        row.parent_session_id, row.successor_session_id, usage_info(row.usage), unread,
         pinned, row.remember, head, remembered_at, opening=opening, notes=notes,
     )  # fmt: skip
 
 
-def question_of(asked: session_status.Question) -> Question:
-    return Question(
-        asked.session_id, asked.title, asked.workspace, asked.run_id, asked.kind, asked.asked_at,
-        asked.reason, asked.call_id, asked.name or None, asked.arguments if asked.call_id else None,
-        asked.arguments_cut, asked.effect, asked.may_have_run, asked_of(asked),
+def question_info(question: session_status.OpenQuestion) -> QuestionInfo:
+    return QuestionInfo(
+        question.session_id, question.title, question.workspace, question.run_id, question.kind, question.asked_at,
+        question.reason, question.call_id, question.name or None, question.arguments if question.call_id else None,
+        question.arguments_cut, question.effect, question.may_have_run, agent_question(question),
     )  # fmt: skip
 
 
-def asked_of(question: session_status.Question) -> Asked | None:
+def agent_question(question: session_status.OpenQuestion) -> AgentQuestion | None:
     if not question.question:
         return None
-    return Asked(question.question, question.choices, question.multiple)
+    return AgentQuestion(question.question, question.choices, question.multiple)
 
 
-def run_of(session_id: str, row: RunRow) -> Run:
-    return Run(
+def run_info(session_id: str, row: RunRow) -> RunInfo:
+    return RunInfo(
         row.id, session_id, row.turn, row.status, row.waiting, row.failure, row.attempts, row.started_at,
-        row.ended_at, used(row.usage), row.steps, row.detail, row.steers,
+        row.ended_at, usage_info(row.usage), row.steps, row.detail, row.steers,
     )  # fmt: skip
 
 
-def receipt_of(accepted: Accepted) -> TurnReceipt:
+def turn_receipt(accepted: AcceptedMessage) -> TurnReceipt:
     return TurnReceipt(accepted.turn_id, accepted.run_id, accepted.seq, accepted.session_id)
 
 
-def rule_of(rule: rules.Rule) -> Rule:
-    return Rule(rule.id, rule.tool, rule.pattern, rule.session_id, rule.created_at)
+def rule_info(rule: rules.Rule) -> RuleInfo:
+    return RuleInfo(rule.id, rule.tool, rule.pattern, rule.session_id, rule.created_at)
 
 
-def _removed(removal: Removal | None) -> Removed | None:
-    return Removed(removal.seq, removal.replaced, removal.after) if removal is not None else None
+def _removed_turn(removal: TurnRemoval | None) -> RemovedTurn | None:
+    return RemovedTurn(removal.seq, removal.replaced, removal.after) if removal is not None else None
 
 
-def message_of(
+def message_info(
     turn: Turn,
     entry: Entry,
     approval: Approval = "",
-    waits: session_status.Question | None = None,
+    question: session_status.OpenQuestion | None = None,
     memories: tuple[str, ...] = (),
     versions: tuple[str, ...] = (),
-    removal: Removal | None = None,
-) -> Message:
-    begins = entry.place == 0
-    return Message(
+    removal: TurnRemoval | None = None,
+) -> MessageInfo:
+    is_first_entry = entry.place == 0
+    return MessageInfo(
         entry.id, entry.role, entry.status, entry.turn, entry.place, turn.live, entry.late, entry.at,
         entry.run_id or (turn.run_id if entry.role == "user" else None), entry.parts, turn.id or None,
         entry.continues, entry.message_id or None, entry.name or None, entry.state, approval or None,
-        entry.outcome, entry.arguments or None, (waits.reason if waits else "") or None, entry.model or None,
-        entry.ms or None, memories, asked_of(waits) if waits else None,
+        entry.outcome, entry.arguments or None, (question.reason if question else "") or None, entry.model or None,
+        entry.ms or None, memories, agent_question(question) if question else None,
         entry.weight[1] if len(entry.weight) == 2 else None, entry.began_at or None,
-        versions if begins else (), _removed(removal) if begins else None,
+        versions if is_first_entry else (), _removed_turn(removal) if is_first_entry else None,
     )  # fmt: skip

@@ -8,112 +8,112 @@ from urllib.parse import parse_qs
 
 from holdfast.domain.errors import BadCursor, HoldfastError, TooLarge
 from holdfast.domain.ids import Seq, SessionId
-from holdfast.domain.limits import HEARTBEAT_S, STREAM_SESSIONS_MAX, STREAM_STALLED_BEATS_MAX
-from holdfast.http.asgi import ALWAYS, Receive, Scope, Send, header
+from holdfast.domain.limits import HEARTBEAT_S, STREAM_SESSIONS_MAX, STREAM_STALLED_HEARTBEATS_MAX
+from holdfast.http.asgi import SECURITY_HEADERS, Receive, Scope, Send, header
 from holdfast.http.errors import BadRequest
 from holdfast.http.sse.feed import Feed, FeedReader
-from holdfast.http.sse.frames import HEARTBEAT, START, Frames, of_session, of_several
-from holdfast.store.ports import Follower, Store
+from holdfast.http.sse.frames import HEARTBEAT, STREAM_START, FrameCache, multi_session_frame, session_frame
+from holdfast.store.ports import SessionFollower, Store
 
 Cursor = tuple[SessionId, Seq]
-_HEADERS = ((b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no"), *ALWAYS)
-_LOOK_BEATS = 4
+_HEADERS = ((b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no"), *SECURITY_HEADERS)
+_POLL_BEATS = 4
 """Every so many heartbeats a silent stream asks the store itself."""
-_LAST_KIND = "session_deleted"
-_PIECE_BYTES = 32_000
+_FINAL_EVENT_KIND = "session_deleted"
+_CHUNK_BYTES = 32_000
 EVENTS_PATH = re.compile(r"/api/sessions/([^/]+)/events")
 STREAM_PATH = "/api/stream"
-_SLOTS = 60
+_HEARTBEAT_SLOTS = 60
 _SEQ = re.compile(r"[0-9]{1,18}")
 
 
 class Stream:
     """A reader: its connection, and where it is in each session. `abort` ends the connection at once."""
 
-    def __init__(self, send: Send, frames: Frames, abort: Callable[[], None]) -> None:
+    def __init__(self, send: Send, frames: FrameCache, abort: Callable[[], None]) -> None:
         self._send = send
         self._frames = frames
         self._abort = abort
-        self._bell = asyncio.Event()
-        self._followers: list[Follower] = []
+        self._wakeup = asyncio.Event()
+        self._followers: list[SessionFollower] = []
         self._feed: FeedReader | None = None
-        self._due = False
-        self._busy = False
+        self._heartbeat_due = False
+        self._was_active = False
         self._is_sending = False
         self._beats = 0
-        self._stalled = 0
-        self._is_over = False
-        self._is_gone = False
-        self.events = 0
+        self._stalled_beats = 0
+        self._is_closing = False
+        self._is_disconnected = False
+        self.events_sent = 0
         """How many were passed on."""
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """There is something to pass on."""
-        self._bell.set()
+        self._wakeup.set()
 
     async def run(
         self, store: Store, cursors: Sequence[Cursor], receive: Receive, feed: FeedReader | None = None
     ) -> None:
         """Pass everything on until the reader has gone, the stream is closed or nothing is left to follow."""
         self._feed = feed
-        leaving = asyncio.ensure_future(self._notice_leaving(receive))
+        disconnect_task = asyncio.ensure_future(self._wait_for_disconnect(receive))
         try:
             with ExitStack() as stack:
                 for session_id, after in cursors:
-                    follower = stack.enter_context(store.follow(session_id, after, self._bell.set))
+                    follower = stack.enter_context(store.follow(session_id, after, self._wakeup.set))
                     self._followers.append(follower)
-                await self._pass_on()
+                await self._send_loop()
         finally:
-            leaving.cancel()
+            disconnect_task.cancel()
 
     def close(self) -> None:
         """Let the stream end once it has passed on what is there."""
-        self._is_over = True
-        self._bell.set()
+        self._is_closing = True
+        self._wakeup.set()
 
-    def beat(self) -> bool:
+    def on_heartbeat(self) -> bool:
         """A heartbeat's time has come. False if the reader has taken nothing for too long, and is cut off."""
         if self._is_sending:
-            self._stalled += 1
-            if self._stalled >= STREAM_STALLED_BEATS_MAX:
-                self._is_gone = True
+            self._stalled_beats += 1
+            if self._stalled_beats >= STREAM_STALLED_HEARTBEATS_MAX:
+                self._is_disconnected = True
                 self.close()
                 self._abort()
                 return False
-        elif self._busy:
-            self._busy = False
+        elif self._was_active:
+            self._was_active = False
         else:
             self._beats += 1
-            self._due = True
-            if self._beats % _LOOK_BEATS == 0:
+            self._heartbeat_due = True
+            if self._beats % _POLL_BEATS == 0:
                 for follower in self._followers:
-                    follower.look()
-            self._bell.set()
+                    follower.resync()
+            self._wakeup.set()
         return True
 
-    async def _pass_on(self) -> None:
+    async def _send_loop(self) -> None:
         await self._send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
-        await self._write(START)
-        while not self._is_over and (self._followers or self._feed is not None):
-            self._bell.clear()
-            moved = [await self._pass_on_feed()]
-            moved += [await self._pass_on_one(follower) for follower in tuple(self._followers)]
-            if self._due:
-                self._due = False
-                if not any(moved):
+        await self._write(STREAM_START)
+        while not self._is_closing and (self._followers or self._feed is not None):
+            self._wakeup.clear()
+            sent = [await self._send_feed()]
+            sent += [await self._send_events(follower) for follower in tuple(self._followers)]
+            if self._heartbeat_due:
+                self._heartbeat_due = False
+                if not any(sent):
                     await self._write(HEARTBEAT)
-            elif not any(moved):
-                await self._bell.wait()
-        if not self._is_gone:
+            elif not any(sent):
+                await self._wakeup.wait()
+        if not self._is_disconnected:
             # What a run said last as the server stopped.
-            await self._pass_on_feed()
+            await self._send_feed()
             for follower in tuple(self._followers):
-                await self._pass_on_one(follower)
+                await self._send_events(follower)
         await self._send({"type": "http.response.body", "body": b""})
 
-    async def _pass_on_one(self, follower: Follower) -> bool:
+    async def _send_events(self, follower: SessionFollower) -> bool:
         try:
-            events = await follower.take()
+            events = await follower.next_events()
         except HoldfastError:
             # Deleted, or the store is away: the reader comes back and is told so in words.
             self._followers.remove(follower)
@@ -122,22 +122,22 @@ class Stream:
             return False
         for chunk in self._frames.chunks(follower.session_id, events):
             await self._write(chunk)
-        self.events += len(events)
-        self._busy = True
-        if events[-1].kind == _LAST_KIND:
+        self.events_sent += len(events)
+        self._was_active = True
+        if events[-1].kind == _FINAL_EVENT_KIND:
             self._followers.remove(follower)
         return True
 
-    async def _pass_on_feed(self) -> bool:
+    async def _send_feed(self) -> bool:
         if self._feed is None:
             return False
         frames = self._feed.take()
         for frame in frames:
             # In pieces: whoever takes a long snapshot slowly does take it.
-            for start in range(0, len(frame), _PIECE_BYTES):
-                await self._write(frame[start : start + _PIECE_BYTES])
-        self.events += len(frames)
-        self._busy = self._busy or bool(frames)
+            for start in range(0, len(frame), _CHUNK_BYTES):
+                await self._write(frame[start : start + _CHUNK_BYTES])
+        self.events_sent += len(frames)
+        self._was_active = self._was_active or bool(frames)
         if self._feed.fault is not None:
             # As with a session: the reader comes back and is told why in words.
             self.close()
@@ -146,12 +146,12 @@ class Stream:
     async def _write(self, chunk: bytes) -> None:
         self._is_sending = True
         await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
-        self._is_sending, self._stalled = False, 0
+        self._is_sending, self._stalled_beats = False, 0
 
-    async def _notice_leaving(self, receive: Receive) -> None:
+    async def _wait_for_disconnect(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             continue
-        self._is_gone = True
+        self._is_disconnected = True
         self.close()
 
 
@@ -160,18 +160,18 @@ ABORT = "holdfast.abort"
 
 
 class Streams:
-    """Belongs to one event loop. `beat_for_ever` must be running for signs of life."""
+    """Belongs to one event loop. `send_heartbeats` must be running for signs of life."""
 
     def __init__(self, store: Store, heartbeat_s: float = HEARTBEAT_S) -> None:
         self._store = store
         self._heartbeat_s = heartbeat_s
         self._feed = Feed(store)
-        self._frames, self._frames_of_several = Frames(of_session), Frames(of_several)
+        self._frames, self._multi_session_frames = FrameCache(session_frame), FrameCache(multi_session_frame)
         # One ticker for all, and only a slice of the streams at each tick: beating a thousand at once would
         # hold up whoever is streaming.
-        self._slots: list[set[Stream]] = [set() for _ in range(_SLOTS)]
+        self._slots: list[set[Stream]] = [set() for _ in range(_HEARTBEAT_SLOTS)]
         self._opened = 0
-        self._events = 0
+        self._events_of_closed = 0
         self._is_closed = False
         self.cut_off = 0
 
@@ -180,49 +180,49 @@ class Streams:
         return sum(len(slot) for slot in self._slots)
 
     @property
-    def events(self) -> int:
+    def events_sent(self) -> int:
         """Events passed on so far, counted once for each reader."""
-        return self._events + sum(stream.events for slot in self._slots for stream in slot)
+        return self._events_of_closed + sum(stream.events_sent for slot in self._slots for stream in slot)
 
-    async def follow_one(self, session_id: SessionId, scope: Scope, receive: Receive, send: Send) -> None:
+    async def stream_session(self, session_id: SessionId, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer `GET …/events`. Raises NoSuchSession and BadCursor before anything is sent."""
-        given = _query(scope).get("after", [])
-        last = header(scope, b"last-event-id") or (given[-1] if given else "0")
-        cursor = await self._checked(session_id, last)
-        await self._run(Stream(send, self._frames, _abort_of(scope)), [cursor], receive)
+        after_args = _query(scope).get("after", [])
+        last = header(scope, b"last-event-id") or (after_args[-1] if after_args else "0")
+        cursor = await self._check_cursor(session_id, last)
+        await self._run(Stream(send, self._frames, _abort_callback(scope)), [cursor], receive)
 
-    async def follow_several(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer `GET /api/stream`. Raises as `follow_one` does, BadRequest and TooLarge."""
+    async def stream_sessions(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer `GET /api/stream`. Raises as `stream_session` does, BadRequest and TooLarge."""
         query = _query(scope)
-        named, feeds = query.get("session", []), query.get("feed", ["false"])[-1]
-        if feeds not in ("true", "false"):
+        session_args, feed_arg = query.get("session", []), query.get("feed", ["false"])[-1]
+        if feed_arg not in ("true", "false"):
             raise BadRequest(why="feed is true or false")
-        if not named and feeds == "false":
+        if not session_args and feed_arg == "false":
             raise BadRequest(why="name at least one session, as session=ID:SEQ, or ask for the feed")
-        if len(named) > STREAM_SESSIONS_MAX:
-            raise TooLarge(what="The list of sessions", size=len(named), limit=STREAM_SESSIONS_MAX)
-        wanted = dict(_split(text) for text in named)
+        if len(session_args) > STREAM_SESSIONS_MAX:
+            raise TooLarge(what="The list of sessions", size=len(session_args), limit=STREAM_SESSIONS_MAX)
+        requested = dict(_parse_cursor(text) for text in session_args)
         last = header(scope, b"last-event-id")
         if last:
-            session_id, after = _split(last)
-            if session_id in wanted:
-                wanted[session_id] = after
-        cursors = [await self._checked(session_id, after) for session_id, after in wanted.items()]
-        stream = Stream(send, self._frames_of_several, _abort_of(scope))
-        if feeds == "false":
+            session_id, after = _parse_cursor(last)
+            if session_id in requested:
+                requested[session_id] = after
+        cursors = [await self._check_cursor(session_id, after) for session_id, after in requested.items()]
+        stream = Stream(send, self._multi_session_frames, _abort_callback(scope))
+        if feed_arg == "false":
             await self._run(stream, cursors, receive)
             return
-        with self._feed.reader(stream.ring) as reader:
-            await reader.begun()
+        with self._feed.reader(stream.notify) as reader:
+            await reader.wait_until_ready()
             await self._run(stream, cursors, receive, reader)
 
-    async def beat_for_ever(self) -> None:
+    async def send_heartbeats(self) -> None:
         """Give every stream its sign of life, each at its own time."""
         while True:
             for slot in self._slots:
-                await asyncio.sleep(self._heartbeat_s / _SLOTS)
+                await asyncio.sleep(self._heartbeat_s / _HEARTBEAT_SLOTS)
                 for stream in tuple(slot):
-                    if not stream.beat():
+                    if not stream.on_heartbeat():
                         self.cut_off += 1
 
     def close(self) -> None:
@@ -236,7 +236,7 @@ class Streams:
         self, stream: Stream, cursors: list[Cursor], receive: Receive, reader: FeedReader | None = None
     ) -> None:
         self._opened += 1
-        slot = self._slots[self._opened % _SLOTS]
+        slot = self._slots[self._opened % _HEARTBEAT_SLOTS]
         slot.add(stream)
         if self._is_closed:
             stream.close()
@@ -244,9 +244,9 @@ class Streams:
             await stream.run(self._store, cursors, receive, reader)
         finally:
             slot.discard(stream)
-            self._events += stream.events
+            self._events_of_closed += stream.events_sent
 
-    async def _checked(self, session_id: SessionId, after: str) -> Cursor:
+    async def _check_cursor(self, session_id: SessionId, after: str) -> Cursor:
         head = await self._store.head(session_id)
         if not _SEQ.fullmatch(after) or int(after) > head:
             # A number that was never given out would wait for ever, and miss what comes before it.
@@ -259,11 +259,11 @@ def _query(scope: Scope) -> dict[str, list[str]]:
     return parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
 
 
-def _split(text: str) -> tuple[SessionId, str]:
+def _parse_cursor(text: str) -> tuple[SessionId, str]:
     session_id, _, after = text.partition(":")
     return SessionId(session_id), after or "0"
 
 
-def _abort_of(scope: Scope) -> Callable[[], None]:
-    offered: Mapping[str, Callable[[], None]] = (scope.get("extensions") or {}).get(ABORT, {})
-    return offered.get("call", lambda: None)
+def _abort_callback(scope: Scope) -> Callable[[], None]:
+    extension: Mapping[str, Callable[[], None]] = (scope.get("extensions") or {}).get(ABORT, {})
+    return extension.get("call", lambda: None)

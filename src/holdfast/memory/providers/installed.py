@@ -16,32 +16,32 @@ from typing import cast
 import msgspec
 
 from holdfast.domain.limits import PROVIDER_OPEN_S_MAX
-from holdfast.memory.ports import Asking, OwnerGone, Provider
-from holdfast.memory.provider_calls import Raised, heard, heard_now
+from holdfast.memory.ports import AskModel, OwnerGone, Provider
+from holdfast.memory.provider_calls import CaughtError, catch_errors, catch_errors_sync
 
-GROUP = "holdfast.memory"
+ENTRY_POINT_GROUP = "holdfast.memory"
 FOLDER = "memory"
-SAID_CHARS_MAX = 200
+ERROR_CHARS_MAX = 200
 """How much is kept of what an error says."""
-VERBS = ("recall", "commit", "retract", "remember", "list_", "edit", "forget", "health", "close")
+PROVIDER_METHODS = ("recall", "commit", "retract", "remember", "list_", "edit", "forget", "health", "close")
 """What one must be able to do to be a provider, if only to say that there is no way."""
 
 
-class NoSuchProvider(OwnerGone):
+class NoSuchMemoryProvider(OwnerGone):
     """There is no memory named {name}: there are {known}."""
 
     code = "no_such_memory_provider"
     remedy = "Install the package that has it, or set `memory` to one of those."
 
 
-class BadProvider(OwnerGone):
+class BadMemoryProvider(OwnerGone):
     """The installed memory {name} cannot be used: {why}."""
 
     code = "bad_memory_provider"
     remedy = "Update or reinstall the package that has it, or set `memory` to another."
 
 
-class NotReady(BadProvider):
+class MemoryProviderNotReady(BadMemoryProvider):
     """The installed memory {name} cannot be used: {why}."""
 
     remedy = "It is tried again when it is next needed; what is said waits for it."
@@ -55,70 +55,70 @@ class Given(msgspec.Struct, frozen=True):
 
     folder: Path
     options: Mapping[str, str] = msgspec.field(default_factory=dict)
-    ask: Asking | None = None
+    ask: AskModel | None = None
 
 
-Make = Callable[[Given], Provider | Awaitable[Provider]]
+ProviderFactory = Callable[[Given], Provider | Awaitable[Provider]]
 
 
-def names() -> list[str]:
+def installed_names() -> list[str]:
     """The installed providers. Reads what packages say of themselves and imports none."""
-    return sorted(entry_points(group=GROUP).names)
+    return sorted(entry_points(group=ENTRY_POINT_GROUP).names)
 
 
-async def open_installed(
+async def open_installed_provider(
     name: str,
     folder: Path,
     options: Mapping[str, str],
-    ask: Asking | None,
+    ask: AskModel | None,
     built_in: tuple[str, ...] = (),
-    wait_s: float = PROVIDER_OPEN_S_MAX,
+    timeout_s: float = PROVIDER_OPEN_S_MAX,
 ) -> Provider:
     """The provider `name`; `folder` is the data folder, `built_in` names those that need no package.
 
-    Raises NoSuchProvider, BadProvider, and NotReady where that may pass.
+    Raises NoSuchMemoryProvider, BadMemoryProvider, and MemoryProviderNotReady where that may pass.
     """
-    found = tuple(entry_points(group=GROUP, name=name))
+    found = tuple(entry_points(group=ENTRY_POINT_GROUP, name=name))
     if not found:
-        raise NoSuchProvider(name=name, known=", ".join((*built_in, *names())) or "none")
+        raise NoSuchMemoryProvider(name=name, known=", ".join((*built_in, *installed_names())) or "none")
     if len({entry.value for entry in found}) > 1:
-        raise BadProvider(name=name, why=f"{len(found)} packages have one of that name")
-    make = await _load(found[0], wait_s)
+        raise BadMemoryProvider(name=name, why=f"{len(found)} packages have one of that name")
+    make = await _load(found[0], timeout_s)
     own = folder / FOLDER / name
 
-    async def made() -> Provider:
+    async def build() -> Provider:
         own.mkdir(mode=0o700, parents=True, exist_ok=True)
         made = make(Given(own, options, ask))
         provider = await made if inspect.isawaitable(made) else made
-        if missing := _lacks(provider):
-            raise BadProvider(name=name, why=f"{type(provider).__name__} has no {', '.join(missing)}")
+        if missing := _missing_members(provider):
+            raise BadMemoryProvider(name=name, why=f"{type(provider).__name__} has no {', '.join(missing)}")
         return provider
 
-    answer = await _in_time(name, made, wait_s)
-    if isinstance(answer, Raised):
-        if isinstance(answer.error, BadProvider):
+    answer = await _build_in_time(name, build, timeout_s)
+    if isinstance(answer, CaughtError):
+        if isinstance(answer.error, BadMemoryProvider):
             raise answer.error
         # A call that it does not take will never do; whatever else it met may pass.
-        kind = BadProvider if isinstance(answer.error, TypeError) else NotReady
-        raise kind(name=name, why=_told(answer)) from answer.error
+        kind = BadMemoryProvider if isinstance(answer.error, TypeError) else MemoryProviderNotReady
+        raise kind(name=name, why=_error_text(answer)) from answer.error
     return cast(Provider, answer)
 
 
-async def _in_time(name: str, made: Callable[[], Awaitable[Provider]], wait_s: float) -> object:
-    """What came of making a provider. Raises NotReady where nothing did."""
+async def _build_in_time(name: str, build: Callable[[], Awaitable[Provider]], timeout_s: float) -> object:
+    """What came of making a provider. Raises MemoryProviderNotReady where nothing did."""
     try:
-        async with asyncio.timeout(wait_s):
-            return await heard(made)
+        async with asyncio.timeout(timeout_s):
+            return await catch_errors(build)
     except TimeoutError:
-        raise NotReady(name=name, why=f"it was not ready within {wait_s:g} s") from None
+        raise MemoryProviderNotReady(name=name, why=f"it was not ready within {timeout_s:g} s") from None
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        raise NotReady(name=name, why="it gave up") from error
+        raise MemoryProviderNotReady(name=name, why="it gave up") from error
 
 
-async def _load(entry: EntryPoint, wait_s: float) -> Make:
+async def _load(entry: EntryPoint, timeout_s: float) -> ProviderFactory:
     """Import the provider's package beside everything else. One that never ends holds up nobody's end."""
     loop = asyncio.get_running_loop()
     loaded: asyncio.Future[object] = loop.create_future()
@@ -128,35 +128,39 @@ async def _load(entry: EntryPoint, wait_s: float) -> Make:
             loaded.set_result(found)
 
     def load() -> None:
-        found = heard_now(entry.load)
+        found = catch_errors_sync(entry.load)
         with contextlib.suppress(RuntimeError):  # Nobody waits any more.
             loop.call_soon_threadsafe(hand_over, found)
 
     threading.Thread(target=load, name=f"load {entry.name}", daemon=True).start()
     try:
-        async with asyncio.timeout(wait_s):
+        async with asyncio.timeout(timeout_s):
             found = await loaded
     except TimeoutError:
-        raise NotReady(name=entry.name, why=f"it was not loaded within {wait_s:g} s") from None
-    if isinstance(found, Raised):
-        raise BadProvider(name=entry.name, why=_told(found)) from found.error
+        raise MemoryProviderNotReady(
+            name=entry.name, why=f"it was not loaded within {timeout_s:g} s"
+        ) from None
+    if isinstance(found, CaughtError):
+        raise BadMemoryProvider(name=entry.name, why=_error_text(found)) from found.error
     if not callable(found):
-        raise BadProvider(name=entry.name, why=f"{entry.value} cannot be called")
-    return cast(Make, found)
+        raise BadMemoryProvider(name=entry.name, why=f"{entry.value} cannot be called")
+    return cast(ProviderFactory, found)
 
 
-def _lacks(provider: object) -> list[str]:
+def _missing_members(provider: object) -> list[str]:
     """What a would-be provider lacks, in the port's own names."""
-    verbs = [verb for verb in VERBS if not callable(getattr(provider, verb, None))]
-    named = [name for name in ("name", "takes_key") if not hasattr(provider, name)]
+    methods = [verb for verb in PROVIDER_METHODS if not callable(getattr(provider, verb, None))]
+    properties = [name for name in ("name", "takes_key") if not hasattr(provider, name)]
     # Whether it may be told twice is no matter of what passes for true.
-    unsaid = "takes_key" not in named and not isinstance(getattr(provider, "takes_key", None), bool)
-    return verbs + named + (["takes_key that is True or False"] if unsaid else [])
+    is_undeclared = "takes_key" not in properties and not isinstance(
+        getattr(provider, "takes_key", None), bool
+    )
+    return methods + properties + (["takes_key that is True or False"] if is_undeclared else [])
 
 
-def _told(raised: Raised) -> str:
+def _error_text(caught: CaughtError) -> str:
     """An error as people are told of it: on one line, short, without the last full stop."""
-    words = " ".join(raised.words.split())
-    if len(words) > SAID_CHARS_MAX:
-        words = words[: SAID_CHARS_MAX - 1].rstrip() + "…"
-    return words.rstrip(".: ")
+    text = " ".join(caught.text.split())
+    if len(text) > ERROR_CHARS_MAX:
+        text = text[: ERROR_CHARS_MAX - 1].rstrip() + "…"
+    return text.rstrip(".: ")

@@ -11,36 +11,43 @@ from itertools import accumulate
 
 from holdfast.domain.clock import Clock
 from holdfast.domain.errors import HoldfastError, NoSuchMemory
-from holdfast.domain.ids import Ids
+from holdfast.domain.ids import IdGenerator
 from holdfast.domain.limits import EXTRACT_CHARS_MAX, EXTRACT_CHARS_MIN, EXTRACT_KNOWN_MAX, MEMORIES_MAX
-from holdfast.domain.memories import Memory, MemoryPage, NewNote, Notebook, Origin
-from holdfast.domain.secrets import Masking, identity
-from holdfast.memory.extraction import INSTRUCTIONS, as_known, facts_in, goes, said_at, shown
-from holdfast.memory.ports import AskedTooMuch, Asking, Embedding, Health, ProviderFailure, Segment
-from holdfast.memory.vector_index import Meaning, merged
+from holdfast.domain.memories import Memory, MemoryPage, NewNote, NoteRepository, Origin
+from holdfast.domain.secrets import MaskFunction, no_mask
+from holdfast.memory.extraction import (
+    INSTRUCTIONS,
+    conversation_chunks,
+    format_known_note,
+    format_prompt,
+    last_user_message_at,
+    parse_facts,
+)
+from holdfast.memory.ports import AskModel, EmbedTexts, Health, ModelInputTooLong, ProviderFailure, Segment
+from holdfast.memory.vector_index import VectorIndex, merge_rankings
 
-_TOPIC_CHARS_MAX = 16_000
+_QUERY_CHARS_MAX = 16_000
 """What of a person's words is used to find the notes that a stretch may replace: the newest."""
 
 
-class Notes:
+class NotesProvider:
     """A `Provider`. Close what it asks and embeds with after it, not before."""
 
     def __init__(
         self,
-        store: Notebook,
-        ask: Asking,
-        ids: Ids,
+        store: NoteRepository,
+        ask: AskModel,
+        ids: IdGenerator,
         clock: Clock,
-        embed: Embedding | None = None,
-        mask: Masking = identity,
-        embed_name: str = "",
+        embed: EmbedTexts | None = None,
+        mask: MaskFunction = no_mask,
+        embedding_model: str = "",
     ) -> None:
         self._store = store
         self._ask = ask
         self._ids = ids
         self._mask = mask
-        self._meaning = Meaning(store, embed, embed_name, clock) if embed is not None else None
+        self._index = VectorIndex(store, embed, embedding_model, clock) if embed is not None else None
 
     @property
     def name(self) -> str:
@@ -63,128 +70,143 @@ class Notes:
 
     async def retract(self, key: str, receipt: str) -> None:
         try:
-            await self._store.forget_telling(key)
+            await self._store.forget_commit(key)
         except HoldfastError as error:
             raise _failure(error) from error
-        self._changed()
+        self._refresh_index()
 
     async def recall(self, query: str, scope: str, limit: int) -> Sequence[Memory]:
         try:
-            if self._meaning is None:
+            if self._index is None:
                 return await self._store.find_notes(scope, query, limit)
             by_words, near = await asyncio.gather(
-                self._store.find_notes(scope, query, limit), self._meaning.near(query, scope, limit)
+                self._store.find_notes(scope, query, limit), self._index.nearest(query, scope, limit)
             )
-            by_meaning = [each for note_id in near if (each := await self._note(note_id))]
+            by_meaning = [each for note_id in near if (each := await self._find_note(note_id))]
         except HoldfastError as error:
             raise _failure(error) from error
-        return merged(by_words, by_meaning)[:limit]
+        return merge_rankings(by_words, by_meaning)[:limit]
 
     async def remember(self, text: str, scope: str, origin: Origin, key: str) -> Memory:
         """Raises TooLarge too."""
-        fresh = (NewNote(self._kept(text)),)
-        _, kept = await self._store.add_notes(key, self._ids.memory(), origin, scope, fresh)
-        if not kept:
+        fresh = (NewNote(self._cleaned(text)),)
+        _, memories = await self._store.add_notes(key, self._ids.memory(), origin, scope, fresh)
+        if not memories:
             raise ProviderFailure(detail="there is nothing to remember, or it was forgotten since")
-        self._changed(scope)
-        return kept[0]
+        self._refresh_index(scope)
+        return memories[0]
 
     async def list_(self, scope: str, words: str, cursor: str | None, limit: int) -> MemoryPage:
         return await self._store.notes(scope, words, cursor, limit)
 
     async def edit(self, memory_id: str, text: str) -> Memory:
-        memory = await self._store.edit_note(memory_id, self._kept(text))
-        self._changed()
+        memory = await self._store.edit_note(memory_id, self._cleaned(text))
+        self._refresh_index()
         return memory
 
     async def forget(self, memory_id: str) -> None:
         await self._store.forget_note(memory_id)
-        self._changed()
+        self._refresh_index()
 
     async def health(self) -> Health:
         try:
             count = await self._store.count_notes()
         except HoldfastError as error:
             return Health(False, str(error))
-        how = ""
-        if self._meaning is not None:
-            trouble = self._meaning.trouble
-            how = f"; search by meaning fails: {trouble}" if trouble else ", searched by meaning too"
-        return Health(True, f"{count:,} of {MEMORIES_MAX:,} notes{how}")
+        search_status = ""
+        if self._index is not None:
+            last_error = self._index.last_error
+            search_status = (
+                f"; search by meaning fails: {last_error}" if last_error else ", searched by meaning too"
+            )
+        return Health(True, f"{count:,} of {MEMORIES_MAX:,} notes{search_status}")
 
     async def close(self) -> None:
-        if self._meaning is not None:
-            await self._meaning.close()
+        if self._index is not None:
+            await self._index.close()
 
     async def _commit(self, segment: Segment) -> str:
-        conversation = goes(segment.messages)
+        conversation = conversation_chunks(segment.messages)
         if conversation and await self._store.count_notes() >= MEMORIES_MAX:
             # Before a model is asked for what could not be kept.
             raise ProviderFailure(detail=f"there are {MEMORIES_MAX} notes already; forget some of them")
-        fresh = await self._found_within(segment, EXTRACT_CHARS_MAX)
+        fresh = await self._extract_within(segment, EXTRACT_CHARS_MAX)
         first, last = (segment.turns[0][0], segment.turns[-1][1]) if segment.turns else (0, 0)
         origin = Origin("model", segment.session_id, first, last)
         receipt, _ = await self._store.add_notes(
-            segment.key, self._ids.memory(), origin, segment.scope, fresh, said_at(segment.messages)
+            segment.key,
+            self._ids.memory(),
+            origin,
+            segment.scope,
+            fresh,
+            last_user_message_at(segment.messages),
         )
-        self._changed(segment.scope)
+        self._refresh_index(segment.scope)
         return receipt
 
-    async def _found_within(self, segment: Segment, chars_max: int) -> list[NewNote]:
+    async def _extract_within(self, segment: Segment, chars_max: int) -> list[NewNote]:
         """What is new in a stretch, of which the model is shown so much at once, or less if it has to be."""
         while True:
             try:
-                return await self._found(segment, goes(segment.messages, chars_max), chars_max)
-            except AskedTooMuch:
+                return await self._extract(
+                    segment, conversation_chunks(segment.messages, chars_max), chars_max
+                )
+            except ModelInputTooLong:
                 # Nothing was kept of it yet: it is read again, in smaller goes.
                 chars_max //= 2
                 if chars_max < EXTRACT_CHARS_MIN:
                     raise
 
-    async def _found(self, segment: Segment, conversation: Sequence[str], chars_max: int) -> list[NewNote]:
+    async def _extract(self, segment: Segment, conversation: Sequence[str], chars_max: int) -> list[NewNote]:
         """What one go of a stretch found is known to the next, which may replace it."""
         known, ids, fresh = dict[str, str](), dict[str, str](), dict[str, NewNote]()
         if conversation:
-            topic = "\n".join(said.text for said in reversed(segment.messages) if said.role == "user")
-            notes = await self._store.find_notes(segment.scope, topic[:_TOPIC_CHARS_MAX], EXTRACT_KNOWN_MAX)
+            topic = "\n".join(
+                said_last_at.text
+                for said_last_at in reversed(segment.messages)
+                if said_last_at.role == "user"
+            )
+            notes = await self._store.find_notes(segment.scope, topic[:_QUERY_CHARS_MAX], EXTRACT_KNOWN_MAX)
             # Numbers instead of ids, which a small model may not copy well.
-            said = said_at(segment.messages)
-            shown_as = [(note.id, as_known(note, said)) for note in notes]
+            said = last_user_message_at(segment.messages)
+            known_texts = [(note.id, format_known_note(note, said)) for note in notes]
             fitting = [
-                each for each, size in zip(shown_as, _sizes(shown_as), strict=True) if size <= chars_max
+                each
+                for each, size in zip(known_texts, _cumulative_sizes(known_texts), strict=True)
+                if size <= chars_max
             ]
             known = {f"k{n}": text for n, (_, text) in enumerate(fitting, 1)}
             ids = {f"k{n}": note_id for n, (note_id, _) in enumerate(fitting, 1)}
         for text in conversation:
             offered = frozenset(known)
-            for fact in facts_in(await self._ask(INSTRUCTIONS, shown(known, text))):
+            for fact in parse_facts(await self._ask(INSTRUCTIONS, format_prompt(known, text))):
                 names = offered.intersection(fact.replaces)
                 replaced = [fresh.pop(name) for name in sorted(names) if name in fresh]
                 named = [ids[name] for name in sorted(names) if name in ids]
                 named += [note_id for note in replaced for note_id in note.replaces]
                 name = f"k{len(known) + 1}"
-                known[name] = self._kept(fact.text)
+                known[name] = self._cleaned(fact.text)
                 fresh[name] = NewNote(known[name], tuple(dict.fromkeys(named)))
         return list(fresh.values())
 
-    def _kept(self, text: str) -> str:
+    def _cleaned(self, text: str) -> str:
         """A text as it is kept: without secrets, and without halves of characters, which no store takes."""
         return self._mask(text.encode("utf-8", "replace").decode()).strip()
 
-    async def _note(self, note_id: str) -> Memory | None:
+    async def _find_note(self, note_id: str) -> Memory | None:
         try:
             return await self._store.note(note_id)
         except NoSuchMemory:
             return None
 
-    def _changed(self, scope: str | None = None) -> None:
-        if self._meaning is not None:
-            self._meaning.learn(scope)
+    def _refresh_index(self, scope: str | None = None) -> None:
+        if self._index is not None:
+            self._index.refresh(scope)
 
 
-def _sizes(shown_as: Sequence[tuple[str, str]]) -> Iterator[int]:
+def _cumulative_sizes(known_texts: Sequence[tuple[str, str]]) -> Iterator[int]:
     """How long the notes are up to each of them."""
-    return accumulate(len(text) for _, text in shown_as)
+    return accumulate(len(text) for _, text in known_texts)
 
 
 def _failure(error: HoldfastError) -> ProviderFailure:

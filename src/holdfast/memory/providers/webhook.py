@@ -18,35 +18,35 @@ from holdfast.domain.errors import BadCursor, HoldfastError, NoSuchMemory, TooLa
 from holdfast.domain.limits import (
     COMMIT_S_MAX,
     MEMORY_CHARS_MAX,
-    PROVIDER_ASK_S_MAX,
     PROVIDER_HEALTH_S_MAX,
+    PROVIDER_REQUEST_S_MAX,
     WEBHOOK_ANSWER_BYTES_MAX,
 )
 from holdfast.domain.memories import Memory, MemoryPage, Origin
-from holdfast.domain.secrets import Mask
-from holdfast.domain.webhook_signing import PREFIX, key_of, signed
+from holdfast.domain.secrets import SecretMask
+from holdfast.domain.webhook_signing import KEY_PREFIX, decode_key, signature_headers
 from holdfast.memory.ports import Health, ProviderCannot, ProviderFailure, Segment
 from holdfast.memory.providers import webhook_wire as wire
 
-SAID_CHARS_MAX = 200
+RECEIVER_TEXT_CHARS_MAX = 200
 """How much of a receiver's own words is kept."""
 _KEEP_S = 4
 """How long a quiet connection is used again: less than servers usually keep one, so that none is dying."""
 T = TypeVar("T")
 
 
-class Patience(msgspec.Struct, frozen=True):
+class MemoryWebhookTimeouts(msgspec.Struct, frozen=True):
     """How long to wait for a whole answer, in seconds."""
 
     commit_s: float = COMMIT_S_MAX
-    ask_s: float = PROVIDER_ASK_S_MAX
+    ask_s: float = PROVIDER_REQUEST_S_MAX
     health_s: float = PROVIDER_HEALTH_S_MAX
 
 
-USUAL_PATIENCE = Patience()
+DEFAULT_TIMEOUTS = MemoryWebhookTimeouts()
 
 
-class Webhook:
+class WebhookProvider:
     """Tells and asks whoever listens at `url`. `secret` is `whsec_…`; `fresh` makes ids for questions.
 
     The format obliges a receiver to remember the same key once. The client is made in the loop that first
@@ -58,16 +58,16 @@ class Webhook:
         url: str,
         secret: str,
         clock: Clock,
-        fresh: Callable[[], str],
-        patience: Patience = USUAL_PATIENCE,
+        new_id: Callable[[], str],
+        timeouts: MemoryWebhookTimeouts = DEFAULT_TIMEOUTS,
     ) -> None:
         self._url = url
-        self._key = key_of(secret)
+        self._key = decode_key(secret)
         self._clock = clock
-        self._fresh = fresh
-        self._patience = patience
+        self._new_id = new_id
+        self._timeouts = timeouts
         self._host = urlsplit(url).netloc.rpartition("@")[2]
-        self._mask = Mask((secret, secret.removeprefix(PREFIX), *_private_in(url)))
+        self._mask = SecretMask((secret, secret.removeprefix(KEY_PREFIX), *_secrets_in_url(url)))
         self._session: aiohttp.ClientSession | None = None
         self._is_closed = False
 
@@ -80,40 +80,44 @@ class Webhook:
         return True
 
     async def recall(self, query: str, scope: str, limit: int) -> Sequence[Memory]:
-        body = await self._ask(wire.Recall(query, scope, limit), "recall", self._patience.ask_s)
-        found = self._read(body, wire.Answers).page().memories
-        return tuple(_short(memory) for memory in found[:limit])
+        body = await self._request(wire.WebhookRecall(query, scope, limit), "recall", self._timeouts.ask_s)
+        found = self._decode(body, wire.WebhookMemoryPage).page().memories
+        return tuple(_truncated(memory) for memory in found[:limit])
 
     async def commit(self, segment: Segment) -> str:
-        body = await self._ask(wire.commit_of(segment), "be told", self._patience.commit_s)
-        return self._read(body, wire.Receipt).receipt
+        body = await self._request(wire.commit_request(segment), "be told", self._timeouts.commit_s)
+        return self._decode(body, wire.WebhookReceipt).receipt
 
     async def retract(self, key: str, receipt: str) -> None:
-        await self._ask(wire.Retract(key, receipt), "take a conversation back", self._patience.commit_s)
+        await self._request(
+            wire.WebhookRetract(key, receipt), "take a conversation back", self._timeouts.commit_s
+        )
 
     async def remember(self, text: str, scope: str, origin: Origin, key: str) -> Memory:
-        asked = wire.Remember(key, _checked(text), scope, origin)
-        body = await self._ask(asked, "remember one thing", self._patience.ask_s)
-        return self._read(body, wire.Answered).memory()
+        request = wire.WebhookRemember(key, _validated(text), scope, origin)
+        body = await self._request(request, "remember one thing", self._timeouts.ask_s)
+        return self._decode(body, wire.WebhookMemory).memory()
 
     async def list_(self, scope: str, words: str, cursor: str | None, limit: int) -> MemoryPage:
-        asked = wire.List(scope, words, cursor, limit)
-        page = self._read(await self._ask(asked, "list", self._patience.ask_s), wire.Answers).page()
+        request = wire.WebhookList(scope, words, cursor, limit)
+        page = self._decode(
+            await self._request(request, "list", self._timeouts.ask_s), wire.WebhookMemoryPage
+        ).page()
         if len(page.memories) > limit:
             raise self._failure(f"gave {len(page.memories)} memories where {limit} were asked for")
         return page
 
     async def edit(self, memory_id: str, text: str) -> Memory:
-        asked = wire.Edit(memory_id, _checked(text))
-        body = await self._ask(asked, "change a memory", self._patience.ask_s)
-        return self._read(body, wire.Answered).memory()
+        request = wire.WebhookEdit(memory_id, _validated(text))
+        body = await self._request(request, "change a memory", self._timeouts.ask_s)
+        return self._decode(body, wire.WebhookMemory).memory()
 
     async def forget(self, memory_id: str) -> None:
-        await self._ask(wire.Forget(memory_id), "forget one thing", self._patience.ask_s)
+        await self._request(wire.WebhookForget(memory_id), "forget one thing", self._timeouts.ask_s)
 
     async def health(self) -> Health:
         try:
-            await self._ask(wire.AskHealth(), "say how it is", self._patience.health_s)
+            await self._request(wire.WebhookHealthCheck(), "say how it is", self._timeouts.health_s)
         except ProviderCannot:
             return Health(True)  # It answers, and knows us: that is as much as is asked.
         except HoldfastError as error:
@@ -126,25 +130,27 @@ class Webhook:
         if self._session is not None:
             await self._session.close()
 
-    async def _ask(self, asked: wire.Asked, verb: str, wait_s: float) -> bytes:
+    async def _request(self, request: wire.WebhookRequest, verb: str, timeout_s: float) -> bytes:
         """The body of a 2xx answer. Raises what a Provider may."""
         try:
-            body = msgspec.json.encode(asked)
+            body = msgspec.json.encode(request)
         except UnicodeEncodeError:
             raise ProviderFailure(detail="this cannot be sent: it holds half a character") from None
         if self._is_closed:
             raise ProviderFailure(detail=f"the connection to {self._host} was closed")
         try:
-            async with asyncio.timeout(wait_s):
-                status, answer = await self._post(wire.id_of(asked, self._fresh()), body)
+            async with asyncio.timeout(timeout_s):
+                status, answer = await self._post(wire.request_id(request, self._new_id()), body)
         except TimeoutError:
-            raise self._failure(f"gave no whole answer within {wait_s:g} s") from None
+            raise self._failure(f"gave no whole answer within {timeout_s:g} s") from None
         except aiohttp.ClientPayloadError:
             raise self._failure("broke off in the middle of its answer") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise ProviderFailure(detail=f"no answer from {self._host}: {_why(error)}") from None
+            raise ProviderFailure(
+                detail=f"no answer from {self._host}: {_connection_error_text(error)}"
+            ) from None
         if not 200 <= status < 300:
-            raise self._refused(asked, verb, status, answer)
+            raise self._error_for(request, verb, status, answer)
         if len(answer) > WEBHOOK_ANSWER_BYTES_MAX:
             raise self._failure(f"answered with more than {WEBHOOK_ANSWER_BYTES_MAX} bytes")
         return answer
@@ -156,7 +162,7 @@ class Webhook:
             "Accept": "application/json",
             "Accept-Encoding": "identity",
             "User-Agent": "holdfast",
-            **signed(self._key, message_id, self._clock.now_ms(), body),
+            **signature_headers(self._key, message_id, self._clock.now_ms(), body),
         }
         # Redirects are not followed: what was said in a conversation goes only to the server that it is for.
         request = self._client().post(self._url, data=body, headers=headers, allow_redirects=False)
@@ -179,40 +185,44 @@ class Webhook:
             )
         return self._session
 
-    def _refused(self, asked: wire.Asked, verb: str, status: int, answer: bytes) -> HoldfastError:
-        refusal = wire.refusal_in(answer)
-        match status, refusal.code, asked:
-            case (404, "no_such_memory", wire.Edit(memory_id) | wire.Forget(memory_id)):
+    def _error_for(
+        self, request: wire.WebhookRequest, verb: str, status: int, answer: bytes
+    ) -> HoldfastError:
+        error = wire.parse_error(answer)
+        match status, error.code, request:
+            case (404, "no_such_memory", wire.WebhookEdit(memory_id) | wire.WebhookForget(memory_id)):
                 return NoSuchMemory(memory_id=memory_id)
-            case (400, "bad_cursor", wire.List(cursor=str() as cursor)):
+            case (400, "bad_cursor", wire.WebhookList(cursor=str() as cursor)):
                 return BadCursor(cursor=cursor)
             case (501, _, _) | (404, "no_such_verb", _):
                 return ProviderCannot(verb=verb)
             case _ if 300 <= status < 400:
                 return self._failure(f"sends elsewhere (status {status}), where nothing is sent")
-        said = self._said(refusal.detail)
-        return self._failure(f"answered with status {status}" + (f": {said}" if said else ""))
+        text = self._receiver_text(error.detail)
+        return self._failure(f"answered with status {status}" + (f": {text}" if text else ""))
 
-    def _read(self, body: bytes, kind: type[T]) -> T:
+    def _decode(self, body: bytes, kind: type[T]) -> T:
         try:
             return msgspec.json.decode(body, type=kind)
         except msgspec.ValidationError as error:
-            raise self._failure(f"gave an answer of the wrong shape: {self._said(str(error))}") from None
+            raise self._failure(
+                f"gave an answer of the wrong shape: {self._receiver_text(str(error))}"
+            ) from None
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise self._failure("gave an answer that is not JSON") from None
 
     def _failure(self, what: str) -> ProviderFailure:
         return ProviderFailure(detail=f"{self._host} {what}")
 
-    def _said(self, text: str) -> str:
+    def _receiver_text(self, text: str) -> str:
         """A receiver's words, fit to be shown: on one line, short, without what is secret."""
-        line = self._mask.shapes(" ".join(text.split()))
-        if len(line) > SAID_CHARS_MAX:
-            line = line[: SAID_CHARS_MAX - 1].rstrip() + "…"
+        line = self._mask.mask_with_shapes(" ".join(text.split()))
+        if len(line) > RECEIVER_TEXT_CHARS_MAX:
+            line = line[: RECEIVER_TEXT_CHARS_MAX - 1].rstrip() + "…"
         return line.rstrip(".")
 
 
-def _why(error: Exception) -> str:
+def _connection_error_text(error: Exception) -> str:
     """Why there was no answer, in words of our own: the library's may hold the address."""
     match error:
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
@@ -231,20 +241,20 @@ def _why(error: Exception) -> str:
     return "the connection broke"
 
 
-def _private_in(url: str) -> tuple[str, ...]:
+def _secrets_in_url(url: str) -> tuple[str, ...]:
     """What an address may hold that is nobody's business: a password, and what stands behind `?`."""
     parts = urlsplit(url)
-    held = (parts.password or "", parts.query, *(value for _, value in parse_qsl(parts.query)))
-    return (*held, *(unquote(each) for each in held))
+    secrets = (parts.password or "", parts.query, *(value for _, value in parse_qsl(parts.query)))
+    return (*secrets, *(unquote(each) for each in secrets))
 
 
-def _checked(text: str) -> str:
+def _validated(text: str) -> str:
     if len(text) > MEMORY_CHARS_MAX:
         raise TooLarge(what="A memory", size=f"{len(text)} characters", limit=MEMORY_CHARS_MAX)
     return text
 
 
-def _short(memory: Memory) -> Memory:
+def _truncated(memory: Memory) -> Memory:
     """One memory is not to take the place of all others."""
     if len(memory.text) <= MEMORY_CHARS_MAX:
         return memory

@@ -13,8 +13,8 @@ from holdfast.domain.clock import INSTANT_MAX
 from holdfast.domain.events.facts import Ranges
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import RECEIPT_CHARS_MAX
-from holdfast.domain.memories import Memory, MemoryPage, Origin, RememberedBy
-from holdfast.memory.ports import Said, Segment
+from holdfast.domain.memories import Memory, MemoryAuthor, MemoryPage, Origin
+from holdfast.memory.ports import Segment, SegmentMessage
 
 """As the convention has it."""
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,200}")
@@ -27,7 +27,7 @@ T = TypeVar("T")
 # What is sent.
 
 
-class Commit(msgspec.Struct, frozen=True, tag="memory.commit"):
+class WebhookCommit(msgspec.Struct, frozen=True, tag="memory.commit"):
     """A stretch of conversation, member for member as it is."""
 
     key: str
@@ -35,71 +35,80 @@ class Commit(msgspec.Struct, frozen=True, tag="memory.commit"):
     title: str
     scope: str
     turns: Ranges
-    messages: tuple[Said, ...]
+    messages: tuple[SegmentMessage, ...]
 
 
-class Retract(msgspec.Struct, frozen=True, tag="memory.retract"):
+class WebhookRetract(msgspec.Struct, frozen=True, tag="memory.retract"):
     key: str
     receipt: str
 
 
-class Remember(msgspec.Struct, frozen=True, tag="memory.remember"):
+class WebhookRemember(msgspec.Struct, frozen=True, tag="memory.remember"):
     key: str
     text: str
     scope: str
     origin: Origin
 
 
-class Recall(msgspec.Struct, frozen=True, tag="memory.recall"):
+class WebhookRecall(msgspec.Struct, frozen=True, tag="memory.recall"):
     query: str
     scope: str
     limit: int
 
 
-class List(msgspec.Struct, frozen=True, tag="memory.list"):
+class WebhookList(msgspec.Struct, frozen=True, tag="memory.list"):
     scope: str
     words: str
     cursor: str | None
     limit: int
 
 
-class Edit(msgspec.Struct, frozen=True, tag="memory.edit"):
+class WebhookEdit(msgspec.Struct, frozen=True, tag="memory.edit"):
     memory_id: str
     text: str
 
 
-class Forget(msgspec.Struct, frozen=True, tag="memory.forget"):
+class WebhookForget(msgspec.Struct, frozen=True, tag="memory.forget"):
     memory_id: str
 
 
-class AskHealth(msgspec.Struct, frozen=True, tag="memory.health"):
+class WebhookHealthCheck(msgspec.Struct, frozen=True, tag="memory.health"):
     pass
 
 
-Asked: TypeAlias = Commit | Retract | Remember | Recall | List | Edit | Forget | AskHealth
+WebhookRequest: TypeAlias = (
+    WebhookCommit
+    | WebhookRetract
+    | WebhookRemember
+    | WebhookRecall
+    | WebhookList
+    | WebhookEdit
+    | WebhookForget
+    | WebhookHealthCheck
+)
 
 
-def commit_of(segment: Segment) -> Commit:
-    return Commit(
+def commit_request(segment: Segment) -> WebhookCommit:
+    return WebhookCommit(
         segment.key, segment.session_id, segment.title, segment.scope, segment.turns, segment.messages
     )
 
 
-def id_of(asked: Asked, fresh: str) -> str:
+def request_id(request: WebhookRequest, new_id: str) -> str:
     """What makes this request and its repetitions one: the same id is the same deed.
 
     Taking a stretch back is another deed than telling it, so it has another id: receivers may pass over an id
     that they have seen. A full stop would let a signature stand for something else, so none is let through.
     """
-    match asked:
-        case Commit() | Remember():
-            return _plain(asked.key)
-        case Retract():
-            return f"retract_{_plain(asked.key)}"
-    return fresh
+    match request:
+        case WebhookCommit() | WebhookRemember():
+            return _safe_id(request.key)
+        case WebhookRetract():
+            return f"retract_{_safe_id(request.key)}"
+    return new_id
 
 
-def _plain(key: str) -> str:
+def _safe_id(key: str) -> str:
     if _PLAIN_ID.fullmatch(key):
         return key
     return "x_" + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
@@ -108,18 +117,18 @@ def _plain(key: str) -> str:
 # What is answered.
 
 
-class Receipt(msgspec.Struct, frozen=True):
+class WebhookReceipt(msgspec.Struct, frozen=True):
     receipt: Annotated[str, msgspec.Meta(max_length=RECEIPT_CHARS_MAX)]
 
 
 class _Origin(msgspec.Struct, frozen=True):
-    by: RememberedBy = "model"
+    by: MemoryAuthor = "model"
     session_id: str | None = None
     from_turn: _Whole = 0
     through_turn: _Whole = 0
 
 
-class Answered(msgspec.Struct, frozen=True):
+class WebhookMemory(msgspec.Struct, frozen=True):
     """A memory as a receiver tells it; only what it says, and by which name, is needed."""
 
     id: _Name
@@ -136,24 +145,24 @@ class Answered(msgspec.Struct, frozen=True):
         return Memory(self.id, self.text, where, self.made_at, self.changed_at, self.key)
 
 
-class Answers(msgspec.Struct, frozen=True):
-    memories: tuple[Answered, ...]
+class WebhookMemoryPage(msgspec.Struct, frozen=True):
+    memories: tuple[WebhookMemory, ...]
     cursor: str | None = None
 
     def page(self) -> MemoryPage:
         return MemoryPage(tuple(each.memory() for each in self.memories), self.cursor or None)
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class WebhookError(msgspec.Struct, frozen=True):
     """What a receiver may say where it does not answer with 2xx."""
 
     code: str = ""
     detail: str = ""
 
 
-def refusal_in(body: bytes) -> Refusal:
+def parse_error(body: bytes) -> WebhookError:
     """What a receiver says against a request; nothing, if it says so in no way that is understood."""
     try:
-        return msgspec.json.decode(body, type=Refusal)
+        return msgspec.json.decode(body, type=WebhookError)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return Refusal()
+        return WebhookError()

@@ -15,17 +15,17 @@ from holdfast.domain.context.request import (
     UserMessage,
 )
 from holdfast.domain.events.parts import AnyPart, File, ToolCall
-from holdfast.models.chat.thinking import EXTRA, extras, thinking_fields, with_calls
+from holdfast.models.chat.thinking import EXTRA, call_extras, in_tool_turns, thinking_fields
 from holdfast.models.ports import ToolSpec
-from holdfast.models.request_text import file_words, on_one_line, tool_name, words
+from holdfast.models.request_text import file_text, parts_text, safe_tool_name, single_line
 from holdfast.models.wire import EFFORT
 
 MAX_TOKENS = "max_tokens"
-LONG_IDS = "ids of calls as long as ours"
+LONG_CALL_IDS = "ids of calls as long as ours"
 """Refused by Mistral and by what runs its models: there, the id of a call is nine letters or digits."""
-AFTER_TOOLS = "a person after a tool"
+USER_AFTER_TOOL = "a person after a tool"
 """Refused by the same: the assistant has to have spoken in between."""
-_SEEN = "I have seen that."
+_BRIDGE_TEXT = "I have seen that."
 _ID_CHARS = 9
 
 
@@ -37,15 +37,15 @@ def encode(
     answer_tokens_max: int = 0,
 ) -> bytes:
     """The body of a streaming request, `without` the optional fields that a server does not take."""
-    in_loops = with_calls(request.messages)
+    tool_turns = in_tool_turns(request.messages)
     messages = [
         _message(message, request.files, in_loop, without)
-        for message, in_loop in zip(request.messages, in_loops, strict=True)
+        for message, in_loop in zip(request.messages, tool_turns, strict=True)
     ]
-    if LONG_IDS in without:
+    if LONG_CALL_IDS in without:
         messages = [_with_short_ids(each) for each in messages]
-    if AFTER_TOOLS in without:
-        messages = list(_bridged(messages))
+    if USER_AFTER_TOOL in without:
+        messages = list(_insert_bridges(messages))
     if request.system:
         messages.insert(0, {"role": "system", "content": request.system})
     body: dict[str, Any] = {
@@ -61,81 +61,81 @@ def encode(
         # OpenAI's newer models refuse the name that all others know.
         name = "max_completion_tokens" if MAX_TOKENS in without else MAX_TOKENS
         body[name] = answer_tokens_max
-    unwanted = {*without, *(() if tools else ("tools",))}
-    return msgspec.json.encode({name: value for name, value in body.items() if name not in unwanted})
+    omitted = {*without, *(() if tools else ("tools",))}
+    return msgspec.json.encode({name: value for name, value in body.items() if name not in omitted})
 
 
 def _with_short_ids(message: dict[str, Any]) -> dict[str, Any]:
     if "tool_call_id" in message:
-        return {**message, "tool_call_id": _short(message["tool_call_id"])}
+        return {**message, "tool_call_id": _short_id(message["tool_call_id"])}
     if "tool_calls" in message:
-        calls = [{**call, "id": _short(call["id"])} for call in message["tool_calls"]]
+        calls = [{**call, "id": _short_id(call["id"])} for call in message["tool_calls"]]
         return {**message, "tool_calls": calls}
     return message
 
 
-def _short(call_id: str) -> str:
+def _short_id(call_id: str) -> str:
     return hashlib.blake2b(call_id.encode("utf-8", "replace")).hexdigest()[:_ID_CHARS]
 
 
-def _bridged(messages: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _insert_bridges(messages: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """A word of the assistant's wherever a person speaks right after a tool."""
     before = ""
     for message in messages:
         if before == "tool" and message["role"] == "user":
-            yield {"role": "assistant", "content": _SEEN}
+            yield {"role": "assistant", "content": _BRIDGE_TEXT}
         yield message
         before = message["role"]
 
 
 def _function(tool: ToolSpec) -> dict[str, Any]:
-    told = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-    return {"type": "function", "function": told}
+    declaration = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", "function": declaration}
 
 
 def _message(
-    message: RequestMessage, files: Mapping[str, FileContent], in_loop: bool, without: Collection[str]
+    message: RequestMessage, files: Mapping[str, FileContent], in_tool_turn: bool, without: Collection[str]
 ) -> dict[str, Any]:
     match message:
         case UserMessage():
-            return {"role": "user", "content": _said(message.parts, files)}
+            return {"role": "user", "content": _user_content(message.parts, files)}
         case ToolMessage():
-            return {"role": "tool", "tool_call_id": message.call_id, "content": words(message.parts)}
+            return {"role": "tool", "tool_call_id": message.call_id, "content": parts_text(message.parts)}
         case AssistantMessage():
-            said: dict[str, Any] = {"role": "assistant", "content": words(message.parts) or None}
+            encoded: dict[str, Any] = {"role": "assistant", "content": parts_text(message.parts) or None}
             calls = [_call(part) for part in message.parts if isinstance(part, ToolCall)]
-            for call, extra in zip(calls, extras(message, without), strict=True):
+            for call, extra in zip(calls, call_extras(message, without), strict=True):
                 if extra is not None:
                     call[EXTRA] = extra
-            if in_loop:
-                said |= thinking_fields(message, without)
-            return {**said, "tool_calls": calls} if calls else said
+            if in_tool_turn:
+                encoded |= thinking_fields(message, without)
+            return {**encoded, "tool_calls": calls} if calls else encoded
 
 
-def _said(parts: Sequence[AnyPart], files: Mapping[str, FileContent]) -> str | list[dict[str, Any]]:
+def _user_content(parts: Sequence[AnyPart], files: Mapping[str, FileContent]) -> str | list[dict[str, Any]]:
     """What a person said: a string wherever that is enough, since many servers take nothing else."""
     pieces: list[str | dict[str, Any]] = []
     for part in parts:
         content = files.get(part.blob) if isinstance(part, File) else None
         if isinstance(part, File) and content is not None:
-            pieces.append(_shown(part, content))
+            pieces.append(_file_content(part, content))
         else:
-            pieces.append(words((part,)))
+            pieces.append(parts_text((part,)))
     if all(isinstance(piece, str) for piece in pieces):
         return "\n\n".join(piece for piece in pieces if isinstance(piece, str))
     return [{"type": "text", "text": piece} if isinstance(piece, str) else piece for piece in pieces]
 
 
-def _shown(file: File, content: FileContent) -> str | dict[str, Any]:
+def _file_content(file: File, content: FileContent) -> str | dict[str, Any]:
     url = f"data:{file.media_type};base64,{content.body}"
     match content.kind:
         case "image":
             return {"type": "image_url", "image_url": {"url": url}}
         case "pdf":
-            return {"type": "file", "file": {"filename": on_one_line(file.name), "file_data": url}}
-    return file_words(file, content)
+            return {"type": "file", "file": {"filename": single_line(file.name), "file_data": url}}
+    return file_text(file, content)
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
-    function = {"name": tool_name(call.name), "arguments": call.arguments}
+    function = {"name": safe_tool_name(call.name), "arguments": call.arguments}
     return {"id": call.call_id, "type": "function", "function": function}

@@ -18,23 +18,23 @@ from holdfast.models.ports import ReasoningDelta, TextDelta
 THINKING = "thinking"
 """Left out once a server does not take its own thinking back."""
 EXTRA = "extra_content"
-UNTHOUGHT_CALLS = "calls without thinking"
+CALLS_WITHOUT_THINKING = "calls without thinking"
 """Refused by servers that think: a call without any then says that there was none."""
 UNSIGNED_CALLS = "calls without a signature"
 """Refused by Google; a call that another model made then says so, as its documentation has it."""
-NOT_SIGNED = "skip_thought_signature_validator"
+SKIP_SIGNATURE = "skip_thought_signature_validator"
 _CONTENT = "reasoning_content"
 _DETAILS = "reasoning_details"
-_SHOWN = ("text", "summary")
+_TEXT_KEYS = ("text", "summary")
 """Where details hold text; all else in them is opaque."""
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
 _OBJECTS = msgspec.json.Decoder(list[dict[str, Any]])
-OPENS, CLOSES = "<think>", "</think>"
+OPEN_TAG, CLOSE_TAG = "<think>", "</think>"
 BLANK_CHARS_MAX = 64
 """As much blank space may come before the tag; text that begins with more does not begin with it."""
 
 
-class Kept(msgspec.Struct, frozen=True, tag_field="type", tag="chat", omit_defaults=True):
+class ThinkingSignature(msgspec.Struct, frozen=True, tag_field="type", tag="chat", omit_defaults=True):
     """What the signature of a thinking part holds, in JSON.
 
     `field` is where the part's text came from and goes back to. `extra` belongs to the next call, or with
@@ -54,18 +54,18 @@ class Kept(msgspec.Struct, frozen=True, tag_field="type", tag="chat", omit_defau
         return msgspec.json.encode(self).decode()
 
 
-_KEPT = msgspec.json.Decoder(Kept)
+_SIGNATURE = msgspec.json.Decoder(ThinkingSignature)
 
 
-def kept_in(part: Reasoning) -> Kept | None:
+def parse_signature(part: Reasoning) -> ThinkingSignature | None:
     """What was kept; None in what another protocol signed."""
     try:
-        return _KEPT.decode(part.signature)
+        return _SIGNATURE.decode(part.signature)
     except (msgspec.DecodeError, UnicodeEncodeError):
         return None
 
 
-def object_in(raw: msgspec.Raw) -> dict[str, Any] | None:
+def parse_object(raw: msgspec.Raw) -> dict[str, Any] | None:
     try:
         return _OBJECT.decode(raw) if raw else None
     except msgspec.DecodeError:
@@ -75,7 +75,7 @@ def object_in(raw: msgspec.Raw) -> dict[str, Any] | None:
 # Going back.
 
 
-def with_calls(messages: Sequence[RequestMessage]) -> list[bool]:
+def in_tool_turns(messages: Sequence[RequestMessage]) -> list[bool]:
     """Of each message, whether it is of a turn in which tools were called: there alone thinking goes back."""
     turns: list[list[RequestMessage]] = [[]]
     for message in messages:
@@ -96,57 +96,67 @@ def thinking_fields(message: AssistantMessage, without: Iterable[str]) -> dict[s
     texts: dict[str, str] = {}
     calls = [part.call_id for part in message.parts if isinstance(part, ToolCall)]
     if THINKING not in without:
-        kept = [
-            (part, each) for part in message.parts if isinstance(part, Reasoning) and (each := kept_in(part))
+        signatures = [
+            (part, each)
+            for part in message.parts
+            if isinstance(part, Reasoning) and (each := parse_signature(part))
         ]
-        for part, each in kept:
+        for part, each in signatures:
             if each.field:
                 texts[each.field] = texts.get(each.field, "") + part.text
-        details = next((each for _, each in kept if each.details), None)
-        fields = texts if details is None else {_DETAILS: _restored(details, "".join(texts.values()), calls)}
-    if calls and UNTHOUGHT_CALLS in without:
+        details = next((each for _, each in signatures if each.details), None)
+        fields = (
+            texts
+            if details is None
+            else {_DETAILS: _restore_details(details, "".join(texts.values()), calls)}
+        )
+    if calls and CALLS_WITHOUT_THINKING in without:
         fields.setdefault(_CONTENT, "")
     return fields
 
 
-def _restored(kept: Kept, text: str, calls: Sequence[str]) -> list[dict[str, Any]]:
+def _restore_details(signature: ThinkingSignature, text: str, calls: Sequence[str]) -> list[dict[str, Any]]:
     """A message's details as they came, but for the ids of calls: those are ours."""
-    ours = dict(zip(kept.calls, calls, strict=False))
-    details = [dict(each) for each in kept.details or ()]
-    if kept.shown is not None and kept.shown[0] < len(details):
-        details[kept.shown[0]][kept.shown[1]] = text
+    ours = dict(zip(signature.calls, calls, strict=False))
+    details = [dict(each) for each in signature.details or ()]
+    if signature.shown is not None and signature.shown[0] < len(details):
+        details[signature.shown[0]][signature.shown[1]] = text
     for each in details:
         if isinstance(each.get("id"), str) and each["id"] in ours:
             each["id"] = ours[each["id"]]
     return details
 
 
-def extras(message: AssistantMessage, without: Iterable[str]) -> list[dict[str, Any] | None]:
+def call_extras(message: AssistantMessage, without: Iterable[str]) -> list[dict[str, Any] | None]:
     """For each call of a message in order, what belongs to it beside its arguments."""
     without = frozenset(without)
     found: list[dict[str, Any] | None] = []
-    waiting: dict[str, Any] | None = None
+    pending: dict[str, Any] | None = None
     for part in message.parts:
         if isinstance(part, ToolCall):
-            found.append(waiting)
-            waiting = None
-        elif isinstance(part, Reasoning) and (kept := kept_in(part)) is not None and kept.extra:
-            if kept.is_late and found:
-                found[-1] = found[-1] or kept.extra
-            elif not kept.is_late:
-                waiting = kept.extra
+            found.append(pending)
+            pending = None
+        elif (
+            isinstance(part, Reasoning)
+            and (signature := parse_signature(part)) is not None
+            and signature.extra
+        ):
+            if signature.is_late and found:
+                found[-1] = found[-1] or signature.extra
+            elif not signature.is_late:
+                pending = signature.extra
     if EXTRA in without:
         return [None] * len(found)
     # Of calls that were made together only the first is signed.
     if found and found[0] is None and UNSIGNED_CALLS in without:
-        found[0] = {"google": {"thought_signature": NOT_SIGNED}}
+        found[0] = {"google": {"thought_signature": SKIP_SIGNATURE}}
     return found
 
 
 # Coming in.
 
 
-class Details:
+class ReasoningDetails:
     """OpenRouter's details of a message's thinking, put together from their pieces."""
 
     def __init__(self) -> None:
@@ -161,95 +171,97 @@ class Details:
             return ""
         text = ""
         for piece in pieces:
-            if not self._all or not _is_more_of(piece, self._all[-1]):
+            if not self._all or not _continues(piece, self._all[-1]):
                 self._all.append({})
                 self._texts.append({})
             for key, value in piece.items():
-                if key in _SHOWN and isinstance(value, str):
+                if key in _TEXT_KEYS and isinstance(value, str):
                     self._texts[-1].setdefault(key, []).append(value)
                     text += value
                 elif value is not None:
                     self._all[-1][key] = value
         return text
 
-    def kept(self, thought: str, calls: Sequence[str]) -> Kept | None:
+    def to_signature(self, thinking: str, calls: Sequence[str]) -> ThinkingSignature | None:
         """What has to be kept of them beside `thought`, the text that was shown."""
         if not self._all:
             return None
         texts = {
             (i, key): "".join(pieces) for i, each in enumerate(self._texts) for key, pieces in each.items()
         }
-        shown = next(iter(texts)) if list(texts.values()) == [thought] else None
+        shown = next(iter(texts)) if list(texts.values()) == [thinking] else None
         details = [dict(each) for each in self._all]
         for (i, key), text in texts.items():
             if (i, key) != shown:
                 details[i][key] = text
         names = tuple(calls) if any(each.get("id") in calls for each in details if each.get("id")) else ()
-        return Kept(details=details, shown=shown, calls=names)
+        return ThinkingSignature(details=details, shown=shown, calls=names)
 
 
-def _is_more_of(piece: dict[str, Any], last: dict[str, Any]) -> bool:
+def _continues(piece: dict[str, Any], last: dict[str, Any]) -> bool:
     same = all(piece.get(key) == last.get(key) for key in ("type", "index"))
     other_id = piece.get("id") and last.get("id") and piece["id"] != last["id"]
     return same and not other_id and piece.get("type") != "reasoning.encrypted"
 
 
-class Opening:
+class ThinkTagParser:
     """How the text of one answer begins, in whatever pieces it comes; no more is held than a tag is long.
 
     Once it `is_over`, all that follows is the answer's own, and needs no looking at.
     """
 
     def __init__(self) -> None:
-        self.is_over = False
-        self._held = ""
+        self.is_done = False
+        self._buffer = ""
         self._is_inside = False
         self._is_closed = False
         self._is_blank = True
 
     def feed(self, text: str) -> list[TextDelta | ReasoningDelta]:
         """What can be told of the text so far. Blank space around the tags is left out."""
-        text, self._held = self._held + text, ""
+        text, self._buffer = self._buffer + text, ""
         if not self._is_inside and not self._is_closed:
-            said = text.lstrip()
-            blank_chars = len(text) - len(said)
-            if blank_chars > BLANK_CHARS_MAX or not (said.startswith(OPENS) or OPENS.startswith(said)):
-                self.is_over = True
+            stripped = text.lstrip()
+            blank_chars = len(text) - len(stripped)
+            if blank_chars > BLANK_CHARS_MAX or not (
+                stripped.startswith(OPEN_TAG) or OPEN_TAG.startswith(stripped)
+            ):
+                self.is_done = True
                 return [TextDelta(text)]
-            if len(said) < len(OPENS):
-                self._held = text
+            if len(stripped) < len(OPEN_TAG):
+                self._buffer = text
                 return []
-            self._is_inside, text = True, said[len(OPENS) :]
-        return self._thought(text) if self._is_inside else self._answered(text)
+            self._is_inside, text = True, stripped[len(OPEN_TAG) :]
+        return self._feed_thinking(text) if self._is_inside else self._feed_answer(text)
 
-    def let_go(self) -> list[TextDelta | ReasoningDelta]:
+    def flush(self) -> list[TextDelta | ReasoningDelta]:
         """What was held back: something else begins, or nothing more comes. Thinking under way stays that."""
-        held, self._held = self._held, ""
+        rest, self._buffer = self._buffer, ""
         if self._is_inside:
-            return [ReasoningDelta(held)] if held else []
-        self.is_over = True
-        return [TextDelta(held)] if held else []
+            return [ReasoningDelta(rest)] if rest else []
+        self.is_done = True
+        return [TextDelta(rest)] if rest else []
 
-    def _thought(self, text: str) -> list[TextDelta | ReasoningDelta]:
-        thought, closed, rest = text.partition(CLOSES)
+    def _feed_thinking(self, text: str) -> list[TextDelta | ReasoningDelta]:
+        thinking, closed, rest = text.partition(CLOSE_TAG)
         if closed:
             self._is_inside, self._is_closed = False, True
-        elif kept := _begun(text):
-            thought, self._held = text[:-kept], text[-kept:]
-        thought = thought.lstrip() if self._is_blank else thought
-        self._is_blank = self._is_blank and not thought
-        deltas: list[TextDelta | ReasoningDelta] = [ReasoningDelta(thought)] if thought else []
-        return deltas + (self._answered(rest) if closed else [])
+        elif partial := _partial_tag_chars(text):
+            thinking, self._buffer = text[:-partial], text[-partial:]
+        thinking = thinking.lstrip() if self._is_blank else thinking
+        self._is_blank = self._is_blank and not thinking
+        deltas: list[TextDelta | ReasoningDelta] = [ReasoningDelta(thinking)] if thinking else []
+        return deltas + (self._feed_answer(rest) if closed else [])
 
-    def _answered(self, text: str) -> list[TextDelta | ReasoningDelta]:
-        said = text.lstrip()
-        self.is_over = bool(said)
-        return [TextDelta(said)] if said else []
+    def _feed_answer(self, text: str) -> list[TextDelta | ReasoningDelta]:
+        stripped = text.lstrip()
+        self.is_done = bool(stripped)
+        return [TextDelta(stripped)] if stripped else []
 
 
-def _begun(text: str) -> int:
+def _partial_tag_chars(text: str) -> int:
     """How many characters at the end of `text` may be the beginning of the closing tag."""
-    for chars in range(min(len(CLOSES) - 1, len(text)), 0, -1):
-        if text.endswith(CLOSES[:chars]):
+    for chars in range(min(len(CLOSE_TAG) - 1, len(text)), 0, -1):
+        if text.endswith(CLOSE_TAG[:chars]):
             return chars
     return 0

@@ -10,19 +10,19 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.context.request import Profile, Request
+from holdfast.domain.context.request import ModelProfile, Request
 from holdfast.domain.decisions.tools import is_complete
 from holdfast.domain.usage import COUNT_MAX, Usage
-from holdfast.models.chat.request import AFTER_TOOLS, LONG_IDS, MAX_TOKENS, encode
+from holdfast.models.chat.request import LONG_CALL_IDS, MAX_TOKENS, USER_AFTER_TOOL, encode
 from holdfast.models.chat.thinking import (
+    CALLS_WITHOUT_THINKING,
     EXTRA,
     THINKING,
     UNSIGNED_CALLS,
-    UNTHOUGHT_CALLS,
-    Details,
-    Kept,
-    Opening,
-    object_in,
+    ReasoningDetails,
+    ThinkingSignature,
+    ThinkTagParser,
+    parse_object,
 )
 from holdfast.models.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta, ToolSpec
 from holdfast.models.wire import EFFORT, ErrorInStream
@@ -32,7 +32,7 @@ class ChatWire:
     """OpenAI Chat Completions, as everybody speaks it."""
 
     path = "chat/completions"
-    optional = (
+    optional_fields = (
         ("stream_options", "stream_options"),
         ("tools", "does not support tools"),
         ("tools", "no endpoints found that support tool use"),
@@ -50,10 +50,10 @@ class ChatWire:
         (THINKING, '"reasoning_content"'),
         (THINKING, '"reasoning_details"'),
         (EXTRA, "extra_content"),
-        (LONG_IDS, "with a length of 9"),
-        (AFTER_TOOLS, "'user' after role 'tool'"),
+        (LONG_CALL_IDS, "with a length of 9"),
+        (USER_AFTER_TOOL, "'user' after role 'tool'"),
         # These two are wanted rather than refused.
-        (UNTHOUGHT_CALLS, "must be passed back"),
+        (CALLS_WITHOUT_THINKING, "must be passed back"),
         (UNSIGNED_CALLS, "missing a thought_signature"),
         (UNSIGNED_CALLS, "missing a `thought_signature`"),
     )
@@ -61,7 +61,7 @@ class ChatWire:
     def encode(
         self,
         model: str,
-        profile: Profile,
+        profile: ModelProfile,
         request: Request,
         tools: Sequence[ToolSpec],
         without: Collection[str],
@@ -87,15 +87,15 @@ class _CallPiece(msgspec.Struct):
     extra_content: msgspec.Raw = msgspec.Raw()
 
 
-class _Said(msgspec.Struct):
+class _ContentPiece(msgspec.Struct):
     """A piece of content where that is a list: as Mistral sends what its models think."""
 
     text: str | None = None
-    thinking: list["_Said"] | None = None
+    thinking: list["_ContentPiece"] | None = None
 
 
 class _Delta(msgspec.Struct):
-    content: str | list[_Said] | None = None
+    content: str | list[_ContentPiece] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     reasoning_details: msgspec.Raw = msgspec.Raw()
@@ -122,7 +122,7 @@ class _CachedTokens(msgspec.Struct):
     cache_write_tokens: int | None = None
 
 
-class _Used(msgspec.Struct):
+class _WireUsage(msgspec.Struct):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     total_tokens: int | None = None
@@ -143,21 +143,21 @@ class _Used(msgspec.Struct):
 class _Call(msgspec.Struct):
     """A call while it is written. `place` is its number in the answer; without a name it is held back."""
 
-    place: int
+    index: int
     id: str = ""
     name: str = ""
-    written: list[str] = msgspec.field(default_factory=list)
+    pieces: list[str] = msgspec.field(default_factory=list)
 
     def arguments(self) -> str:
-        return "".join(self.written)
+        return "".join(self.pieces)
 
 
 _CHUNK = msgspec.json.Decoder(_Chunk)
-_USED = msgspec.json.Decoder(_Used)
+_WIRE_USAGE = msgspec.json.Decoder(_WireUsage)
 _STOP_REASONS = (
     ("function_call", "tool_calls"), ("max_tokens", "length"), ("model_length", "length"), ("", "stop"),
 )  # fmt: skip
-_FAULTS = frozenset({"error", "insufficient_system_resource", "abort"})
+_FAILED_REASONS = frozenset({"error", "insufficient_system_resource", "abort"})
 """Why an answer ended that is not whole: as OpenRouter, Mistral, DeepSeek and vLLM say it."""
 
 
@@ -170,11 +170,11 @@ class ChatDecoder:
         self._usage = Usage()
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
-        self._thinks_in = ""
-        self._thoughts: list[str] = []
-        self._details: Details | None = None
-        self._opening = Opening()
-        self._fault = b""
+        self._thinking_field = ""
+        self._thinking: list[str] = []
+        self._details: ReasoningDetails | None = None
+        self._tag_parser = ThinkTagParser()
+        self._error = b""
 
     @property
     def is_finished(self) -> bool:
@@ -183,8 +183,8 @@ class ChatDecoder:
 
     def feed(self, data: bytes) -> list[ModelDelta]:
         """The deltas in one event. Raises ErrorInStream, or ValueError for what is not a chunk."""
-        if self._fault:
-            raise ErrorInStream(self._fault)
+        if self._error:
+            raise ErrorInStream(self._error)
         if data == b"[DONE]":
             self.is_done = True
             return []
@@ -200,34 +200,34 @@ class ChatDecoder:
                 raise ErrorInStream(data)
             return []
         choice = chunk.choices[0]
-        self._fault = _fault_in(choice)
-        if choice.finish_reason and not self._fault:
+        self._error = _error_in(choice)
+        if choice.finish_reason and not self._error:
             self._reason = choice.finish_reason
         delta = choice.delta or choice.message
         deltas = self._deltas(delta) if delta is not None else []
-        if self._fault and not deltas:
-            raise ErrorInStream(self._fault)
+        if self._error and not deltas:
+            raise ErrorInStream(self._error)
         return deltas  # A fault that comes with words comes after them.
 
     def end(self) -> list[ModelDelta]:
         """What closes the answer: calls whose arguments were left out, and its one StepEnd."""
-        last: list[ModelDelta] = [*self._opening.let_go()]
+        last: list[ModelDelta] = [*self._tag_parser.flush()]
         for call in self._calls:
             arguments = call.arguments()
             if call.name and not arguments.strip():
                 # No arguments at all is how some servers write a call of a tool that takes none.
-                last.append(CallDelta(call.place, call.name, "{}"))
+                last.append(CallDelta(call.index, call.name, "{}"))
             elif arguments and not call.name:
-                last.append(CallDelta(call.place, "", arguments))
-        kept = (
-            self._details.kept("".join(self._thoughts), [call.id for call in self._calls])
+                last.append(CallDelta(call.index, "", arguments))
+        signature = (
+            self._details.to_signature("".join(self._thinking), [call.id for call in self._calls])
             if self._details
             else None
         )
-        if kept is not None:
-            last.append(ReasoningDelta("", kept.signature()))
-        said = (self._reason or "").lower()
-        reason = dict(_STOP_REASONS).get(said, said)
+        if signature is not None:
+            last.append(ReasoningDelta("", signature.signature()))
+        raw_reason = (self._reason or "").lower()
+        reason = dict(_STOP_REASONS).get(raw_reason, raw_reason)
         if reason == "stop" and self._calls:
             reason = "tool_calls"
         return [*last, StepEnd(reason, self._usage)]
@@ -238,60 +238,62 @@ class ChatDecoder:
         if isinstance(content, list):
             # Nobody wants this kind of thinking back.
             if thought := "".join(said.text or "" for each in content for said in each.thinking or ()):
-                deltas += [*self._opening.let_go(), ReasoningDelta(thought)]
+                deltas += [*self._tag_parser.flush(), ReasoningDelta(thought)]
             content = "".join(each.text or "" for each in content)
-        if thought := self._thought(delta):
-            deltas += [*self._opening.let_go(), ReasoningDelta(thought)]
+        if thought := self._thinking_text(delta):
+            deltas += [*self._tag_parser.flush(), ReasoningDelta(thought)]
         if said := content or delta.refusal:
-            deltas += self._thought_out()
-            deltas += [TextDelta(said)] if self._opening.is_over else self._opening.feed(said)
+            deltas += self._end_thinking()
+            deltas += [TextDelta(said)] if self._tag_parser.is_done else self._tag_parser.feed(said)
         if delta.tool_calls:
-            deltas += [*self._opening.let_go(), *self._thought_out()]
+            deltas += [*self._tag_parser.flush(), *self._end_thinking()]
             for piece in delta.tool_calls:
                 deltas += self._call_deltas(piece)
         return deltas
 
-    def _thought(self, delta: _Delta) -> str:
+    def _thinking_text(self, delta: _Delta) -> str:
         """What a chunk holds of the model's thinking; it goes back in the field that it came in."""
         # A server that sends several fields sends the same thought in all of them.
-        thought = delta.reasoning_content or delta.reasoning or ""
-        if thought:
-            self._thinks_in = "reasoning_content" if delta.reasoning_content else "reasoning"
+        thinking = delta.reasoning_content or delta.reasoning or ""
+        if thinking:
+            self._thinking_field = "reasoning_content" if delta.reasoning_content else "reasoning"
         if delta.reasoning_details:
-            self._details = self._details or Details()
-            detailed = self._details.add(delta.reasoning_details)
-            if detailed and not thought:
-                thought, self._thinks_in = detailed, "reasoning"
-        if thought:
-            self._thoughts.append(thought)
-        return thought
+            self._details = self._details or ReasoningDetails()
+            details_text = self._details.add(delta.reasoning_details)
+            if details_text and not thinking:
+                thinking, self._thinking_field = details_text, "reasoning"
+        if thinking:
+            self._thinking.append(thinking)
+        return thinking
 
-    def _thought_out(self) -> list[ModelDelta]:
+    def _end_thinking(self) -> list[ModelDelta]:
         """Thinking ends where something else begins."""
-        field, self._thinks_in = self._thinks_in, ""
-        return [ReasoningDelta("", Kept(field).signature())] if field else []
+        field, self._thinking_field = self._thinking_field, ""
+        return [ReasoningDelta("", ThinkingSignature(field).signature())] if field else []
 
     def _call_deltas(self, piece: _CallPiece) -> list[ModelDelta]:
         function = piece.function or _Function()
         arguments = function.arguments or ""
         if not isinstance(arguments, str):
             arguments = msgspec.json.encode(arguments).decode()
-        call = self._call_of(piece, function.name or "", arguments)
+        call = self._find_call(piece, function.name or "", arguments)
         if _is_whole(arguments) and call.arguments() == arguments:
             return []  # Said once more: nothing is called twice for that.
         deltas: list[ModelDelta] = []
-        if extra := object_in(piece.extra_content):
-            deltas.append(ReasoningDelta("", Kept(extra=extra, is_late=bool(call.name)).signature()))
+        if extra := parse_object(piece.extra_content):
+            deltas.append(
+                ReasoningDelta("", ThinkingSignature(extra=extra, is_late=bool(call.name)).signature())
+            )
         is_named_now = not call.name and bool(function.name)
-        call.written.append(arguments)
+        call.pieces.append(arguments)
         if is_named_now:
             call.name = function.name or ""
-            deltas.append(CallDelta(call.place, call.name, call.arguments()))
+            deltas.append(CallDelta(call.index, call.name, call.arguments()))
         elif call.name and arguments:
-            deltas.append(CallDelta(call.place, call.name, arguments))
+            deltas.append(CallDelta(call.index, call.name, arguments))
         return deltas
 
-    def _call_of(self, piece: _CallPiece, name: str, arguments: str) -> _Call:
+    def _find_call(self, piece: _CallPiece, name: str, arguments: str) -> _Call:
         """The call that a piece belongs to: by its index, else by its id, else the newest.
 
         Some servers number every call 0. A piece with a name and an id of its own, after a call that is
@@ -303,9 +305,13 @@ class ChatDecoder:
         elif piece.id:
             found = next((call for call in self._calls if call.id == piece.id), None)
         else:
-            found = self._calls[-1] if self._calls and not self._begins(self._calls[-1], name) else None
+            found = self._calls[-1] if self._calls and not self._starts_call(self._calls[-1], name) else None
         other_id = bool(found and piece.id and found.id and piece.id != found.id)
-        if found is None or (other_id and self._begins(found, name)) or _is_another(found, piece, arguments):
+        if (
+            found is None
+            or (other_id and self._starts_call(found, name))
+            or _is_another(found, piece, arguments)
+        ):
             named = found.name if found is not None and not name and not piece.id else ""
             found = _Call(len(self._calls), piece.id or "", named)
             self._calls.append(found)
@@ -314,22 +320,24 @@ class ChatDecoder:
         found.id = found.id or piece.id or ""
         return found
 
-    def _begins(self, before: _Call, name: str) -> bool:
+    def _starts_call(self, before: _Call, name: str) -> bool:
         """Whether a piece that names a tool comes after `before` rather than belonging to it."""
         return bool(name) and is_complete(before.arguments())
 
     def _count(self, usage: msgspec.Raw) -> None:
         try:
-            used = _USED.decode(usage)
+            used = _WIRE_USAGE.decode(usage)
         except msgspec.DecodeError:
             return  # Counts are told, not relied on: an odd one must not cost the answer.
         details = used.prompt_tokens_details or _CachedTokens()
         cached = details.cached_tokens or used.prompt_cache_hit_tokens or used.cached_tokens
-        asked = used.prompt_tokens or 0
+        input_tokens = used.prompt_tokens or 0
         # Google and xAI count what was thought in the sum alone.
-        answered = max(used.completion_tokens or 0, (used.total_tokens or 0) - asked if asked else 0)
+        output_tokens = max(
+            used.completion_tokens or 0, (used.total_tokens or 0) - input_tokens if input_tokens else 0
+        )
         written = details.cache_write_tokens or 0
-        self._usage = Usage(asked, answered, cached or 0, used.cost_micros, written)
+        self._usage = Usage(input_tokens, output_tokens, cached or 0, used.cost_micros, written)
 
 
 def _is_another(before: _Call, piece: _CallPiece, arguments: str) -> bool:
@@ -345,11 +353,11 @@ def _is_whole(arguments: str) -> bool:
     return arguments[:1] == "{" and arguments[-1:] == "}" and is_complete(arguments)
 
 
-def _fault_in(choice: _Choice) -> bytes:
+def _error_in(choice: _Choice) -> bytes:
     """The error by which an answer ended before it was whole; nothing if it did not."""
     if choice.error and bytes(choice.error) != b"null":
         return msgspec.json.encode({"error": choice.error})
-    if choice.finish_reason not in _FAULTS:
+    if choice.finish_reason not in _FAILED_REASONS:
         return b""
     why = f"it stopped in the middle ({choice.finish_reason})"
     return msgspec.json.encode({"error": {"message": why, "type": choice.finish_reason}})

@@ -47,7 +47,7 @@ class LocalChosen(HoldfastError):
     remedy = "Choose another model in the page, or take `model` out of the settings; then remove it."
 
 
-class LocalTold(msgspec.Struct, frozen=True):
+class LocalModelInfo(msgspec.Struct, frozen=True):
     """The local model: whether it is there, how far its installation is, whether it runs in this process.
 
     `failed`: it is not there, and the last try to install it said `problem`. `problem` is also why it does
@@ -66,15 +66,15 @@ class LocalTold(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
-class LocalDesk(Protocol):
+class LocalModelService(Protocol):
     """The local model: having it here or not."""
 
-    def told(self) -> LocalTold: ...
+    def info(self) -> LocalModelInfo: ...
 
-    def begin(self) -> None:
+    def start_install(self) -> None:
         """Begin to install it. Raises LocalInstallRunning."""
 
-    async def cancel(self) -> None:
+    async def cancel_install(self) -> None:
         """Leave off installing it; nothing of that stays."""
 
     async def install(self, progress: Callable[[int, int], None]) -> None:

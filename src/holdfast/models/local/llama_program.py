@@ -32,52 +32,52 @@ def main() -> None:
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):
         return
-    threading.Thread(target=_end_with_input, daemon=True).start()
+    threading.Thread(target=_exit_on_eof, daemon=True).start()
     # What the library prints must not be taken for an address.
-    told = os.dup(1)
+    address_fd = os.dup(1)
     os.dup2(2, 1)
-    served = _served(json.loads(line))
-    os.write(told, f"{served.listening_address}\n".encode())
-    os.close(told)
+    server = _start_server(json.loads(line))
+    os.write(address_fd, f"{server.listening_address}\n".encode())
+    os.close(address_fd)
     while True:
         signal.pause()
 
 
-def _end_with_input() -> None:
+def _exit_on_eof() -> None:
     while os.read(0, 1):
         pass
     os._exit(0)
 
 
-def _keep_to_the_point(sampling: Any) -> None:
+def _set_sampling(sampling: Any) -> None:
     """How it chooses its words: a tiny model that chooses freely loses its way, and then repeats itself."""
     sampling.temp, sampling.top_p = 0.2, 0.9
     sampling.penalty_repeat, sampling.penalty_last_n = 1.1, 256
     sampling.dry_multiplier, sampling.dry_penalty_last_n = 0.8, 512
 
 
-def _served(order: dict[str, Any]) -> Any:
-    sys.path.append(order["library"])
+def _start_server(config: dict[str, Any]) -> Any:
+    sys.path.append(config["library"])
     import xllamacpp  # type: ignore[import-not-found,unused-ignore]
 
-    wanted = xllamacpp.CommonParams()
-    wanted.model.path = order["weights"]
-    wanted.model_alias = {order["name"]}
-    wanted.api_keys = [order["key"]]
-    wanted.hostnames = ["127.0.0.1"]
-    wanted.port = 0
-    wanted.n_ctx = order["window_tokens"] * order["slots"]
-    wanted.n_parallel = order["slots"]
-    wanted.cache_ram_mib = order["cache_mb"]
+    params = xllamacpp.CommonParams()
+    params.model.path = config["weights"]
+    params.model_alias = {config["name"]}
+    params.api_keys = [config["key"]]
+    params.hostnames = ["127.0.0.1"]
+    params.port = 0
+    params.n_ctx = config["window_tokens"] * config["slots"]
+    params.n_parallel = config["slots"]
+    params.cache_ram_mib = config["cache_mb"]
     # Threads of a step wait for each other: more of them than free cores make it slower, and much slower.
-    for cpu in (wanted.cpuparams, wanted.cpuparams_batch):
-        cpu.n_threads = order["threads"]
+    for cpu in (params.cpuparams, params.cpuparams_batch):
+        cpu.n_threads = config["threads"]
         cpu.poll = 0
-    wanted.verbosity = order["verbosity"]
-    wanted.cors_origins = ""
-    wanted.offline = True
-    wanted.ui = wanted.endpoint_slots = False
-    _keep_to_the_point(wanted.sampling)
-    if order["template"]:
-        wanted.chat_template = order["template"]
-    return xllamacpp.Server(wanted)
+    params.verbosity = config["verbosity"]
+    params.cors_origins = ""
+    params.offline = True
+    params.ui = params.endpoint_slots = False
+    _set_sampling(params.sampling)
+    if config["template"]:
+        params.chat_template = config["template"]
+    return xllamacpp.Server(params)

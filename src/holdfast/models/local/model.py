@@ -3,12 +3,12 @@
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
-from holdfast.domain.context.context import Profile, Request
-from holdfast.domain.files import Takes
-from holdfast.models.endpoint import Endpoint, Protocol
+from holdfast.domain.context.context import ModelProfile, Request
+from holdfast.domain.files import SupportedFiles
+from holdfast.models.endpoint import Endpoint, ProtocolName
 from holdfast.models.local.info import LOCAL
-from holdfast.models.local.place import NAME, WINDOW_TOKENS
-from holdfast.models.local.server import Llama
+from holdfast.models.local.install_dir import MODEL_NAME, WINDOW_TOKENS
+from holdfast.models.local.server import LlamaServer
 from holdfast.models.ports import Model, ModelDelta, ToolSpec
 
 ABOUT = (
@@ -25,14 +25,18 @@ class LocalModel:
     summaries or what to remember, which it could not do well either.
     """
 
-    profile = Profile(f"{LOCAL}/{NAME}", WINDOW_TOKENS, _ANSWER_TOKENS, answer_tokens_max=_ANSWER_TOKENS)
+    profile = ModelProfile(
+        f"{LOCAL}/{MODEL_NAME}", WINDOW_TOKENS, _ANSWER_TOKENS, answer_tokens_max=_ANSWER_TOKENS
+    )
 
-    def __init__(self, llama: Llama, made: Callable[[Endpoint], Model], protocol: Protocol = "chat") -> None:
+    def __init__(
+        self, server: LlamaServer, build_client: Callable[[Endpoint], Model], protocol: ProtocolName = "chat"
+    ) -> None:
         """Raises LocalNotInstalled."""
-        llama.hold()
-        self._llama = llama
-        self._made = made
-        self._protocol: Protocol = protocol
+        server.acquire()
+        self._server = server
+        self._build_client = build_client
+        self._protocol: ProtocolName = protocol
         self._client: tuple[Endpoint, Model] | None = None
         self._is_closed = False
 
@@ -41,14 +45,14 @@ class LocalModel:
 
     @property
     def name(self) -> str:
-        return f"{LOCAL}:{NAME}"
+        return f"{LOCAL}:{MODEL_NAME}"
 
-    async def takes(self) -> Takes:
-        return Takes(frozenset({"text"}))
+    async def takes(self) -> SupportedFiles:
+        return SupportedFiles(frozenset({"text"}))
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
         """As its port says; it waits for its server to come up."""
-        client = await self._at(await self._llama.endpoint(self._protocol))
+        client = await self._client_for(await self._server.endpoint(self._protocol))
         async with aclosing(client.stream(request, tools)) as deltas:
             async for delta in deltas:
                 yield delta
@@ -59,12 +63,12 @@ class LocalModel:
         self._is_closed = True
         if self._client is not None:
             await self._client[1].close()
-        await self._llama.release()
+        await self._server.release()
 
-    async def _at(self, endpoint: Endpoint) -> Model:
+    async def _client_for(self, endpoint: Endpoint) -> Model:
         """The client for an address; another once the server has begun anew."""
         if self._client is None or self._client[0].base_url != endpoint.base_url:
-            left, self._client = self._client, (endpoint, self._made(endpoint))
-            if left is not None:
-                await left[1].close()
+            previous, self._client = self._client, (endpoint, self._build_client(endpoint))
+            if previous is not None:
+                await previous[1].close()
         return self._client[1]

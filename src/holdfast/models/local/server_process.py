@@ -21,11 +21,11 @@ _FOLDER = Path(__file__).parent
 _CHUNK_BYTES = 8_192
 
 
-class NotRunning(Exception):
+class StartFailed(Exception):
     """It has not come up, and why not."""
 
 
-class Order(msgspec.Struct, frozen=True):
+class LlamaServerConfig(msgspec.Struct, frozen=True):
     """What `llama_program.py` is told. `slots`: how many answers at once, each with a window of its own."""
 
     library: str
@@ -43,44 +43,44 @@ class Order(msgspec.Struct, frozen=True):
         return f"Order({self.name})"
 
 
-class Child:
+class LlamaProcess:
     """The process. `end` must be awaited once `start` has returned."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        self._said = ""
-        self._listening = asyncio.create_task(self._listen())
+        self._log_tail = ""
+        self._log_reader = asyncio.create_task(self._read_log())
 
     @classmethod
-    async def start(cls, order: Order, environ: Mapping[str, str]) -> "tuple[Child, str]":
-        """It and its address, once it answers. Raises NotRunning; then nothing runs."""
+    async def start(cls, config: LlamaServerConfig, environ: Mapping[str, str]) -> "tuple[LlamaProcess, str]":
+        """It and its address, once it answers. Raises StartFailed; then nothing runs."""
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-I", "-S", "-c", _PROGRAM, str(_FOLDER),
                 stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd="/", env=dict(environ), start_new_session=True,
             )  # fmt: skip
         except OSError as error:
-            raise NotRunning(f"it could not be started: {error}") from None
-        child = cls(process)
+            raise StartFailed(f"it could not be started: {error}") from None
+        started = cls(process)
         try:
-            return child, await child._address(order)
+            return started, await started._read_address(config)
         except BaseException:
-            await child.end()
+            await started.stop()
             raise
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    async def ended(self) -> str:
+    async def wait(self) -> str:
         """How it ended, in words, once it has."""
         code = await self._process.wait()
-        await asyncio.wait({self._listening}, timeout=1.0)
-        how = f"it ended with exit code {code}" if code >= 0 else f"it was ended by {_signal_name(-code)}"
-        last = " ".join(self._said.split("\n")[-3:]).strip()
-        return f"{how}; it said: {last}" if last and code else how
+        await asyncio.wait({self._log_reader}, timeout=1.0)
+        outcome = f"it ended with exit code {code}" if code >= 0 else f"it was ended by {_signal_name(-code)}"
+        last = " ".join(self._log_tail.split("\n")[-3:]).strip()
+        return f"{outcome}; it said: {last}" if last and code else outcome
 
-    async def end(self) -> None:
+    async def stop(self) -> None:
         """Have it end, and wait until it has. It is killed if it does not by itself."""
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -91,34 +91,34 @@ class Child:
             with suppress(ProcessLookupError):
                 self._process.kill()
             await self._process.wait()
-        self._listening.cancel()
-        await asyncio.gather(self._listening, return_exceptions=True)
+        self._log_reader.cancel()
+        await asyncio.gather(self._log_reader, return_exceptions=True)
 
-    async def _address(self, order: Order) -> str:
+    async def _read_address(self, config: LlamaServerConfig) -> str:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
         try:
             async with asyncio.timeout(START_S_MAX):
                 with suppress(ConnectionError):  # How it ended says more.
-                    stdin.write(msgspec.json.encode(order) + b"\n")
+                    stdin.write(msgspec.json.encode(config) + b"\n")
                     await stdin.drain()
                 line = (await stdout.readline()).decode().strip()
         except TimeoutError:
-            raise NotRunning(f"it did not come up within {START_S_MAX:g} s") from None
+            raise StartFailed(f"it did not come up within {START_S_MAX:g} s") from None
         if not line.startswith("http://127.0.0.1:"):
-            raise NotRunning(await self.ended())
+            raise StartFailed(await self.wait())
         return line
 
-    async def _listen(self) -> None:
+    async def _read_log(self) -> None:
         """Take what it logs, so that it never waits for that, and keep the end."""
         stderr = self._process.stderr
         assert stderr is not None
         while chunk := await stderr.read(_CHUNK_BYTES):
-            self._said = (self._said + chunk.decode("utf-8", "replace"))[-LOG_CHARS_MAX:]
+            self._log_tail = (self._log_tail + chunk.decode("utf-8", "replace"))[-LOG_CHARS_MAX:]
 
 
-def threads_here() -> int:
+def thread_count() -> int:
     """Half of the cores that this process may use: the other half is for everything else."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(cores // 2, 8))

@@ -5,23 +5,23 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.secrets import Masking
+from holdfast.domain.secrets import MaskFunction
 from holdfast.models.local.info import (
     LocalChosen,
     LocalInstallRunning,
     LocalInUse,
+    LocalModelInfo,
     LocalState,
-    LocalTold,
 )
 from holdfast.models.local.install import DOWNLOAD_BYTES, Progress, install, uninstall
+from holdfast.models.local.install_dir import LocalModelDir
 from holdfast.models.local.model import ABOUT
-from holdfast.models.local.place import Place
-from holdfast.models.local.server import Llama
+from holdfast.models.local.server import LlamaServer
 from holdfast.models.providers import LOCAL_MODEL, is_local_model
 from holdfast.settings.info import CannotEditSettings
 
 
-class LocalDesk:
+class LocalModelManager:
     """Belongs to one event loop. `llama` is the server that runs it here, where one may.
 
     `named` is the model that the settings name: a server that starts after this needs it. `installed` is told
@@ -32,48 +32,48 @@ class LocalDesk:
         self,
         data: Path,
         environ: Mapping[str, str],
-        mask: Masking,
-        chance: Callable[[], str],
-        llama: Llama | None = None,
-        named: str = "",
-        installed: Callable[[], None] = lambda: None,
+        mask: MaskFunction,
+        random_id: Callable[[], str],
+        server: LlamaServer | None = None,
+        configured_model: str = "",
+        on_installed: Callable[[], None] = lambda: None,
     ) -> None:
-        self._installed = installed
-        self._place = Place(data)
+        self._on_installed = on_installed
+        self._model_dir = LocalModelDir(data)
         self._environ = environ
         self._mask = mask
-        self._chance = chance
-        self._llama = llama
-        self._named = named
+        self._random_id = random_id
+        self._server = server
+        self._configured_model = configured_model
         self._installing: asyncio.Task[None] | None = None
         self._done_bytes = 0
         self._problem = ""
 
-    def told(self) -> LocalTold:
-        is_there = self._place.is_installed
-        is_coming = self._installing is not None and not self._installing.done()
+    def info(self) -> LocalModelInfo:
+        is_installed = self._model_dir.is_installed
+        is_installing = self._installing is not None and not self._installing.done()
         state: LocalState = "failed" if self._problem else "absent"
-        state = "installing" if is_coming else "installed" if is_there else state
-        llama, done = self._llama, self._done_bytes if is_coming else 0
-        problem = self._problem or (llama.problem if llama is not None else "")
-        return LocalTold(
-            LOCAL_MODEL, ABOUT, state, llama is not None and llama.is_running,
-            self._place.is_current or not is_there, done * 100 // DOWNLOAD_BYTES, done, DOWNLOAD_BYTES,
+        state = "installing" if is_installing else "installed" if is_installed else state
+        server, done = self._server, self._done_bytes if is_installing else 0
+        problem = self._problem or (server.problem if server is not None else "")
+        return LocalModelInfo(
+            LOCAL_MODEL, ABOUT, state, server is not None and server.is_running,
+            self._model_dir.is_current or not is_installed, done * 100 // DOWNLOAD_BYTES, done, DOWNLOAD_BYTES,
             self._mask(problem),
         )  # fmt: skip
 
     async def install(self, progress: Progress) -> None:
         """Have it installed, and wait for that. Raises LocalInstallFailed, LocalInstallRunning."""
-        await install(self._place, self._environ, self._chance(), progress)
+        await install(self._model_dir, self._environ, self._random_id(), progress)
 
-    def begin(self) -> None:
+    def start_install(self) -> None:
         """Begin to install it. Raises LocalInstallRunning."""
         if self._installing is not None and not self._installing.done():
             raise LocalInstallRunning()
         self._done_bytes, self._problem = 0, ""
         self._installing = asyncio.create_task(self._install(), name="installing the local model")
 
-    async def cancel(self) -> None:
+    async def cancel_install(self) -> None:
         """Leave off installing it, if that goes on; nothing of it stays."""
         if self._installing is not None:
             self._installing.cancel()
@@ -84,15 +84,15 @@ class LocalDesk:
 
         Raises LocalInUse, LocalChosen, LocalInstallRunning, CannotEditSettings.
         """
-        if self._llama is not None and self._llama.is_held:
+        if self._server is not None and self._server.is_in_use:
             raise LocalInUse()
-        if is_local_model(self._named) and self._place.is_installed:
+        if is_local_model(self._configured_model) and self._model_dir.is_installed:
             raise LocalChosen()
         try:
-            was_there = await asyncio.to_thread(uninstall, self._place)
+            was_there = await asyncio.to_thread(uninstall, self._model_dir)
         except OSError as error:
             why = error.strerror or type(error).__name__
-            raise CannotEditSettings(path=self._place.folder, why=why) from None
+            raise CannotEditSettings(path=self._model_dir.folder, why=why) from None
         self._problem = ""
         return was_there
 
@@ -102,6 +102,6 @@ class LocalDesk:
 
         try:
             await self.install(note)
-            self._installed()
+            self._on_installed()
         except HoldfastError as error:
             self._problem = f"{error} {error.advice}".strip()

@@ -15,7 +15,7 @@ from holdfast.domain.context.request import (
     AssistantMessage,
     Effort,
     FileContent,
-    Profile,
+    ModelProfile,
     Request,
     RequestMessage,
     ToolMessage,
@@ -24,56 +24,58 @@ from holdfast.domain.context.request import (
 from holdfast.domain.decisions.tools import is_complete
 from holdfast.domain.events.parts import File, Reasoning, Text, ToolCall
 from holdfast.models.ports import ToolSpec
-from holdfast.models.request_text import file_words, on_one_line, tool_name, words
-from holdfast.models.wire import EFFORT, OF_THE_CONVERSATION
+from holdfast.models.request_text import file_text, parts_text, safe_tool_name, single_line
+from holdfast.models.wire import EFFORT, PER_CONVERSATION
 
 REDACTED = "redacted_thinking:"
-THOUGHTS = OF_THE_CONVERSATION + "thinking"
+SIGNED_THINKING = PER_CONVERSATION + "thinking"
 """The thinking that goes back, as something that may be left out."""
-LONG_ANSWERS = "max_tokens.long"
+LONG_MAX_TOKENS = "max_tokens.long"
 """The room for an answer where it is more than every model takes, as something that may be left out."""
-ANSWER_TOKENS_SAFE = 4_096
+MAX_TOKENS_SAFE = 4_096
 """Every model takes this much."""
 THINKING_TOKENS_MIN = 1_024
 """The smallest budget that a model takes, where it wants one."""
 _ADAPTIVE_SINCE, _ENABLED_SINCE = (4, 6), (3, 7)
 _VERSION = re.compile(r"claude-(?:[a-z]+-)?(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
-_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
-_THINKING = ("thinking", "redacted_thinking")
+_INVALID_ID_CHARS = re.compile(r"[^A-Za-z0-9_-]")
+_THINKING_TYPES = ("thinking", "redacted_thinking")
 _EPHEMERAL = "ephemeral"
 
 Block = dict[str, Any]
-Said = dict[str, Any]
+MessageDict = dict[str, Any]
 
 
 def encode(
     model: str,
-    profile: Profile,
+    profile: ModelProfile,
     request: Request,
     tools: Sequence[ToolSpec],
     without: Collection[str] = (),
 ) -> bytes:
     """The body of a streaming request, `without` the optional fields that a server does not take."""
-    signed_by = "" if THOUGHTS in without else profile.provider
+    signed_by = "" if SIGNED_THINKING in without else profile.provider
     messages = _messages(request, signed_by)
-    room = (
-        min(profile.answer_tokens, ANSWER_TOKENS_SAFE) if LONG_ANSWERS in without else profile.answer_tokens
+    max_tokens = (
+        min(profile.answer_tokens, MAX_TOKENS_SAFE) if LONG_MAX_TOKENS in without else profile.answer_tokens
     )
     body: dict[str, Any] = {
         "model": model,
-        "max_tokens": room,
-        "system": [_text(request.system)] if request.system.strip() else [],
+        "max_tokens": max_tokens,
+        "system": [_text_block(request.system)] if request.system.strip() else [],
         "messages": messages,
         "tools": [_tool(tool) for tool in tools] or _former_tools(messages),
         "stream": True,
-        "thinking": _thinking(model, room, messages, "thinking.display" not in without, request.effort),
-        "output_config": _output(model, request.effort) if EFFORT not in without else None,
+        "thinking": _thinking_config(
+            model, max_tokens, messages, "thinking.display" not in without, request.effort
+        ),
+        "output_config": _output_config(model, request.effort) if EFFORT not in without else None,
     }
     if body["tools"] and not tools:
         body["tool_choice"] = {"type": "none"}
     body = {name: value for name, value in body.items() if value and name not in without}
     if "cache_control" not in without:
-        _mark(body)
+        _mark_cache_points(body)
     return msgspec.json.encode(body)
 
 
@@ -81,7 +83,7 @@ def _tool(tool: ToolSpec) -> Block:
     return {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
 
 
-def _former_tools(messages: Sequence[Said]) -> list[Block]:
+def _former_tools(messages: Sequence[MessageDict]) -> list[Block]:
     """The tools that a conversation has used: one with calls in it is refused where none are declared."""
     used = (each["name"] for said in messages for each in said["content"] if each["type"] == "tool_use")
     return [
@@ -93,9 +95,9 @@ def _former_tools(messages: Sequence[Said]) -> list[Block]:
 # The conversation: two sides that take turns, each message a list of blocks.
 
 
-def _messages(request: Request, signed_by: str) -> list[Said]:
+def _messages(request: Request, signed_by: str) -> list[MessageDict]:
     """Results go first in the message after their calls, and what a person says joins them there."""
-    messages: list[Said] = []
+    messages: list[MessageDict] = []
     for message in request.messages:
         role = "assistant" if isinstance(message, AssistantMessage) else "user"
         if blocks := _blocks(message, request.files, signed_by):
@@ -109,82 +111,90 @@ def _messages(request: Request, signed_by: str) -> list[Said]:
 def _blocks(message: RequestMessage, files: Mapping[str, FileContent], signed_by: str) -> list[Block]:
     match message:
         case UserMessage():
-            return [_shown(part, files) for part in message.parts]
+            return [_user_block(part, files) for part in message.parts]
         case ToolMessage():
-            return [_result(message)]
+            return [_tool_result_block(message)]
         case AssistantMessage():
-            return _answered(message, signed_by)
+            return _assistant_blocks(message, signed_by)
 
 
-def _shown(part: Text | File, files: Mapping[str, FileContent]) -> Block:
+def _user_block(part: Text | File, files: Mapping[str, FileContent]) -> Block:
     content = files.get(part.blob) if isinstance(part, File) else None
     if not isinstance(part, File) or content is None:
-        return _text(words((part,)))
+        return _text_block(parts_text((part,)))
     source = {"type": "base64", "media_type": part.media_type, "data": content.body}
     match content.kind:
         case "image":
             return {"type": "image", "source": source}
         case "pdf":
-            return {"type": "document", "source": source, "title": on_one_line(part.name)}
-    return _text(file_words(part, content))
+            return {"type": "document", "source": source, "title": single_line(part.name)}
+    return _text_block(file_text(part, content))
 
 
-def _result(message: ToolMessage) -> Block:
-    result = {"type": "tool_result", "tool_use_id": _id(message.call_id), "content": words(message.parts)}
+def _tool_result_block(message: ToolMessage) -> Block:
+    result = {
+        "type": "tool_result",
+        "tool_use_id": _safe_id(message.call_id),
+        "content": parts_text(message.parts),
+    }
     return {**result, "is_error": True} if message.failed else result
 
 
-def _answered(message: AssistantMessage, signed_by: str) -> list[Block]:
+def _assistant_blocks(message: AssistantMessage, signed_by: str) -> list[Block]:
     blocks: list[Block] = []
     for part in message.parts:
         match part:
             case Text() if part.text.strip():
-                blocks.append(_text(part.text))
+                blocks.append(_text_block(part.text))
             case Reasoning() if part.signature and part.provider == signed_by:
-                blocks.append(_thought(part))
+                blocks.append(_thinking_block(part))
             case ToolCall():
-                blocks.append(_call(part))
+                blocks.append(_tool_use_block(part))
     # Thinking that nothing came of, because the answer was cut off there, is refused at the end of a message.
-    while blocks and blocks[-1]["type"] in _THINKING:
+    while blocks and blocks[-1]["type"] in _THINKING_TYPES:
         blocks.pop()
     return blocks
 
 
-def _thought(part: Reasoning) -> Block:
+def _thinking_block(part: Reasoning) -> Block:
     if part.signature.startswith(REDACTED):
         return {"type": "redacted_thinking", "data": part.signature.removeprefix(REDACTED)}
     return {"type": "thinking", "thinking": part.text, "signature": part.signature}
 
 
-def _call(part: ToolCall) -> Block:
+def _tool_use_block(part: ToolCall) -> Block:
     arguments = part.arguments if is_complete(part.arguments) else "{}"
     return {
         "type": "tool_use",
-        "id": _id(part.call_id),
-        "name": tool_name(part.name),
+        "id": _safe_id(part.call_id),
+        "name": safe_tool_name(part.name),
         "input": msgspec.Raw(arguments.encode()),
     }
 
 
-def _id(call_id: str) -> str:
-    return _NOT_IN_IDS.sub("_", call_id)
+def _safe_id(call_id: str) -> str:
+    return _INVALID_ID_CHARS.sub("_", call_id)
 
 
-def _text(text: str) -> Block:
+def _text_block(text: str) -> Block:
     return {"type": "text", "text": text}
 
 
 # Thinking.
 
 
-def _output(model: str, effort: Effort | None) -> Block | None:
+def _output_config(model: str, effort: Effort | None) -> Block | None:
     """How much to think, for models that decide by themselves; of those not known one may hope so."""
     version = _version(model)
     return {"effort": effort} if effort and not (0, 0) < version < _ADAPTIVE_SINCE else None
 
 
-def _thinking(
-    model: str, answer_tokens: int, messages: Sequence[Said], shown: bool, effort: Effort | None = None
+def _thinking_config(
+    model: str,
+    answer_tokens: int,
+    messages: Sequence[MessageDict],
+    is_shown: bool,
+    effort: Effort | None = None,
 ) -> Block | None:
     """How to ask for thinking: as much as the model sees fit, or up to a budget, or not at all.
 
@@ -196,11 +206,11 @@ def _thinking(
         return None  # An answer that has begun is gone on with, not thought about.
     version = _version(model)
     if version >= _ADAPTIVE_SINCE:
-        return {"type": "adaptive", "display": "summarized"} if shown else {"type": "adaptive"}
-    usual = answer_tokens // 2
-    if version < _ENABLED_SINCE or usual < THINKING_TOKENS_MIN or _goes_on_unthinking(messages):
+        return {"type": "adaptive", "display": "summarized"} if is_shown else {"type": "adaptive"}
+    default = answer_tokens // 2
+    if version < _ENABLED_SINCE or default < THINKING_TOKENS_MIN or _continues_without_thinking(messages):
         return None
-    budget = {"low": answer_tokens // 8, "high": answer_tokens * 3 // 4}.get(effort or "", usual)
+    budget = {"low": answer_tokens // 8, "high": answer_tokens * 3 // 4}.get(effort or "", default)
     return {"type": "enabled", "budget_tokens": max(budget, THINKING_TOKENS_MIN)}
 
 
@@ -211,23 +221,23 @@ def _version(model: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
 
 
-def _goes_on_unthinking(messages: Sequence[Said]) -> bool:
+def _continues_without_thinking(messages: Sequence[MessageDict]) -> bool:
     """Whether results are sent for calls of an answer that began without thinking."""
     if len(messages) < 2 or messages[-1]["content"][0]["type"] != "tool_result":
         return False
-    return messages[-2]["content"][0]["type"] not in _THINKING
+    return messages[-2]["content"][0]["type"] not in _THINKING_TYPES
 
 
 # The prompt's cache.
 
 
-def _mark(body: dict[str, Any]) -> None:
+def _mark_cache_points(body: dict[str, Any]) -> None:
     """Mark up to where a request can be served from the cache: tools, instructions, the last two messages.
 
     The last user message but one is where the request before this one ended. It is marked again because the
     search for what is cached goes back only so many blocks, and one answer may have more calls than that.
     """
-    spoken = [message["content"] for message in body["messages"] if message["role"] == "user"]
-    for blocks in (body.get("tools"), body.get("system"), *spoken[-2:]):
+    user_contents = [message["content"] for message in body["messages"] if message["role"] == "user"]
+    for blocks in (body.get("tools"), body.get("system"), *user_contents[-2:]):
         if blocks:
             blocks[-1]["cache_control"] = {"type": _EPHEMERAL}

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.context.request import Profile, Request
+from holdfast.domain.context.request import ModelProfile, Request
 from holdfast.domain.usage import Usage
 from holdfast.models.messages import request as encoding
 from holdfast.models.messages.request import REDACTED
@@ -23,11 +23,11 @@ _STOP_REASONS: Mapping[str, str] = MappingProxyType({
     "model_context_window_exceeded": "length",
     "refusal": "content_filter",
 })  # fmt: skip
-_EVENTS = frozenset({
+_EVENT_TYPES = frozenset({
     "message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta",
     "message_stop", "message", "error",
 })  # fmt: skip
-_PIECES = frozenset({
+_BLOCK_TYPES = frozenset({
     "text", "text_delta", "thinking", "thinking_delta", "signature_delta", "redacted_thinking", "tool_use",
     "input_json_delta",
 })  # fmt: skip
@@ -78,7 +78,7 @@ class _Event(msgspec.Struct):
     stop_details: _StopDetails | None = None
 
 
-class _Used(msgspec.Struct):
+class _WireUsage(msgspec.Struct):
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_read_input_tokens: int | None = None
@@ -88,16 +88,16 @@ class _Used(msgspec.Struct):
 class _Call(msgspec.Struct):
     """A call while it is written. `given` are arguments that came with its beginning."""
 
-    place: int
+    index: int
     id: str = ""
     name: str = ""
-    given: str = ""
-    written: list[str] = msgspec.field(default_factory=list)
+    initial_arguments: str = ""
+    pieces: list[str] = msgspec.field(default_factory=list)
     is_closed: bool = False
 
 
 _EVENT = msgspec.json.Decoder(_Event)
-_USED = msgspec.json.Decoder(_Used)
+_WIRE_USAGE = msgspec.json.Decoder(_WireUsage)
 _BLOCK = msgspec.json.Decoder(_Block)
 
 
@@ -107,10 +107,10 @@ class MessagesDecoder:
     def __init__(self) -> None:
         self.is_done = False
         self._reason: str | None = None
-        self._used = _Used()
+        self._counts = _WireUsage()
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call | None] = {}
-        self._newest = -1
+        self._last_index = -1
         self._signature = ""
         self._has_answered = False
 
@@ -123,19 +123,19 @@ class MessagesDecoder:
         """The deltas in one event. Raises ErrorInStream, or ValueError for what is no part of an answer."""
         if not data:
             return []
-        event = _read(data)
+        event = _decode_event(data)
         if self._signature and not _is_signature(event):
-            return [*self._signed(), *self._deltas(event, data)]
+            return [*self._flush_signature(), *self._deltas(event, data)]
         return self._deltas(event, data)
 
     def _deltas(self, event: _Event, data: bytes) -> list[ModelDelta]:
         match event.type:
             case "content_block_delta":
-                return self._grown(event)
+                return self._extend_block(event)
             case "content_block_start":
-                return self._begun(event)
+                return self._start_block(event)
             case "content_block_stop":
-                return self._closed(self._call_at(event.index))
+                return self._close_call(self._call_at(event.index))
             case "message_start" if isinstance(event.message, _Message):
                 self._count(event.message.usage)
             case "message_delta":
@@ -145,8 +145,8 @@ class MessagesDecoder:
             case "message_stop":
                 self.is_done = True
             case "message":
-                return self._whole(event)
-            case _ if event.type == "error" or _is_there(event.error):
+                return self._decode_whole(event)
+            case _ if event.type == "error" or _is_present(event.error):
                 raise ErrorInStream(data)
         return []
 
@@ -154,9 +154,9 @@ class MessagesDecoder:
         """What closes the answer: calls whose end was not told, and its one StepEnd."""
         last: list[ModelDelta] = []
         for call in self._calls:
-            last += self._closed(call)
-            if not call.name and call.written:
-                last.append(CallDelta(call.place, "", "".join(call.written)))
+            last += self._close_call(call)
+            if not call.name and call.pieces:
+                last.append(CallDelta(call.index, "", "".join(call.pieces)))
         reason = _STOP_REASONS.get(self._reason or "", self._reason or "")
         if reason == "stop" and self._calls:
             reason = "tool_calls"
@@ -164,42 +164,42 @@ class MessagesDecoder:
 
     # Blocks.
 
-    def _begun(self, event: _Event) -> list[ModelDelta]:
-        self._newest = index = self._newest + 1 if event.index is None else event.index
+    def _start_block(self, event: _Event) -> list[ModelDelta]:
+        self._last_index = index = self._last_index + 1 if event.index is None else event.index
         block = event.content_block or _Block()
         if block.type != "tool_use":
             self._by_index.setdefault(index, None)
         match block.type:
             case "text" if block.text:
-                return self._said(block.text)
+                return self._add_text(block.text)
             case "thinking":
                 self._signature = block.signature or ""
                 return [ReasoningDelta(block.thinking)] if block.thinking else []
             case "redacted_thinking" if block.data:
                 return [ReasoningDelta("", REDACTED + block.data)]
             case "tool_use":
-                return self._called(index, block)
+                return self._start_call(index, block)
         return []
 
-    def _grown(self, event: _Event) -> list[ModelDelta]:
+    def _extend_block(self, event: _Event) -> list[ModelDelta]:
         delta = event.delta or _Delta()
         match delta.type:
             case "text_delta" if delta.text:
-                return self._said(delta.text)
+                return self._add_text(delta.text)
             case "thinking_delta" if delta.thinking:
                 return [ReasoningDelta(delta.thinking)]
             case "signature_delta" if delta.signature:
                 # Held until something else comes: a signature closes the thinking before it.
                 self._signature = delta.signature
             case "input_json_delta" if delta.partial_json:
-                return self._written(event.index, delta.partial_json)
+                return self._extend_call(event.index, delta.partial_json)
         return []
 
-    def _said(self, text: str) -> list[ModelDelta]:
+    def _add_text(self, text: str) -> list[ModelDelta]:
         self._has_answered = True
         return [TextDelta(text)]
 
-    def _signed(self) -> list[ModelDelta]:
+    def _flush_signature(self) -> list[ModelDelta]:
         if not self._signature:
             return []
         signature, self._signature = self._signature, ""
@@ -207,34 +207,38 @@ class MessagesDecoder:
 
     # Calls.
 
-    def _called(self, index: int, block: _Block) -> list[ModelDelta]:
+    def _start_call(self, index: int, block: _Block) -> list[ModelDelta]:
         self._has_answered = True
         found = self._by_index.get(index)
         closed: list[ModelDelta] = []
         if found is None or (found.name and (block.id or "") != found.id):
-            closed = self._closed(found)
+            closed = self._close_call(found)
             found = self._new_call(index)
         elif found.name:
             return []  # The same beginning once more.
-        found.id, found.name, found.given = block.id or "", block.name or "unknown", _given(block.input)
-        return [*closed, CallDelta(found.place, found.name, "".join(found.written))]
+        found.id, found.name, found.initial_arguments = (
+            block.id or "",
+            block.name or "unknown",
+            _initial_arguments(block.input),
+        )
+        return [*closed, CallDelta(found.index, found.name, "".join(found.pieces))]
 
-    def _written(self, index: int | None, piece: str) -> list[ModelDelta]:
-        key = self._newest if index is None else index
+    def _extend_call(self, index: int | None, piece: str) -> list[ModelDelta]:
+        key = self._last_index if index is None else index
         if key in self._by_index and self._by_index[key] is None:
             return []  # What the server's own tools are asked.
         call = self._by_index.get(key) or self._new_call(key)
-        call.written.append(piece)
-        return [CallDelta(call.place, call.name, piece)] if call.name else []
+        call.pieces.append(piece)
+        return [CallDelta(call.index, call.name, piece)] if call.name else []
 
-    def _closed(self, call: _Call | None) -> list[ModelDelta]:
+    def _close_call(self, call: _Call | None) -> list[ModelDelta]:
         if call is None or call.is_closed or not call.name:
             return []
         call.is_closed = True
-        if "".join(call.written).strip():
+        if "".join(call.pieces).strip():
             return []
         # No arguments at all is how a call of a tool that takes none is written.
-        return [CallDelta(call.place, call.name, call.given or "{}")]
+        return [CallDelta(call.index, call.name, call.initial_arguments or "{}")]
 
     def _new_call(self, index: int) -> _Call:
         call = _Call(len(self._calls))
@@ -243,23 +247,23 @@ class MessagesDecoder:
         return call
 
     def _call_at(self, index: int | None) -> _Call | None:
-        return self._by_index.get(self._newest if index is None else index)
+        return self._by_index.get(self._last_index if index is None else index)
 
     # The end.
 
-    def _whole(self, answer: _Event) -> list[ModelDelta]:
+    def _decode_whole(self, answer: _Event) -> list[ModelDelta]:
         """An answer that did not stream. Blocks that are not known are passed over."""
         deltas: list[ModelDelta] = []
-        for raw in _CONTENT.decode(answer.content) if _is_there(answer.content) else ():
+        for raw in _CONTENT.decode(answer.content) if _is_present(answer.content) else ():
             try:
                 block = _BLOCK.decode(raw)
             except msgspec.ValidationError:
-                if _kind(msgspec.json.decode(raw)) in _PIECES:
+                if _type_of(msgspec.json.decode(raw)) in _BLOCK_TYPES:
                     raise
                 continue
-            deltas += self._begun(_Event(content_block=block))
-            deltas += self._signed()
-            deltas += self._closed(self._call_at(None))
+            deltas += self._start_block(_Event(content_block=block))
+            deltas += self._flush_signature()
+            deltas += self._close_call(self._call_at(None))
         self._count(answer.usage)
         self._stop(answer.stop_reason, answer.stop_details)
         self.is_done = True
@@ -276,40 +280,40 @@ class MessagesDecoder:
 
     def _count(self, usage: msgspec.Raw) -> None:
         """Take in counts, each of which replaces the one before."""
-        if not _is_there(usage):
+        if not _is_present(usage):
             return
         try:
-            told = _USED.decode(usage)
+            counts = _WIRE_USAGE.decode(usage)
         except msgspec.DecodeError:
             return  # Counts are told, not relied on: an odd one must not cost the answer.
-        for name in told.__struct_fields__:
-            if (count := getattr(told, name)) is not None:
-                setattr(self._used, name, max(count, 0))
+        for name in counts.__struct_fields__:
+            if (count := getattr(counts, name)) is not None:
+                setattr(self._counts, name, max(count, 0))
 
     def _usage(self) -> Usage:
         """All of the input counts, what was read from the cache or written to it included."""
-        used = self._used
-        cached, written = used.cache_read_input_tokens or 0, used.cache_creation_input_tokens or 0
-        sent = (used.input_tokens or 0) + cached + written
-        return Usage(sent, used.output_tokens or 0, cached, written_tokens=written)
+        counts = self._counts
+        cached, written = counts.cache_read_input_tokens or 0, counts.cache_creation_input_tokens or 0
+        input_tokens = (counts.input_tokens or 0) + cached + written
+        return Usage(input_tokens, counts.output_tokens or 0, cached, written_tokens=written)
 
 
-def _read(data: bytes) -> _Event:
+def _decode_event(data: bytes) -> _Event:
     """An event. One of a kind that is not known, in a shape that does not fit, is an empty one."""
     try:
         return _EVENT.decode(data)
     except msgspec.ValidationError:
         found = msgspec.json.decode(data)
-        kind = _kind(found)
+        kind = _type_of(found)
         if kind is None:
             raise
-        inside = [_kind(found[name]) for name in ("delta", "content_block") if name in found]
-        if kind in _EVENTS and all(each in _PIECES for each in inside):
+        inside = [_type_of(found[name]) for name in ("delta", "content_block") if name in found]
+        if kind in _EVENT_TYPES and all(each in _BLOCK_TYPES for each in inside):
             raise
         return _Event()
 
 
-def _kind(found: Any) -> str | None:
+def _type_of(found: Any) -> str | None:
     kind = found.get("type") if isinstance(found, dict) else None
     return kind if isinstance(kind, str) else None
 
@@ -318,13 +322,13 @@ def _is_signature(event: _Event) -> bool:
     return event.delta is not None and event.delta.type == "signature_delta"
 
 
-def _given(raw: msgspec.Raw) -> str:
+def _initial_arguments(raw: msgspec.Raw) -> str:
     """Arguments that come with a call's beginning; most often they are empty there, and follow in pieces."""
     text = bytes(raw).strip()
     return text.decode() if text.startswith(b"{") and text[1:-1].strip() else ""
 
 
-def _is_there(raw: msgspec.Raw) -> bool:
+def _is_present(raw: msgspec.Raw) -> bool:
     return bool(raw) and bytes(raw) != b"null"
 
 
@@ -332,7 +336,7 @@ class MessagesWire:
     """Anthropic Messages; the base URL ends in `/v1`."""
 
     path = "messages"
-    optional = (
+    optional_fields = (
         ("thinking", "thinking.type"),
         ("thinking", "thinking is not supported"),
         ("thinking", "support thinking"),
@@ -344,18 +348,18 @@ class MessagesWire:
         (EFFORT, "effort parameter"),
         (EFFORT, "output_config"),
         ("tools", "does not support tools"),
-        (encoding.LONG_ANSWERS, "maximum allowed number of output tokens"),
+        (encoding.LONG_MAX_TOKENS, "maximum allowed number of output tokens"),
         # Thinking of this conversation that the server does not know again: it can go on without.
-        (encoding.THOUGHTS, "thinking` block"),
-        (encoding.THOUGHTS, "thinking block"),
-        (encoding.THOUGHTS, "`redacted_thinking`"),
-        (encoding.THOUGHTS, "signature"),
+        (encoding.SIGNED_THINKING, "thinking` block"),
+        (encoding.SIGNED_THINKING, "thinking block"),
+        (encoding.SIGNED_THINKING, "`redacted_thinking`"),
+        (encoding.SIGNED_THINKING, "signature"),
     )
 
     def encode(
         self,
         model: str,
-        profile: Profile,
+        profile: ModelProfile,
         request: Request,
         tools: Sequence[ToolSpec],
         without: Collection[str],

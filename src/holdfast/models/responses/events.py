@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 
-class Event(msgspec.Struct):
+class ResponsesEvent(msgspec.Struct):
     """Any event; or an answer that came whole, which has no type."""
 
     type: str = ""
@@ -29,11 +29,11 @@ class Event(msgspec.Struct):
         return (self.summary_index if where == "summary" else self.content_index) or 0
 
 
-class _Named(msgspec.Struct):
+class _TypeOnly(msgspec.Struct):
     type: str = ""
 
 
-class Words(msgspec.Struct):
+class ContentPart(msgspec.Struct):
     """A piece of a message, of a summary or of thinking."""
 
     type: str = ""
@@ -41,11 +41,11 @@ class Words(msgspec.Struct):
     refusal: str | None = None
 
     @property
-    def said(self) -> str:
+    def value(self) -> str:
         return self.text or self.refusal or ""
 
     @property
-    def place(self) -> tuple[str, str]:
+    def location(self) -> tuple[str, str]:
         """The kind of item that it is in, and where there."""
         kind = "reasoning" if self.type in ("reasoning_text", "summary_text") else "message"
         return kind, "summary" if self.type == "summary_text" else "content"
@@ -56,21 +56,21 @@ class Item(msgspec.Struct):
 
     type: str = ""
     id: str | None = None
-    content: list[Words] | None = None
-    summary: list[Words] | None = None
+    content: list[ContentPart] | None = None
+    summary: list[ContentPart] | None = None
     encrypted_content: str | None = None
     name: str | None = None
     arguments: str | dict[str, Any] | None = None
 
     @property
-    def written(self) -> str:
+    def arguments_text(self) -> str:
         """The arguments of a call; some servers send them as an object."""
         if self.arguments is None or isinstance(self.arguments, str):
             return self.arguments or ""
         return msgspec.json.encode(self.arguments).decode()
 
 
-class _Why(msgspec.Struct):
+class _IncompleteDetails(msgspec.Struct):
     reason: str | None = None
 
 
@@ -81,7 +81,7 @@ class Response(msgspec.Struct):
     output: list[msgspec.Raw] | None = None
     usage: msgspec.Raw = msgspec.Raw()
     error: msgspec.Raw = msgspec.Raw()
-    incomplete_details: _Why | None = None
+    incomplete_details: _IncompleteDetails | None = None
 
     @property
     def reason(self) -> str:
@@ -94,7 +94,7 @@ class _CachedTokens(msgspec.Struct):
     cache_write_tokens: int | None = None
 
 
-class Used(msgspec.Struct):
+class ResponsesUsage(msgspec.Struct):
     """Tokens of thinking are among those of the output."""
 
     input_tokens: int | None = None
@@ -110,7 +110,7 @@ class Used(msgspec.Struct):
         return (self.input_tokens_details.cache_write_tokens if self.input_tokens_details else None) or 0
 
 
-TEXTS = MappingProxyType(
+TEXT_EVENTS = MappingProxyType(
     {
         "response.output_text": ("message", "content"),
         "response.refusal": ("message", "content"),
@@ -119,76 +119,78 @@ TEXTS = MappingProxyType(
     }
 )
 """Which events bring text: into what kind of item, and where there."""
-PARTS = frozenset({"response.content_part.done", "response.reasoning_summary_part.done"})
-KINDS = frozenset({"message", "reasoning", "function_call"})
+PART_EVENTS = frozenset({"response.content_part.done", "response.reasoning_summary_part.done"})
+ITEM_TYPES = frozenset({"message", "reasoning", "function_call"})
 """The items that matter; a server's own tools are its own business."""
-ENDS = frozenset(f"response.{how}" for how in ("completed", "incomplete", "failed", "cancelled", "done"))
-_KNOWN = frozenset(
+END_EVENTS = frozenset(
+    f"response.{how}" for how in ("completed", "incomplete", "failed", "cancelled", "done")
+)
+_KNOWN_EVENTS = frozenset(
     {
         "",
         "error",
         *(f"response.{what}" for what in ("output_item.added", "output_item.done")),
         *(f"response.function_call_arguments.{verb}" for verb in ("delta", "done")),
-        *(f"{name}.{verb}" for name in TEXTS for verb in ("delta", "done")),
-        *PARTS,
-        *ENDS,
+        *(f"{name}.{verb}" for name in TEXT_EVENTS for verb in ("delta", "done")),
+        *PART_EVENTS,
+        *END_EVENTS,
     }
 )
-_EVENT = msgspec.json.Decoder(Event)
-_NAMED = msgspec.json.Decoder(_Named)
-_WORDS = msgspec.json.Decoder(Words)
+_EVENT = msgspec.json.Decoder(ResponsesEvent)
+_TYPE_ONLY = msgspec.json.Decoder(_TypeOnly)
+_CONTENT_PART = msgspec.json.Decoder(ContentPart)
 _ITEM = msgspec.json.Decoder(Item)
 _RESPONSE = msgspec.json.Decoder(Response)
-_USED = msgspec.json.Decoder(Used)
+_USAGE = msgspec.json.Decoder(ResponsesUsage)
 
 
-def event_of(data: bytes) -> Event:
+def decode_event(data: bytes) -> ResponsesEvent:
     """Raises DecodeError for what is none. One that is not known is empty but for its type."""
     try:
         return _EVENT.decode(data)
     except msgspec.ValidationError:
         # Those that are not known may hold anything; those that are must be as they are known.
-        name = _NAMED.decode(data).type
-        if name in _KNOWN:
+        name = _TYPE_ONLY.decode(data).type
+        if name in _KNOWN_EVENTS:
             raise
-        return Event(name)
+        return ResponsesEvent(name)
 
 
-def is_known(event: Event) -> bool:
-    return event.type in _KNOWN
+def is_known(event: ResponsesEvent) -> bool:
+    return event.type in _KNOWN_EVENTS
 
 
-def words_of(raw: msgspec.Raw) -> Words:
-    return _WORDS.decode(_or_empty(raw))
+def decode_content_part(raw: msgspec.Raw) -> ContentPart:
+    return _CONTENT_PART.decode(_or_empty(raw))
 
 
-def item_of(raw: msgspec.Raw) -> Item:
+def decode_item(raw: msgspec.Raw) -> Item:
     """As with events: one of a kind that is not known is empty but for that."""
     try:
         return _ITEM.decode(_or_empty(raw))
     except msgspec.ValidationError:
-        kind = _NAMED.decode(_or_empty(raw)).type
-        if kind in KINDS:
+        kind = _TYPE_ONLY.decode(_or_empty(raw)).type
+        if kind in ITEM_TYPES:
             raise
         return Item(kind)
 
 
-def response_of(raw: msgspec.Raw | bytes) -> Response:
+def decode_response(raw: msgspec.Raw | bytes) -> Response:
     return _RESPONSE.decode(_or_empty(raw))
 
 
-def used_of(raw: msgspec.Raw) -> Used:
+def decode_usage(raw: msgspec.Raw) -> ResponsesUsage:
     """Counts are told, not relied on: odd ones must not cost the answer."""
     try:
-        return _USED.decode(_or_empty(raw))
+        return _USAGE.decode(_or_empty(raw))
     except msgspec.DecodeError:
-        return Used()
+        return ResponsesUsage()
 
 
-def holds(raw: msgspec.Raw | bytes) -> bool:
+def has_value(raw: msgspec.Raw | bytes) -> bool:
     """Whether there is anything in it."""
     return bytes(raw) not in (b"", b"null")
 
 
 def _or_empty(raw: msgspec.Raw | bytes) -> msgspec.Raw | bytes:
-    return raw if holds(raw) else b"{}"
+    return raw if has_value(raw) else b"{}"

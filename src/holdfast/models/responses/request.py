@@ -13,7 +13,7 @@ from holdfast.domain.context.context import instructions_digest
 from holdfast.domain.context.request import (
     AssistantMessage,
     FileContent,
-    Profile,
+    ModelProfile,
     Request,
     RequestMessage,
     ToolMessage,
@@ -21,18 +21,20 @@ from holdfast.domain.context.request import (
 )
 from holdfast.domain.events.parts import AnyPart, File, Reasoning, Text, ToolCall
 from holdfast.models.ports import ToolSpec
-from holdfast.models.request_text import file_words, on_one_line, tool_name, words
-from holdfast.models.wire import EFFORT, OF_THE_CONVERSATION
+from holdfast.models.request_text import file_text, parts_text, safe_tool_name, single_line
+from holdfast.models.wire import EFFORT, PER_CONVERSATION
 
 ENCRYPTED = "reasoning.encrypted_content"
-THINKING = OF_THE_CONVERSATION + "thinking"
+THINKING = PER_CONVERSATION + "thinking"
 """What is left out when a server does not take its reasoning items back."""
 SUMMARY = "reasoning.summary"
 OUTPUT_TOKENS_MIN = 16
 """OpenAI refuses a lower limit."""
 
 
-class Thought(msgspec.Struct, frozen=True, tag_field="type", tag="reasoning", omit_defaults=True):
+class ReasoningItemSignature(
+    msgspec.Struct, frozen=True, tag_field="type", tag="reasoning", omit_defaults=True
+):
     """A reasoning item, as the signature of a thinking part holds it in JSON.
 
     `is_raw`: the part's text is the item's own content, and not a summary that others made of it.
@@ -47,11 +49,15 @@ class Thought(msgspec.Struct, frozen=True, tag_field="type", tag="reasoning", om
         return msgspec.json.encode(self).decode()
 
 
-_THOUGHT = msgspec.json.Decoder(Thought)
+_SIGNATURE = msgspec.json.Decoder(ReasoningItemSignature)
 
 
 def encode(
-    model: str, profile: Profile, request: Request, tools: Sequence[ToolSpec], without: Collection[str] = ()
+    model: str,
+    profile: ModelProfile,
+    request: Request,
+    tools: Sequence[ToolSpec],
+    without: Collection[str] = (),
 ) -> bytes:
     """The body of a streaming request, `without` the optional fields that a server does not take."""
     keeps_thinking = THINKING not in without
@@ -80,22 +86,22 @@ def encode(
         "prompt_cache_key": instructions_digest(request.system),
         "max_output_tokens": max(profile.answer_tokens_max, OUTPUT_TOKENS_MIN),
     }
-    unwanted = {*without}
+    omitted = {*without}
     if not request.system:
-        unwanted.add("instructions")
+        omitted.add("instructions")
     if not body["reasoning"]:
-        unwanted.add("reasoning")
+        omitted.add("reasoning")
     if not profile.answer_tokens_max:
-        unwanted.add("max_output_tokens")
+        omitted.add("max_output_tokens")
     if not tools or "tools" in without:
-        unwanted |= {"tools", "parallel_tool_calls"}
-    return msgspec.json.encode({name: value for name, value in body.items() if name not in unwanted})
+        omitted |= {"tools", "parallel_tool_calls"}
+    return msgspec.json.encode({name: value for name, value in body.items() if name not in omitted})
 
 
 def _reasoning(request: Request, without: Collection[str]) -> dict[str, str]:
     """How much to think, and that what was thought is to be told."""
-    wanted = {} if SUMMARY in without else {"summary": "auto"}
-    return {**wanted, "effort": request.effort} if request.effort and EFFORT not in without else wanted
+    fields = {} if SUMMARY in without else {"summary": "auto"}
+    return {**fields, "effort": request.effort} if request.effort and EFFORT not in without else fields
 
 
 def _items(
@@ -103,12 +109,12 @@ def _items(
 ) -> Iterator[dict[str, Any]]:
     match message:
         case UserMessage():
-            yield {"type": "message", "role": "user", "content": _said(message.parts, files)}
+            yield {"type": "message", "role": "user", "content": _user_content(message.parts, files)}
         case ToolMessage():
             yield {
                 "type": "function_call_output",
                 "call_id": message.call_id,
-                "output": words(message.parts),
+                "output": parts_text(message.parts),
             }
         case AssistantMessage():
             # A reasoning item that nothing follows is refused: it is to be followed by what was thought out.
@@ -117,53 +123,53 @@ def _items(
             )
             for part in message.parts[: ends + 1]:
                 if not isinstance(part, Reasoning):
-                    yield _answered(part)
-                elif keeps_thinking and (item := _thought(part)) is not None:
+                    yield _assistant_item(part)
+                elif keeps_thinking and (item := _reasoning_item(part)) is not None:
                     yield item
 
 
-def _answered(part: Text | ToolCall) -> dict[str, Any]:
+def _assistant_item(part: Text | ToolCall) -> dict[str, Any]:
     if isinstance(part, Text):
         content = [{"type": "output_text", "text": part.text}]
         return {"type": "message", "role": "assistant", "content": content}
-    name = tool_name(part.name)
+    name = safe_tool_name(part.name)
     return {"type": "function_call", "call_id": part.call_id, "name": name, "arguments": part.arguments}
 
 
-def _thought(part: Reasoning) -> dict[str, Any] | None:
+def _reasoning_item(part: Reasoning) -> dict[str, Any] | None:
     """The reasoning item that a part was; None if it was none, as another protocol's thinking."""
     try:
-        thought = _THOUGHT.decode(part.signature)
+        signature = _SIGNATURE.decode(part.signature)
     except (msgspec.DecodeError, UnicodeEncodeError):
         return None
     item: dict[str, Any] = {
         "type": "reasoning",
-        "summary": [{"type": "summary_text", "text": text} for text in thought.summary],
+        "summary": [{"type": "summary_text", "text": text} for text in signature.summary],
     }
-    if thought.id:
-        item["id"] = thought.id
-    if thought.encrypted_content:
-        item["encrypted_content"] = thought.encrypted_content
-    if thought.is_raw:
+    if signature.id:
+        item["id"] = signature.id
+    if signature.encrypted_content:
+        item["encrypted_content"] = signature.encrypted_content
+    if signature.is_raw:
         item["content"] = [{"type": "reasoning_text", "text": part.text}]
-    return item if thought.encrypted_content or (thought.is_raw and part.text) else None
+    return item if signature.encrypted_content or (signature.is_raw and part.text) else None
 
 
-def _said(parts: Sequence[AnyPart], files: Mapping[str, FileContent]) -> str | list[dict[str, Any]]:
+def _user_content(parts: Sequence[AnyPart], files: Mapping[str, FileContent]) -> str | list[dict[str, Any]]:
     """What a person said: a string wherever that is enough, since some servers take nothing else."""
     if not any(isinstance(part, File) and part.blob in files for part in parts):
-        return words(parts)
-    return [_shown(part, files) for part in parts]
+        return parts_text(parts)
+    return [_content_part(part, files) for part in parts]
 
 
-def _shown(part: AnyPart, files: Mapping[str, FileContent]) -> dict[str, Any]:
+def _content_part(part: AnyPart, files: Mapping[str, FileContent]) -> dict[str, Any]:
     content = files.get(part.blob) if isinstance(part, File) else None
     if not isinstance(part, File) or content is None:
-        return {"type": "input_text", "text": words((part,))}
+        return {"type": "input_text", "text": parts_text((part,))}
     url = f"data:{part.media_type};base64,{content.body}"
     match content.kind:
         case "image":
             return {"type": "input_image", "detail": "auto", "image_url": url}
         case "pdf":
-            return {"type": "input_file", "filename": on_one_line(part.name), "file_data": url}
-    return {"type": "input_text", "text": file_words(part, content)}
+            return {"type": "input_file", "filename": single_line(part.name), "file_data": url}
+    return {"type": "input_text", "text": file_text(part, content)}

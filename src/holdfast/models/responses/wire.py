@@ -9,27 +9,27 @@ from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
-from holdfast.domain.context.request import Profile, Request
+from holdfast.domain.context.request import ModelProfile, Request
 from holdfast.domain.usage import Usage
 from holdfast.models.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta, ToolSpec
 from holdfast.models.responses import request as encoding
 from holdfast.models.responses.events import (
-    ENDS,
-    KINDS,
-    PARTS,
-    TEXTS,
-    Event,
+    END_EVENTS,
+    ITEM_TYPES,
+    PART_EVENTS,
+    TEXT_EVENTS,
     Item,
     Response,
-    event_of,
-    holds,
+    ResponsesEvent,
+    decode_content_part,
+    decode_event,
+    decode_item,
+    decode_response,
+    decode_usage,
+    has_value,
     is_known,
-    item_of,
-    response_of,
-    used_of,
-    words_of,
 )
-from holdfast.models.responses.request import SUMMARY, THINKING, Thought
+from holdfast.models.responses.request import SUMMARY, THINKING, ReasoningItemSignature
 from holdfast.models.wire import EFFORT, ErrorInStream
 
 GAP = "\n\n"
@@ -41,7 +41,7 @@ class ResponsesWire:
     """OpenAI Responses, without anything kept at the server."""
 
     path = "responses"
-    optional = (
+    optional_fields = (
         ("include", "encrypted content is not supported"),
         ("include", encoding.ENCRYPTED),
         (SUMMARY, "reasoning.summary"),
@@ -62,7 +62,7 @@ class ResponsesWire:
     def encode(
         self,
         model: str,
-        profile: Profile,
+        profile: ModelProfile,
         request: Request,
         tools: Sequence[ToolSpec],
         without: Collection[str],
@@ -78,25 +78,25 @@ _Piece = tuple[str, int]
 _ARGUMENTS: _Piece = ("arguments", 0)
 
 
-class _Open(msgspec.Struct, eq=False):
+class _OpenItem(msgspec.Struct, eq=False):
     """An item while it is written: its texts by where they belong, and which of them are whole."""
 
     kind: str
     id: str = ""
-    written: dict[_Piece, list[str]] = msgspec.field(default_factory=dict)
+    pieces: dict[_Piece, list[str]] = msgspec.field(default_factory=dict)
     closed: set[_Piece] = msgspec.field(default_factory=set)
     name: str = ""
-    place: int = -1
+    call_index: int = -1
     is_signed: bool = False
     is_done: bool = False
 
     @property
     def is_raw(self) -> bool:
         """Whether what it holds is the thinking itself, and not a summary of it."""
-        return bool(self.written) and all(where == "content" for where, _ in self.written)
+        return bool(self.pieces) and all(where == "content" for where, _ in self.pieces)
 
     def text(self, piece: _Piece) -> str:
-        return "".join(self.written.get(piece, ()))
+        return "".join(self.pieces.get(piece, ()))
 
 
 class ResponsesDecoder:
@@ -107,8 +107,8 @@ class ResponsesDecoder:
         self._reason = ""
         self._usage = Usage()
         self._items = _Items()
-        self._last: _Open | None = None
-        self._places = 0
+        self._last: _OpenItem | None = None
+        self._calls_started = 0
 
     @property
     def is_finished(self) -> bool:
@@ -122,188 +122,202 @@ class ResponsesDecoder:
         if data == b"[DONE]":  # No part of the protocol, but a habit of servers.
             self.is_done = True
             return []
-        event = event_of(data)
+        event = decode_event(data)
         name = event.type
         if name == "response.output_text.delta":  # Nearly all that comes is this.
-            return self._say(
-                self._items.of("message", event), ("content", event.index("content")), event.delta
+            return self._add_text(
+                self._items.find_or_open("message", event), ("content", event.index("content")), event.delta
             )
-        if (name == "error" or event.object == "error" or holds(event.error)) and event.object != "response":
+        if (
+            name == "error" or event.object == "error" or has_value(event.error)
+        ) and event.object != "response":
             raise ErrorInStream(data)
         if not is_known(event):
             return []
-        if name in ENDS:
-            return list(self._finish(response_of(event.response), name))
+        if name in END_EVENTS:
+            return list(self._finish(decode_response(event.response), name))
         if not name:
-            return list(self._whole(data)) if event.object == "response" else []
-        return list(self._take(event))
+            return list(self._decode_whole(data)) if event.object == "response" else []
+        return list(self._handle(event))
 
     def end(self) -> list[ModelDelta]:
         """What closes the answer: calls that lack a name or arguments, and its one StepEnd."""
         closing: list[ModelDelta] = []
-        calls = self._items.all("function_call")
+        calls = self._items.of_kind("function_call")
         for call in calls:
             arguments = call.text(_ARGUMENTS)
             if call.name and not arguments.strip():
                 # No arguments at all is how some servers write a call of a tool that takes none.
-                closing.append(CallDelta(call.place, call.name, "{}"))
+                closing.append(CallDelta(call.call_index, call.name, "{}"))
             elif arguments and not call.name:
-                closing.append(CallDelta(self._place(call), "", arguments))
+                closing.append(CallDelta(self._call_index(call), "", arguments))
         reason = self._reason or ("tool_calls" if calls else "stop")
         return [*closing, StepEnd(reason, self._usage)]
 
     # One event.
 
-    def _take(self, event: Event) -> Iterator[ModelDelta]:
+    def _handle(self, event: ResponsesEvent) -> Iterator[ModelDelta]:
         name, _, verb = event.type.rpartition(".")
         if name == "response.output_item":
-            item = item_of(event.item)
-            if item.type not in KINDS:
+            item = decode_item(event.item)
+            if item.type not in ITEM_TYPES:
                 return
             if verb == "added":
-                yield from self._begin(item, event.output_index)
+                yield from self._start_item(item, event.output_index)
             else:
-                yield from self._complete(self._items.of(item.type, event, item.id or ""), item)
+                yield from self._complete_item(
+                    self._items.find_or_open(item.type, event, item.id or ""), item
+                )
         elif name == "response.function_call_arguments":
-            call = self._items.of("function_call", event)
+            call = self._items.find_or_open("function_call", event)
             if verb == "delta":
-                yield from self._argue(call, event.delta)
+                yield from self._add_arguments(call, event.delta)
             else:
-                yield from self._fill(call, _ARGUMENTS, event.arguments)
-        elif event.type in PARTS:
-            words = words_of(event.part)
-            kind, where = words.place
-            yield from self._fill(self._items.of(kind, event), (where, event.index(where)), words.said)
+                yield from self._complete_text(call, _ARGUMENTS, event.arguments)
+        elif event.type in PART_EVENTS:
+            part = decode_content_part(event.part)
+            kind, where = part.location
+            yield from self._complete_text(
+                self._items.find_or_open(kind, event), (where, event.index(where)), part.value
+            )
         else:
-            kind, where = TEXTS[name]
-            item_at, piece = self._items.of(kind, event), (where, event.index(where))
+            kind, where = TEXT_EVENTS[name]
+            item_at, piece = self._items.find_or_open(kind, event), (where, event.index(where))
             if verb == "delta":
-                yield from self._say(item_at, piece, event.delta)
+                yield from self._add_text(item_at, piece, event.delta)
             else:
-                yield from self._fill(item_at, piece, event.text or event.refusal)
+                yield from self._complete_text(item_at, piece, event.text or event.refusal)
 
-    def _begin(self, item: Item, index: int | None) -> Iterator[ModelDelta]:
+    def _start_item(self, item: Item, index: int | None) -> Iterator[ModelDelta]:
         """What an item holds when it begins comes again, as deltas or at its end: it is taken then."""
-        opened = self._items.begun(item, index)
-        yield from self._sign_raw(opened)
+        opened = self._items.start(item, index)
+        yield from self._sign_raw_thinking(opened)
         if opened.kind == "function_call":
-            yield from self._name(opened, item.name)
+            yield from self._set_call_name(opened, item.name)
 
-    def _complete(self, item: _Open, whole: Item) -> Iterator[ModelDelta]:
+    def _complete_item(self, item: _OpenItem, whole: Item) -> Iterator[ModelDelta]:
         """Whatever `whole` holds of an item that no delta brought."""
         if item.is_done:
             return
         if item.kind == "function_call":
-            yield from self._name(item, whole.name)
-            yield from self._fill(item, _ARGUMENTS, whole.written)
+            yield from self._set_call_name(item, whole.name)
+            yield from self._complete_text(item, _ARGUMENTS, whole.arguments_text)
         else:
             for where, pieces in (("summary", whole.summary), ("content", whole.content)):
                 for i, words in enumerate(pieces or ()):
-                    yield from self._fill(item, (where, i), words.said)
+                    yield from self._complete_text(item, (where, i), words.value)
         if item.kind == "reasoning" and whole.encrypted_content and not item.is_signed:
-            summary = tuple(words.said for words in whole.summary or ())
-            thought = Thought(whole.id or item.id, whole.encrypted_content, summary, item.is_raw)
+            summary = tuple(words.value for words in whole.summary or ())
+            signature = ReasoningItemSignature(
+                whole.id or item.id, whole.encrypted_content, summary, item.is_raw
+            )
             item.is_signed = True
-            yield ReasoningDelta("", thought.signature())
+            yield ReasoningDelta("", signature.signature())
         item.is_done = True
 
     def _finish(self, response: Response, name: str) -> Iterator[ModelDelta]:
         """The answer's last event, which repeats all of it."""
         status = response.status or name.rpartition(".")[2]
         if status in ("failed", "cancelled") or name in ("response.failed", "response.cancelled"):
-            error = response.error if holds(response.error) else msgspec.Raw(b"{}")
+            error = response.error if has_value(response.error) else msgspec.Raw(b"{}")
             raise ErrorInStream(msgspec.json.encode({"error": error}))
-        items = [item for raw in response.output or () if (item := item_of(raw)).type in KINDS]
-        for opened, item in self._items.matched(items):
-            yield from self._complete(opened, item)
-        used = used_of(response.usage)
-        counts = (used.input_tokens or 0, used.output_tokens or 0, used.cached_tokens)
-        self._usage = Usage(*counts, written_tokens=used.written_tokens)
+        items = [item for raw in response.output or () if (item := decode_item(raw)).type in ITEM_TYPES]
+        for opened, item in self._items.match(items):
+            yield from self._complete_item(opened, item)
+        usage = decode_usage(response.usage)
+        counts = (usage.input_tokens or 0, usage.output_tokens or 0, usage.cached_tokens)
+        self._usage = Usage(*counts, written_tokens=usage.written_tokens)
         if status == "incomplete" or name == "response.incomplete":
             self._reason = "length" if response.reason in ("", _LENGTH) else response.reason
         self.is_done = True
 
-    def _whole(self, data: bytes) -> Iterator[ModelDelta]:
+    def _decode_whole(self, data: bytes) -> Iterator[ModelDelta]:
         """An answer that did not stream."""
-        response = response_of(data)
+        response = decode_response(data)
         if response.status not in ("in_progress", "queued"):
             yield from self._finish(response, f"response.{response.status or 'completed'}")
 
     # What an item brings. After its end nothing of it is new.
 
-    def _say(self, item: _Open, piece: _Piece, text: str | None) -> list[ModelDelta]:
+    def _add_text(self, item: _OpenItem, piece: _Piece, text: str | None) -> list[ModelDelta]:
         """Words of a message or of thinking."""
         if not text or item.is_done or piece in item.closed:
             return []
-        before, deltas = self._last, list[ModelDelta]()
-        pieces = item.written.get(piece)
-        gap = GAP if pieces is None and item.written and item.kind == "reasoning" else ""
-        if before is not item:
-            deltas += self._sign_raw(item)
-            if before is not None and before.kind == item.kind and not (item.written or before.is_signed):
+        previous, deltas = self._last, list[ModelDelta]()
+        pieces = item.pieces.get(piece)
+        gap = GAP if pieces is None and item.pieces and item.kind == "reasoning" else ""
+        if previous is not item:
+            deltas += self._sign_raw_thinking(item)
+            if (
+                previous is not None
+                and previous.kind == item.kind
+                and not (item.pieces or previous.is_signed)
+            ):
                 gap = GAP
             self._last = item
         if pieces is None:
-            pieces = item.written[piece] = []
+            pieces = item.pieces[piece] = []
         pieces.append(text)
         deltas.append(TextDelta(gap + text) if item.kind == "message" else ReasoningDelta(gap + text))
         return deltas
 
-    def _argue(self, call: _Open, text: str | None) -> Iterator[ModelDelta]:
+    def _add_arguments(self, call: _OpenItem, text: str | None) -> Iterator[ModelDelta]:
         if not text or call.is_done or _ARGUMENTS in call.closed:
             return
-        call.written.setdefault(_ARGUMENTS, []).append(text)
+        call.pieces.setdefault(_ARGUMENTS, []).append(text)
         if call.name:
             self._last = call
-            yield CallDelta(call.place, call.name, text)
+            yield CallDelta(call.call_index, call.name, text)
 
-    def _name(self, call: _Open, name: str | None) -> Iterator[ModelDelta]:
+    def _set_call_name(self, call: _OpenItem, name: str | None) -> Iterator[ModelDelta]:
         """A call begins for others when its name is known."""
         if name and not call.name:
             call.name = name
-            yield from self._sign_raw(call)
+            yield from self._sign_raw_thinking(call)
             self._last = call
-            yield CallDelta(self._place(call), name, call.text(_ARGUMENTS))
+            yield CallDelta(self._call_index(call), name, call.text(_ARGUMENTS))
 
-    def _fill(self, item: _Open, piece: _Piece, whole: str | None) -> Iterator[ModelDelta]:
+    def _complete_text(self, item: _OpenItem, piece: _Piece, whole: str | None) -> Iterator[ModelDelta]:
         """The rest of a text that is told whole. If it contradicts what came, what came stays."""
         if not whole or piece in item.closed:
             return
         written = item.text(piece)
         if len(whole) > len(written) and whole.startswith(written):
             rest = whole[len(written) :]
-            yield from self._argue(item, rest) if piece == _ARGUMENTS else self._say(item, piece, rest)
+            yield from (
+                self._add_arguments(item, rest) if piece == _ARGUMENTS else self._add_text(item, piece, rest)
+            )
         item.closed.add(piece)
 
-    def _sign_raw(self, following: _Open) -> Iterator[ModelDelta]:
+    def _sign_raw_thinking(self, following: _OpenItem) -> Iterator[ModelDelta]:
         """Thinking that is not encrypted is signed when something follows: its own end may come too late."""
         last = self._last
         if last is None or last is following or last.kind != "reasoning" or last.is_signed:
             return
         if last.is_raw:
             last.is_signed = True
-            yield ReasoningDelta("", Thought(last.id, is_raw=True).signature())
+            yield ReasoningDelta("", ReasoningItemSignature(last.id, is_raw=True).signature())
 
-    def _place(self, call: _Open) -> int:
+    def _call_index(self, call: _OpenItem) -> int:
         """Its number among the calls: given when others first hear of it."""
-        if call.place < 0:
-            call.place = self._places
-            self._places += 1
-        return call.place
+        if call.call_index < 0:
+            call.call_index = self._calls_started
+            self._calls_started += 1
+        return call.call_index
 
 
 class _Items:
     """The items of one answer, found however a server names them."""
 
     def __init__(self) -> None:
-        self._all: list[_Open] = []
-        self._by_id: dict[str, _Open] = {}
-        self._by_index: dict[int, _Open] = {}
+        self._all: list[_OpenItem] = []
+        self._by_id: dict[str, _OpenItem] = {}
+        self._by_index: dict[int, _OpenItem] = {}
 
-    def all(self, kind: str) -> list[_Open]:
+    def of_kind(self, kind: str) -> list[_OpenItem]:
         return [item for item in self._all if item.kind == kind]
 
-    def of(self, kind: str, event: Event, item_id: str = "") -> _Open:
+    def find_or_open(self, kind: str, event: ResponsesEvent, item_id: str = "") -> _OpenItem:
         """The item that an event is about: by its id, else by its index, else the newest; else a new one."""
         item_id = item_id or event.item_id or ""
         found = self._by_id.get(item_id)
@@ -315,9 +329,9 @@ class _Items:
             found = next((item for item in reversed(self._all) if item.kind == kind), None)
         if found is not None and found.kind == kind:
             return found
-        return self._opened(kind, item_id, event.output_index)
+        return self._open(kind, item_id, event.output_index)
 
-    def begun(self, item: Item, index: int | None) -> _Open:
+    def start(self, item: Item, index: int | None) -> _OpenItem:
         """The item that begins; the same, if it has begun before."""
         found = self._by_id.get(item.id or "")
         if found is None and index is not None:
@@ -326,26 +340,26 @@ class _Items:
             if at_index is not None and at_index.kind == item.type and not (item.id and at_index.id):
                 found = at_index
         if found is None or found.kind != item.type:
-            found = self._opened(item.type, item.id or "", index)
+            found = self._open(item.type, item.id or "", index)
         return found
 
-    def matched(self, items: Sequence[Item]) -> list[tuple[_Open, Item]]:
+    def match(self, items: Sequence[Item]) -> list[tuple[_OpenItem, Item]]:
         """Each of the final items with what there is of it: by its id, else by its turn among its kind."""
         named = [self._by_id.get(item.id or "") for item in items]
         rest = [each for each in self._all if not any(each is found for found in named)]
-        pairs: list[tuple[_Open, Item]] = []
+        pairs: list[tuple[_OpenItem, Item]] = []
         for found, item in zip(named, items, strict=True):
             if found is None or found.kind != item.type:
                 found = next((each for each in rest if each.kind == item.type), None)
                 if found is None:
-                    found = self._opened(item.type, item.id or "", None)
+                    found = self._open(item.type, item.id or "", None)
                 else:
                     rest.remove(found)
             pairs.append((found, item))
         return pairs
 
-    def _opened(self, kind: str, item_id: str, index: int | None) -> _Open:
-        item = _Open(kind, item_id)
+    def _open(self, kind: str, item_id: str, index: int | None) -> _OpenItem:
+        item = _OpenItem(kind, item_id)
         self._all.append(item)
         if item_id:
             self._by_id[item_id] = item

@@ -12,7 +12,7 @@ from holdfast.store.writer import Writer
 T = TypeVar("T")
 
 
-class Access:
+class SqliteAccess:
     """What the parts of a store share; each is a port in a file of its own, and the store is all of them."""
 
     def __init__(self, clock: Clock, lock: ProcessLock, readers: Readers, writer: Writer) -> None:
@@ -21,13 +21,13 @@ class Access:
         self._readers = readers
         self._writer = writer
 
-    async def _do(self, work: Callable[[Tx], T]) -> T:
+    async def _transact(self, work: Callable[[Tx], T]) -> T:
         """Have `work` change something, in one transaction; returns once that is durable."""
 
         def in_transaction(tx: object) -> T:
             assert isinstance(tx, Tx)
             return work(tx)
 
-        await self._writer.room()
-        result: T = await self._writer.perform(in_transaction)
+        await self._writer.wait_for_capacity()
+        result: T = await self._writer.run_in_transaction(in_transaction)
         return result

@@ -10,47 +10,47 @@ from pathlib import Path
 import apsw
 
 from holdfast.domain.errors import StoreInUse
-from holdfast.store.plain_files import replacing
+from holdfast.store.plain_files import atomic_write
 from holdfast.store.ports import Progress
-from holdfast.store.sqlite.connection import Place, connect, translated
-from holdfast.store.sqlite.write_lock import WriteTurn
+from holdfast.store.sqlite.connection import StoreLocation, connect, translate_errors
+from holdfast.store.sqlite.write_lock import WriteLock
 
 STEP_PAGES = 1_000
 RESTARTS_MAX = 3
 
 
-def copy(place: Place, path: Path, progress: Progress) -> None:
+def copy_store(location: StoreLocation, path: Path, progress: Progress) -> None:
     """Write a whole, checked copy to `path`, which appears only once it is complete.
 
     Raises StoreInUse when `path` is the store itself.
     """
-    if path.exists() and place.file.exists() and path.samefile(place.file):
+    if path.exists() and location.file.exists() and path.samefile(location.file):
         raise StoreInUse(path=path)
-    with translated(path, place.wait_s), replacing(path) as part:
-        _copy_file(place, part, progress)
+    with translate_errors(path, location.wait_s), atomic_write(path) as part:
+        _copy_file(location, part, progress)
 
 
-def _copy_file(place: Place, part: Path, progress: Progress) -> None:
-    source = connect(place, writes=False)
+def _copy_file(location: StoreLocation, part: Path, progress: Progress) -> None:
+    source = connect(location, writes=False)
     target = apsw.Connection(str(part))
-    turn = WriteTurn(place.folder, place.wait_s)
+    write_lock = WriteLock(location.folder, location.wait_s)
     try:
         with target.backup("main", source, "main") as backup:
-            if not _in_steps(backup, progress):
-                with turn.held(lambda: None):
-                    for done, total in steps(backup):
+            if not _copy_in_steps(backup, progress):
+                with write_lock.hold(lambda: None):
+                    for done, total in copy_steps(backup):
                         progress(done, total)
         # The copy is one file: nothing beside it that could be left behind.
         target.pragma("journal_mode", "delete")
     finally:
-        turn.close()
+        write_lock.close()
         target.close()
         source.close()
 
 
-def _in_steps(backup: apsw.Backup, progress: Progress) -> bool:
+def _copy_in_steps(backup: apsw.Backup, progress: Progress) -> bool:
     restarts, before = 0, 0
-    for done, total in steps(backup):
+    for done, total in copy_steps(backup):
         # A write between any two steps has every step begin again: the count then stands still.
         restarts += done <= before
         before = done
@@ -60,7 +60,7 @@ def _in_steps(backup: apsw.Backup, progress: Progress) -> bool:
     return True
 
 
-def steps(backup: apsw.Backup) -> Iterator[tuple[int, int]]:
+def copy_steps(backup: apsw.Backup) -> Iterator[tuple[int, int]]:
     """Copy in steps; yield how many pages are done, and how many there are."""
     while not backup.done:
         backup.step(STEP_PAGES)

@@ -7,7 +7,7 @@ import apsw
 from holdfast.domain.errors import NoSuchBlob
 from holdfast.domain.limits import BLOB_CHUNK_BYTES
 from holdfast.store.sqlite.journal import Tx
-from holdfast.store.sqlite.sql import one, rows, run, snapshot
+from holdfast.store.sqlite.sql import one, read_transaction, rows, run
 
 
 def digest_of(content: bytes) -> str:
@@ -39,7 +39,7 @@ def chunks(content: bytes) -> list[bytes]:
 def get(db: apsw.Connection, digest: str) -> bytes:
     """Raises NoSuchBlob, also for one that is still being stored."""
     # One moment for all pieces: a sweep between two of them would leave a part that looks whole.
-    with snapshot(db):
+    with read_transaction(db):
         row = one(db, "get_blob", digest)
         if row is None or not row[1]:
             raise NoSuchBlob(digest=digest)

@@ -48,14 +48,14 @@ _SHAPES = (
 _DICTIONARY = (_WORDS + _SHAPES).encode()
 
 
-def pack(body: bytes) -> bytes:
+def compress(body: bytes) -> bytes:
     """`body` as it is stored: smaller if that is to be had."""
     squeeze = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW_BITS, _MEMORY, zdict=_DICTIONARY)
     packed = _MARK + squeeze.compress(body) + squeeze.flush()
     return packed if len(packed) < len(body) or body[:1] == _MARK else body
 
 
-def unpack(stored: bytes) -> bytes:
+def decompress(stored: bytes) -> bytes:
     """The body as it was. What is damaged beyond unpacking comes back as it lies, and cannot be read."""
     if not stored or stored[0] == _PLAIN or stored[:1] != _MARK:
         return stored
@@ -65,7 +65,7 @@ def unpack(stored: bytes) -> bytes:
         return stored
 
 
-def event_of(columns: tuple[Any, ...]) -> Event:
+def event_from_row(columns: tuple[Any, ...]) -> Event:
     """An event from its row: seq, at, kind, version, body."""
     seq, at, kind, version, body = columns
-    return Event(seq, at, kind, version, unpack(body))
+    return Event(seq, at, kind, version, decompress(body))

@@ -8,12 +8,12 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.domain.chats import (
-    FAILED_ALONE,
+    POISON_MESSAGE,
+    BlockedDelivery,
     Chat,
     DeliveryRow,
-    HeldUp,
-    Inbound,
     InboundRow,
+    InboundUpdate,
     NewDelivery,
     RouteRow,
 )
@@ -26,13 +26,13 @@ from holdfast.store.sqlite.sql import Columns, one, rows, run, value
 _DELIVERIES = Columns(DeliveryRow)
 
 
-def receive(tx: Tx, inbound: Sequence[Inbound]) -> bool:
-    fresh = 0
+def receive(tx: Tx, inbound: Sequence[InboundUpdate]) -> bool:
+    new_count = 0
     for each in inbound:
         body = msgspec.json.encode(each).decode()
         run(tx.db, "insert_inbound", each.chat.channel, each.update_id, body, tx.at)
-        fresh += tx.db.changes()
-    return fresh > 0
+        new_count += tx.db.changes()
+    return new_count > 0
 
 
 def received(db: apsw.Connection, channel: str, limit: int, after: int) -> Sequence[InboundRow]:
@@ -55,7 +55,7 @@ def finish(tx: Tx, no: int, replies: Sequence[NewDelivery], move: RouteRow | Non
         put_route(tx, move)
     route = _inbound(row).inbound.chat.route
     for each in replies:
-        _put_new(tx, route, each)
+        _plan_delivery(tx, route, each)
 
 
 def put_route(tx: Tx, route: RouteRow) -> None:
@@ -81,13 +81,13 @@ def routes(db: apsw.Connection, channel: str, session_id: str, limit: int) -> Se
 
 
 def plan(
-    tx: Tx, key: str, session_id: SessionId, before: Seq, after: Seq, fresh: Sequence[NewDelivery]
+    tx: Tx, key: str, session_id: SessionId, before: Seq, after: Seq, deliveries: Sequence[NewDelivery]
 ) -> bool:
     run(tx.db, "move_cursor", key, session_id, before, after)
     if not tx.db.changes():
         return False
-    for each in fresh:
-        _put_new(tx, key, each)
+    for each in deliveries:
+        _plan_delivery(tx, key, each)
     return True
 
 
@@ -96,21 +96,23 @@ def due(db: apsw.Connection, channel: str, now: Instant, limit: int) -> Sequence
     return [(row[0], _DELIVERIES.read(row[1:])) for row in found]
 
 
-def held_up(db: apsw.Connection, channel: str, now: Instant, limit: int) -> Sequence[HeldUp]:
-    found = rows(db, "held_up_deliveries", channel, now, limit, f'"{FAILED_ALONE}"')
+def blocked_deliveries(
+    db: apsw.Connection, channel: str, now: Instant, limit: int
+) -> Sequence[BlockedDelivery]:
+    found = rows(db, "blocked_deliveries", channel, now, limit, f'"{POISON_MESSAGE}"')
     many = 1 + len(DeliveryRow.__struct_fields__)
     return [(row[0], _DELIVERIES.read(row[1:many]), _DELIVERIES.read(row[many:])) for row in found]
 
 
-def begin(
+def begin_delivery(
     tx: Tx, key: str, n: int, process_id: ProcessId, is_alive: Callable[[ProcessId], bool]
 ) -> DeliveryRow | None:
     row = _delivery(tx.db, "get_delivery", key, n)
-    if row is None or row.is_over:
+    if row is None or row.is_finished:
         return None
-    held = row.process_id
+    holder_id = row.process_id
     is_under_way = row.state == "sending" and tx.at < row.retry_at + CHANNEL_LEASE_MS
-    if is_under_way and held is not None and held != process_id and is_alive(held):
+    if is_under_way and holder_id is not None and holder_id != process_id and is_alive(holder_id):
         return None
     begun = replace(row, attempts=row.attempts + 1, process_id=process_id, retry_at=tx.at)
     if row.state == "waiting":
@@ -120,16 +122,16 @@ def begin(
     return replace(begun, state=row.state)
 
 
-def settle(tx: Tx, key: str, row: DeliveryRow, fresh: Sequence[NewDelivery]) -> bool:
+def settle_delivery(tx: Tx, key: str, row: DeliveryRow, new_deliveries: Sequence[NewDelivery]) -> bool:
     stored = _delivery(tx.db, "get_delivery", key, row.n)
-    if stored is None or stored.attempts != row.attempts or stored.is_over:
+    if stored is None or stored.attempts != row.attempts or stored.is_finished:
         return False
     if row.state == "sent" and stored.body != row.body:
         # What it is to say changed while it was being sent.
         row = replace(row, state="changed")
     _put(tx, key, replace(row, body=stored.body, process_id=None))
-    for each in fresh:
-        _put_new(tx, key, each)
+    for each in new_deliveries:
+        _plan_delivery(tx, key, each)
     return True
 
 
@@ -141,33 +143,45 @@ def deliveries(db: apsw.Connection, key: str, limit: int) -> Sequence[DeliveryRo
     return [_DELIVERIES.read(row) for row in rows(db, "deliveries", key, limit)]
 
 
-def offered(db: apsw.Connection, key: str, press: str) -> DeliveryRow | None:
+def message_with_button(db: apsw.Connection, key: str, press: str) -> DeliveryRow | None:
     # As it stands in a body. Words that happen to hold the same are told apart by reading it.
     carried = '"press":' + msgspec.json.encode(press).decode()
     found = map(_DELIVERIES.read, rows(db, "deliveries_with", key, carried))
     return next((row for row in found if any(press == each.press for each in row.body.buttons)), None)
 
 
-def sweep(tx: Tx, before: Instant, limit: int) -> int:
+def prune(tx: Tx, before: Instant, limit: int) -> int:
     """Forget what has been over for long, unless it may be planned anew or pressed; returns how many."""
     run(tx.db, "drop_old_inbound", before, limit)
-    gone = tx.db.changes()
+    deleted = tx.db.changes()
     old = rows(tx.db, "old_deliveries", before, limit)
     for key, n in old:
         run(tx.db, "delete_delivery", key, n)
-    return gone + len(old)
+    return deleted + len(old)
 
 
-def _put_new(tx: Tx, key: str, fresh: NewDelivery) -> None:
-    stored = _delivery(tx.db, "delivery_of", key, fresh.source, fresh.piece)
+def _plan_delivery(tx: Tx, key: str, new_delivery: NewDelivery) -> None:
+    stored = _delivery(tx.db, "delivery_of", key, new_delivery.source, new_delivery.piece)
     if stored is None:
         n = value(tx.db, "last_delivery", key) + 1
-        _put(tx, key, DeliveryRow(n, fresh.source, fresh.piece, fresh.kind, fresh.body, "waiting", tx.at))
-    elif stored.body != fresh.body and stored.state not in ("in_doubt", "dropped"):
+        _put(
+            tx,
+            key,
+            DeliveryRow(
+                n,
+                new_delivery.source,
+                new_delivery.piece,
+                new_delivery.kind,
+                new_delivery.body,
+                "waiting",
+                tx.at,
+            ),
+        )
+    elif stored.body != new_delivery.body and stored.state not in ("in_doubt", "dropped"):
         state = "changed" if stored.state == "sent" else stored.state
         # While somebody has it, that is when they began.
         retry_at = stored.retry_at if stored.process_id is not None else 0
-        _put(tx, key, replace(stored, body=fresh.body, state=state, retry_at=retry_at))
+        _put(tx, key, replace(stored, body=new_delivery.body, state=state, retry_at=retry_at))
 
 
 def _put(tx: Tx, key: str, row: DeliveryRow) -> None:
@@ -181,7 +195,9 @@ def _delivery(db: apsw.Connection, name: str, *keys: Any) -> DeliveryRow | None:
 
 def _inbound(row: tuple[Any, ...]) -> InboundRow:
     no, body, state, received_at, session_id, expect = row
-    return InboundRow(no, msgspec.json.decode(body, type=Inbound), state, received_at, session_id, expect)
+    return InboundRow(
+        no, msgspec.json.decode(body, type=InboundUpdate), state, received_at, session_id, expect
+    )
 
 
 def _route(row: tuple[Any, ...]) -> RouteRow:

@@ -20,9 +20,9 @@ class Checkpoints:
         self._done = 0
 
     def watch(self, db: apsw.Connection) -> None:
-        db.set_wal_hook(self._note)
+        db.set_wal_hook(self._on_commit)
 
-    def due(self, idle: bool) -> bool:
+    def is_due(self, idle: bool) -> bool:
         return self._pages - self._done > (min(IDLE_PAGES, self._pages_max) if idle else self._pages_max)
 
     def passive(self, db: apsw.Connection) -> None:
@@ -40,7 +40,7 @@ class Checkpoints:
         db.set_busy_timeout(0)
         db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
-    def _note(self, db: apsw.Connection, name: str, pages: int) -> int:
+    def _on_commit(self, db: apsw.Connection, name: str, pages: int) -> int:
         if pages < self._pages:
             self._done = 0  # The log was started over.
         self._pages = pages

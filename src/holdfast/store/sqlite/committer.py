@@ -17,23 +17,23 @@ from holdfast.domain.errors import HoldfastError, StoreFault, StoreTooNew, Store
 from holdfast.domain.events.codec import Event
 from holdfast.domain.events.facts import BODY_KINDS, KINDS, SessionDeleted
 from holdfast.domain.ids import Position, SessionId
-from holdfast.store.hub import News
+from holdfast.store.hub import CommittedEvents
 from holdfast.store.sqlite import notes, search
-from holdfast.store.sqlite.bodies import event_of
+from holdfast.store.sqlite.bodies import event_from_row
 from holdfast.store.sqlite.checkpoints import Checkpoints
-from holdfast.store.sqlite.connection import Place, as_fault, connect, inode
+from holdfast.store.sqlite.connection import StoreLocation, as_fault, connect, inode
 from holdfast.store.sqlite.journal import Tx, apply_all
 from holdfast.store.sqlite.migrate import FORMAT, prepare
 from holdfast.store.sqlite.sql import rows, run, value
-from holdfast.store.sqlite.views import newest
-from holdfast.store.sqlite.write_lock import WriteTurn
-from holdfast.store.writer import Ticket
+from holdfast.store.sqlite.views import newest_position
+from holdfast.store.sqlite.write_lock import WriteLock
+from holdfast.store.writer import PendingWrite
 
-NEWS_EVENTS_MAX = 1_000
+CATCH_UP_EVENTS_MAX = 1_000
 _DELETED = KINDS[SessionDeleted]
-_CHORE_EVERY_S = 0.25
+_HOUSEKEEPING_INTERVAL_S = 0.25
 """Under steady load a slice of housekeeping gets its turn this often."""
-_LOOK_EVERY_S, _LOOK_EVERY_S_ALONE = 0.04, 0.1
+_POLL_INTERVAL_S, _POLL_INTERVAL_ALONE_S = 0.04, 0.1
 """How often other processes' commits are looked for: to wake the thread costs more than the look."""
 _ALONE_AFTER_S = 10.0
 """Whoever has met nothing of theirs for so long looks less often."""
@@ -42,97 +42,105 @@ _ALONE_AFTER_S = 10.0
 class SqliteCommitter:
     """Everything that writes. All methods but the constructor belong to the writer's thread."""
 
-    def __init__(self, place: Place, clock: Clock, tell: Callable[[News], None], wal_bytes_max: int) -> None:
-        self._place = place
+    def __init__(
+        self,
+        location: StoreLocation,
+        clock: Clock,
+        publish: Callable[[CommittedEvents], None],
+        wal_bytes_max: int,
+    ) -> None:
+        self._location = location
         self._clock = clock
-        self._tell = tell
-        self._turn = WriteTurn(place.folder, place.wait_s)
+        self._publish = publish
+        self._write_lock = WriteLock(location.folder, location.wait_s)
         self._checkpoints = Checkpoints(wal_bytes_max)
         self._db: apsw.Connection | None = None
         self._position: Position | None = None
         self._version = -1
-        self._distrusted = False
+        self._sync_failed = False
         self._inode = 0
-        self._to_index = True
-        self._chore_at = 0.0
-        self._others_at = 0.0
-        self.copy_before: Path | None = None
+        self._has_unindexed = True
+        self._housekeeping_at = 0.0
+        self._others_seen_at = 0.0
+        self.pre_migration_copy: Path | None = None
         """The store as it was before its format was changed here, if it was."""
         try:
-            self._connected()
+            self._connection()
         except BaseException:
             self.close()
             raise
 
-    def commit(self, tickets: Sequence[Ticket]) -> tuple[Sequence[object], News]:
+    def commit(self, writes: Sequence[PendingWrite]) -> tuple[Sequence[object], CommittedEvents]:
         try:
-            return self._commit_once(tickets)
+            return self._commit_once(writes)
         except HoldfastError as fault:
-            self._drop()
-            return [fault] * len(tickets), ()
+            self._disconnect()
+            return [fault] * len(writes), ()
         # The edge of the writer's task: whatever went wrong is the answer to whoever asked.
         except Exception as error:
-            if len(tickets) == 1:
+            if len(writes) == 1:
                 return [error], ()
         # One of them is at fault, and not the store: each alone, so that it fails alone.
         results: list[object] = []
-        news: list[tuple[SessionId, Event]] = []
-        for ticket in tickets:
-            result, its_news = self.commit([ticket])
+        events: list[tuple[SessionId, Event]] = []
+        for write in writes:
+            result, new_events = self.commit([write])
             results += result
-            news += its_news
-        return results, news
+            events += new_events
+        return results, events
 
-    def chores(self, idle: bool) -> bool:
+    def housekeep(self, idle: bool) -> bool:
         now = time.monotonic()
         try:
-            if self._checkpoints.due(idle):
+            if self._checkpoints.is_due(idle):
                 self._checkpoint()
-            if not idle and now - self._chore_at < _CHORE_EVERY_S:
+            if not idle and now - self._housekeeping_at < _HOUSEKEEPING_INTERVAL_S:
                 return False
-            self._chore_at = now
-            return self._chores(idle)
+            self._housekeeping_at = now
+            return self._housekeep_once(idle)
         except StoreUnreadable:
             # Kept open: a chore that took the new file in silence would leave the next append unwarned.
             return False
         except (apsw.Error, OSError, HoldfastError):
             # Nobody waits for this. The next append meets the same fault and reports it.
-            self._drop()
+            self._disconnect()
             return False
 
-    def idle_s(self) -> float:
-        is_alone = time.monotonic() - self._others_at > _ALONE_AFTER_S
-        return _LOOK_EVERY_S_ALONE if is_alone else _LOOK_EVERY_S
+    def poll_interval_s(self) -> float:
+        is_alone = time.monotonic() - self._others_seen_at > _ALONE_AFTER_S
+        return _POLL_INTERVAL_ALONE_S if is_alone else _POLL_INTERVAL_S
 
     def close(self) -> None:
         if self._db is not None:
             try:
-                with self._turn.held(lambda: None):
+                with self._write_lock.hold(lambda: None):
                     self._checkpoints.final(self._db)
             except (apsw.Error, HoldfastError):
-                self._drop()
-        self._drop()
-        self._turn.close()
+                self._disconnect()
+        self._disconnect()
+        self._write_lock.close()
 
-    def _commit_once(self, tickets: Sequence[Ticket]) -> tuple[Sequence[object], News]:
+    def _commit_once(self, writes: Sequence[PendingWrite]) -> tuple[Sequence[object], CommittedEvents]:
         try:
             with self._transaction() as db:
                 known = self._catch_up(db)
                 tx = Tx(db, self._clock.now_ms(), known)
-                results = [_perform(tx, ticket) for ticket in tickets]
+                results = [_execute(tx, ticket) for ticket in writes]
             self._position = tx.position
         except (apsw.ConstraintError, apsw.SQLError, apsw.MismatchError):
             raise
         except (apsw.Error, OSError) as error:
-            raise as_fault(error, self._place.file, self._place.wait_s) from error
-        self._to_index = self._to_index or any(event.kind in BODY_KINDS for _, event in tx.news)
-        return results, tx.news
+            raise as_fault(error, self._location.file, self._location.wait_s) from error
+        self._has_unindexed = self._has_unindexed or any(
+            event.kind in BODY_KINDS for _, event in tx.new_events
+        )
+        return results, tx.new_events
 
     @contextmanager
     def _transaction(self) -> Iterator[apsw.Connection]:
         """Hold the write turn and a transaction: committed on leaving, rolled back on an error."""
-        db = self._connected()
-        self._turn.take(self._listen)
+        db = self._connection()
+        self._write_lock.acquire(self._poll_others)
         try:
             self._refuse_if_replaced()
             run(db, "begin")
@@ -140,94 +148,94 @@ class SqliteCommitter:
             yield db
             run(db, "commit")
         except BaseException as error:
-            self._distrusted = self._distrusted or isinstance(error, apsw.IOError)
+            self._sync_failed = self._sync_failed or isinstance(error, apsw.IOError)
             if db.in_transaction:
                 run(db, "rollback")
             raise
         finally:
-            self._turn.give_back()
+            self._write_lock.release()
 
     def _catch_up(self, db: apsw.Connection) -> Position:
         """Tell of what other processes have committed; returns the newest position there is."""
-        end = newest(db)
+        end = newest_position(db)
         known = self._position if self._position is not None else end
         while known < end:
-            found = rows(db, "events_since", known, NEWS_EVENTS_MAX)
+            found = rows(db, "events_since", known, CATCH_UP_EVENTS_MAX)
             if not found:
                 break
             known = found[-1][0]
             # Outside a transaction more may have come since `end` was read; it must not be told twice.
             end = max(end, known)
-            self._tell([(SessionId(row[1]), event_of(row[2:])) for row in found])
-            self._to_index = True
+            self._publish([(SessionId(row[1]), event_from_row(row[2:])) for row in found])
+            self._has_unindexed = True
         self._position = end
         return end
 
-    def _listen(self) -> None:
+    def _poll_others(self) -> None:
         """One cheap look for other processes' commits."""
-        db = self._connected()
+        db = self._connection()
         version = db.pragma("data_version")
         if version != self._version:
-            self._version, self._others_at = version, time.monotonic()
+            self._version, self._others_seen_at = version, time.monotonic()
             self._catch_up(db)
 
-    def _chores(self, idle: bool) -> bool:
-        db = self._connected()
+    def _housekeep_once(self, idle: bool) -> bool:
+        db = self._connection()
         if idle:
-            self._listen()
-        if self._to_index:
+            self._poll_others()
+        if self._has_unindexed:
             self._index(db, search.SLICE_CHARS if idle else search.SLICE_CHARS_BUSY)
-        return idle and self._to_index
+        return idle and self._has_unindexed
 
     def _checkpoint(self) -> None:
-        db = self._connected()
-        with self._turn.held(self._listen):
+        db = self._connection()
+        with self._write_lock.hold(self._poll_others):
             self._checkpoints.passive(db)
 
     def _index(self, db: apsw.Connection, chars_max: int) -> None:
         start, end, words = search.next_slice(db, chars_max)
         if end == start:
-            self._to_index = False
+            self._has_unindexed = False
             return
         with self._transaction() as db:
             search.add_slice(Tx(db, 0, 0), start, end, words)
 
-    def _connected(self) -> apsw.Connection:
+    def _connection(self) -> apsw.Connection:
         if self._db is None:
             # From the first look on: the file may be half made by another process until its turn ends.
-            with self._turn.held(lambda: None):
+            with self._write_lock.hold(lambda: None):
                 self._db = self._connect()
-            self._inode = inode(self._place)
-            self._version, self._distrusted, self._to_index = -1, False, True
+            self._inode = inode(self._location)
+            self._version, self._sync_failed, self._has_unindexed = -1, False, True
         return self._db
 
     def _connect(self) -> apsw.Connection:
-        db = connect(self._place, writes=True)
+        db = connect(self._location, writes=True)
         try:
-            self.copy_before = prepare(db, self._place) or self.copy_before
-            if self._distrusted:
+            self.pre_migration_copy = prepare(db, self._location) or self.pre_migration_copy
+            if self._sync_failed:
                 # What failed to be synced still reads well from memory. Nothing may follow it in the
                 # log: all of it goes to the main file, and the log begins anew.
                 self._checkpoints.start_over(db)
             self._checkpoints.watch(db)
             if self._position is None:
-                self._position = newest(db)
+                self._position = newest_position(db)
         except BaseException as error:
             db.close()
-            raise as_fault(error, self._place.file, self._place.wait_s) from error
+            raise as_fault(error, self._location.file, self._location.wait_s) from error
         return db
 
     def _refuse_if_newer(self, db: apsw.Connection) -> None:
         found = value(db, "format")
         if found > FORMAT:
-            raise StoreTooNew(path=self._place.file, found=found, known=FORMAT)
+            raise StoreTooNew(path=self._location.file, found=found, known=FORMAT)
 
     def _refuse_if_replaced(self) -> None:
-        if inode(self._place) != self._inode:
+        if inode(self._location) != self._inode:
             # A write to a file that has lost its name would be acknowledged and gone.
-            raise StoreUnreadable(path=self._place.file, detail="it was moved or replaced while in use")
+            raise StoreUnreadable(path=self._location.file, detail="it was moved or replaced while in use")
 
-    def _drop(self) -> None:
+    def _disconnect(self) -> None:
         db, self._db = self._db, None
         if db is not None:
             try:
@@ -236,13 +244,13 @@ class SqliteCommitter:
                 return
 
 
-def _perform(tx: Tx, ticket: Ticket) -> object:
+def _execute(tx: Tx, write: PendingWrite) -> object:
     try:
-        if ticket.work is not None:
-            return ticket.work(tx)
-        first = len(tx.news)
-        receipts = apply_all(tx, ticket.sealed())
-        _delete_notes(tx, tx.news[first:])
+        if write.work is not None:
+            return write.work(tx)
+        first = len(tx.new_events)
+        receipts = apply_all(tx, write.merged_appends())
+        _delete_notes(tx, tx.new_events[first:])
         return receipts
     except StoreFault:
         raise
@@ -250,8 +258,8 @@ def _perform(tx: Tx, ticket: Ticket) -> object:
         return refusal
 
 
-def _delete_notes(tx: Tx, news: News) -> None:
+def _delete_notes(tx: Tx, events: CommittedEvents) -> None:
     """Delete the notes of each conversation that was deleted with them, in the same transaction."""
-    for session_id, event in news:
+    for session_id, event in events:
         if event.kind == _DELETED and isinstance(fact := event.fact, SessionDeleted) and fact.notes:
             notes.forget_session(tx, session_id)

@@ -20,7 +20,7 @@ from holdfast.domain.errors import (
     StoreReadOnly,
     StoreUnreadable,
 )
-from holdfast.store.plain_files import make_own
+from holdfast.store.plain_files import create_private_file
 from holdfast.store.ports import Durability
 
 SQLITE_MIN = (3, 51, 3)
@@ -33,81 +33,81 @@ _WRITER_CACHE_KIB, _READER_CACHE_KIB = 32_000, 8_000
 T = TypeVar("T")
 
 
-class Place:
+class StoreLocation:
     """Where a store is and how it is opened: passed around instead of five arguments."""
 
     def __init__(self, folder: Path, durability: Durability, vfs: str | None, wait_s: float) -> None:
         self.folder = folder
         self.file = folder / "holdfast.db"
         self.name = str(self.file)
-        self.log = folder / "holdfast.db-wal"
+        self.wal = folder / "holdfast.db-wal"
         self.journal = folder / "holdfast.db-journal"
-        self.index = folder / "holdfast.db-shm"
-        self.stamp = folder / "format"
+        self.shm = folder / "holdfast.db-shm"
+        self.marker = folder / "format"
         """Says that a store was made here: without it an empty folder is a new beginning, with it a loss."""
         self.durability = durability
         self.vfs = vfs
         self.wait_s = wait_s
 
 
-def connect(place: Place, *, writes: bool) -> apsw.Connection:
+def connect(location: StoreLocation, *, writes: bool) -> apsw.Connection:
     """A connection of its own for one thread. Raises a StoreFault that says what to do."""
-    with translated(place.file, place.wait_s):
+    with translate_errors(location.file, location.wait_s):
         if writes:
-            _look_first(place)
-            make_own(place.file)
+            _check_before_opening(location)
+            create_private_file(location.file)
         flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if writes else 0)
-        db = apsw.Connection(str(place.file), flags=flags, vfs=place.vfs, statementcachesize=200)
+        db = apsw.Connection(str(location.file), flags=flags, vfs=location.vfs, statementcachesize=200)
         try:
-            _set_up(db, place, writes)
+            _set_up(db, location, writes)
         except BaseException:
             db.close()
             raise
         return db
 
 
-def inode(place: Place) -> int:
+def inode(location: StoreLocation) -> int:
     """Which file has the store's name now; 0 when there is none."""
     try:
-        return os.stat(place.name).st_ino  # noqa: PTH116 (once per commit, and half the price)
+        return os.stat(location.name).st_ino  # noqa: PTH116 (once per commit, and half the price)
     except FileNotFoundError:
         return 0
 
 
-def _look_first(place: Place) -> None:
+def _check_before_opening(location: StoreLocation) -> None:
     """Refuse what is not ours before SQLite opens it: to open is to write, and beside an empty file the log,
     which may hold what was acknowledged, is removed."""
     head = b""
-    if place.file.exists():
-        with place.file.open("rb") as file:
+    if location.file.exists():
+        with location.file.open("rb") as file:
             head = file.read(_HEAD_BYTES)
     if not head:
-        if place.stamp.exists():
-            what = "empty" if place.file.exists() else "missing"
-            detail = f"it is {what}, though it held a store; to begin anew, remove {place.stamp}"
-            raise StoreCorrupt(path=place.file, detail=detail)
+        if location.marker.exists():
+            what = "empty" if location.file.exists() else "missing"
+            detail = f"it is {what}, though it held a store; to begin anew, remove {location.marker}"
+            raise StoreCorrupt(path=location.file, detail=detail)
         return
-    if place.log.exists() or place.journal.exists():
+    if location.wal.exists() or location.journal.exists():
         return  # What a crash left in the file, its head included, is mended from these.
     if len(head) < _HEAD_BYTES or not head.startswith(_MAGIC):
-        raise StoreCorrupt(path=place.file, detail="it is not a database")
+        raise StoreCorrupt(path=location.file, detail="it is not a database")
     owner, changes = int.from_bytes(head[68:72]), int.from_bytes(head[40:44])
     # Nobody's, and no table was ever made in it: its maker died before it got that far.
     if owner != APPLICATION_ID and (owner or changes):
-        raise NotAStore(path=place.file)
+        raise NotAStore(path=location.file)
 
 
-def _set_up(db: apsw.Connection, place: Place, writes: bool) -> None:
-    db.set_busy_timeout(int(place.wait_s * 1000))
+def _set_up(db: apsw.Connection, location: StoreLocation, writes: bool) -> None:
+    db.set_busy_timeout(int(location.wait_s * 1000))
     db.pragma("cell_size_check", True)
     if writes:
         if db.pragma("schema_version") == 0:
             # Lets deleted space go back in slices. Only for a new file: any other would be written to here.
             db.pragma("auto_vacuum", "incremental")
         db.pragma("journal_mode", "wal")
-        db.pragma("synchronous", "full" if place.durability == "full" else "normal")
-        db.pragma("fullfsync", place.durability == "full")
-        db.pragma("checkpoint_fullfsync", place.durability == "full")
+        db.pragma("synchronous", "full" if location.durability == "full" else "normal")
+        db.pragma("fullfsync", location.durability == "full")
+        db.pragma("checkpoint_fullfsync", location.durability == "full")
         db.pragma("cache_size", -_WRITER_CACHE_KIB)
         db.wal_autocheckpoint(0)
     else:
@@ -123,7 +123,7 @@ def check_library() -> None:
 
 
 @contextmanager
-def translated(path: Path, wait_s: float) -> Iterator[None]:
+def translate_errors(path: Path, wait_s: float) -> Iterator[None]:
     """Turn SQLite's errors into the store's own, which say what to do."""
     try:
         yield
@@ -169,13 +169,13 @@ def _cannot_open(error: BaseException, path: Path) -> HoldfastError:
     return StoreUnreadable(path=path, detail=str(error))
 
 
-async def opened(opens: Callable[[], T], closes: Callable[[T], None]) -> T:
+async def open_in_thread(open_: Callable[[], T], close: Callable[[T], None]) -> T:
     """What `opens` gives, in a thread; whoever stops waiting for it leaves nothing open."""
-    opening = asyncio.ensure_future(asyncio.to_thread(opens))
+    opening = asyncio.ensure_future(asyncio.to_thread(open_))
     try:
         return await asyncio.shield(opening)
     except asyncio.CancelledError:
         await asyncio.wait([opening])
         if opening.exception() is None:
-            closes(opening.result())
+            close(opening.result())
         raise

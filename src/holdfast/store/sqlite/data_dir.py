@@ -5,14 +5,14 @@ from pathlib import Path
 import apsw
 
 from holdfast.domain.clock import SystemClock
-from holdfast.domain.ids import Ids
-from holdfast.store.ports import Progress, Replaced
+from holdfast.domain.ids import IdGenerator
+from holdfast.store.ports import BackupRestoreResult, Progress
 from holdfast.store.sqlite import restore
-from holdfast.store.sqlite.connection import WRITE_WAIT_S, Place, translated
+from holdfast.store.sqlite.connection import WRITE_WAIT_S, StoreLocation, translate_errors
 from holdfast.store.sqlite.processes import ProcessLock
 
 
-class SqlitePremises:
+class SqliteDataDir:
     """Answers for any folder; keeps nothing open."""
 
     @property
@@ -21,18 +21,18 @@ class SqlitePremises:
 
     def holds_store(self, folder: Path) -> bool:
         """Whether there is a store, or was one: a file that went missing is a loss to be told of."""
-        place = Place(folder, "full", None, WRITE_WAIT_S)
-        return place.file.exists() or (folder / "format").exists()
+        location = StoreLocation(folder, "full", None, WRITE_WAIT_S)
+        return location.file.exists() or (folder / "format").exists()
 
-    def others(self, folder: Path) -> int:
+    def count_other_processes(self, folder: Path) -> int:
         """How many other processes have the store open. Raises a StoreFault."""
-        with translated(folder, WRITE_WAIT_S):
-            lock = ProcessLock(folder, Ids(SystemClock()).process())
+        with translate_errors(folder, WRITE_WAIT_S):
+            lock = ProcessLock(folder, IdGenerator(SystemClock()).process())
             try:
-                return len(lock.others())
+                return len(lock.living_others())
             finally:
                 lock.release()
 
-    def restore(self, folder: Path, path: Path, progress: Progress) -> Replaced:
+    def restore(self, folder: Path, path: Path, progress: Progress) -> BackupRestoreResult:
         """Put the backup at `path` in place of what is here; see `restore.restore` for what it raises."""
-        return restore.restore(folder, path, Ids(SystemClock()).process(), progress)
+        return restore.restore(folder, path, IdGenerator(SystemClock()).process(), progress)

@@ -16,20 +16,20 @@ import msgspec
 from holdfast.domain.errors import StoreCorrupt
 from holdfast.domain.events.codec import Event, decode
 from holdfast.domain.events.facts import BODY_KINDS, Body
-from holdfast.domain.events.parts import text_of
+from holdfast.domain.events.parts import message_text
 from holdfast.domain.ids import Seq, SessionId
 from holdfast.domain.search_text import index_text
 from holdfast.domain.state.projections import fold
-from holdfast.domain.state.session_state import MemoryBook
-from holdfast.store.ports import Finding, Progress
+from holdfast.domain.state.session_state import InMemorySessionState
+from holdfast.store.ports import Progress, StoreFinding
 from holdfast.store.sqlite import backup, notes
-from holdfast.store.sqlite.bodies import event_of, unpack
-from holdfast.store.sqlite.connection import Place
+from holdfast.store.sqlite.bodies import decompress, event_from_row
+from holdfast.store.sqlite.connection import StoreLocation
 from holdfast.store.sqlite.journal import Tx
 from holdfast.store.sqlite.readers import Readers
 from holdfast.store.sqlite.sql import (
-    DEBTS,
     MESSAGES,
+    QUEUED_COMMITS,
     RUNS,
     SESSIONS,
     TOOLS,
@@ -37,9 +37,9 @@ from holdfast.store.sqlite.sql import (
     Columns,
     R,
     one,
+    read_transaction,
     rows,
     run,
-    snapshot,
     value,
 )
 from holdfast.store.sqlite.views import count_sessions
@@ -55,15 +55,15 @@ def next_session(db: apsw.Connection, after: int) -> tuple[int, SessionId] | Non
 
 
 def read_slice(db: apsw.Connection, no: int, after: Seq) -> list[Event]:
-    return [event_of(row) for row in rows(db, "read_events", no, after, SLICE_EVENTS)]
+    return [event_from_row(row) for row in rows(db, "read_events", no, after, SLICE_EVENTS)]
 
 
-class Folding:
+class SessionFold:
     """A session's journal, folded slice by slice, with what is wrong in the journal itself."""
 
     def __init__(self, session_id: SessionId) -> None:
         self.session_id = session_id
-        self.book = MemoryBook()
+        self.state = InMemorySessionState()
         self.head: Seq = 0
         self._unreadable: list[str] = []
         self._gaps: list[tuple[Seq, Seq]] = []
@@ -73,14 +73,14 @@ class Folding:
             if event.seq != self.head + 1:
                 self._gaps.append((self.head + 1, event.seq - 1))
             try:
-                fold(self.session_id, (event,), self.book)
+                fold(self.session_id, (event,), self.state)
             except msgspec.ValidationError as error:
                 self._unreadable.append(f"event {event.seq} ({event.kind}) cannot be read: {error}")
             self.head = event.seq
 
-    def faults(self) -> list[str]:
+    def problems(self) -> list[str]:
         """What no rebuilding can mend: events that are damaged, or missing where none was pruned."""
-        spans = sorted((row.first_seq, row.body_seq) for row in self.book.messages.values())
+        spans = sorted((row.first_seq, row.body_seq) for row in self.state.messages.values())
         lost = [gap for gap in self._gaps if not _is_pruned(gap, spans)]
         return self._unreadable + [f"events {first} to {last} are missing" for first, last in lost]
 
@@ -90,69 +90,73 @@ def _is_pruned(gap: tuple[Seq, Seq], spans: list[tuple[Seq, Seq]]) -> bool:
     return any(first < gap[0] and gap[1] < body for first, body in spans)
 
 
-def compare(db: apsw.Connection, no: int, folding: Folding) -> list[str]:
+def compare(db: apsw.Connection, no: int, session_fold: SessionFold) -> list[str]:
     """The rows that differ from the fold, by name, as of one moment."""
-    with snapshot(db):
-        while events := read_slice(db, no, folding.head):
-            folding.add(events)
-        wrong = list(differences(db, no, folding.book))
-    return [f"{table} {'.'.join(map(str, key))}" for table, key, _ in wrong]
+    with read_transaction(db):
+        while events := read_slice(db, no, session_fold.head):
+            session_fold.add(events)
+        differing = list(differences(db, no, session_fold.state))
+    return [f"{table} {'.'.join(map(str, key))}" for table, key, _ in differing]
 
 
-def differences(db: apsw.Connection, no: int, book: MemoryBook) -> Iterator[Difference]:
+def differences(db: apsw.Connection, no: int, state: InMemorySessionState) -> Iterator[Difference]:
     """Each row that is wrong, missing or one too many."""
-    yield from _table(db, no, "turn", TURNS, book.turns.values(), lambda row: (row.turn,))
-    yield from _table(db, no, "run", RUNS, book.runs.values(), lambda row: (row.id,))
-    yield from _table(db, no, "tool", TOOLS, book.tools.values(), lambda row: (row.id,))
-    yield from _table(db, no, "message", MESSAGES, book.messages.values(), lambda row: (row.turn, row.place))
-    yield from _table(db, no, "debt", DEBTS, book.debts.values(), lambda row: (row.n,))
+    yield from _table_differences(db, no, "turn", TURNS, state.turns.values(), lambda row: (row.turn,))
+    yield from _table_differences(db, no, "run", RUNS, state.runs.values(), lambda row: (row.id,))
+    yield from _table_differences(db, no, "tool", TOOLS, state.tools.values(), lambda row: (row.id,))
+    yield from _table_differences(
+        db, no, "message", MESSAGES, state.messages.values(), lambda row: (row.turn, row.place)
+    )
+    yield from _table_differences(
+        db, no, "queued_commit", QUEUED_COMMITS, state.queued_commits.values(), lambda row: (row.n,)
+    )
     stored = SESSIONS.read(rows(db, "get_session", no)[0])
-    if book.row is not None and stored != book.row:
-        yield "session", (no,), SESSIONS.write(book.row)
+    if state.row is not None and stored != state.row:
+        yield "session", (no,), SESSIONS.write(state.row)
 
 
-def _table(
+def _table_differences(
     db: apsw.Connection,
     no: int,
     table: str,
     columns: Columns[R],
-    wanted: Iterable[R],
+    expected: Iterable[R],
     key_of: Callable[[R], tuple[Any, ...]],
 ) -> Iterator[Difference]:
     stored = {key_of(row): row for row in map(columns.read, rows(db, f"all_{table}s", no))}
-    for row in wanted:
+    for row in expected:
         if stored.pop(key_of(row), None) != row:
             yield table, key_of(row), columns.write(row)
     for key in stored:
         yield table, key, None
 
 
-def repair_session(tx: Tx, no: int, folding: Folding) -> int:
+def repair_session(tx: Tx, no: int, session_fold: SessionFold) -> int:
     """Bring `folding` up to date inside the transaction and write the rows that differ; returns how many."""
-    while events := read_slice(tx.db, no, folding.head):
-        folding.add(events)
-    wrong = list(differences(tx.db, no, folding.book))
-    for table, key, columns in wrong:
+    while events := read_slice(tx.db, no, session_fold.head):
+        session_fold.add(events)
+    differing = list(differences(tx.db, no, session_fold.state))
+    for table, key, columns in differing:
         if table == "session":
             run(tx.db, "update_session", *(columns or ()), no)
         elif columns is None:
             run(tx.db, f"delete_{table}", no, *key)
         else:
             run(tx.db, f"put_{table}", no, *columns)
-    return len(wrong)
+    return len(differing)
 
 
 def unindexed(db: apsw.Connection, after: int) -> tuple[int, int]:
     """How many bodies of one slice the index lacks, and where the slice ended (0: at the cursor)."""
     end = missing = 0
     # As of one moment: another process may be purging a deleted session, its events and words together.
-    with snapshot(db):
+    with read_transaction(db):
         limit = value(db, "search_cursor")
         for position, kind, version, body in rows(db, "unindexed", after, SLICE_EVENTS):
             if position > limit:
                 return missing, 0
             end = position
-            has_words = kind in BODY_KINDS and _has_words(kind, version, unpack(body))
+            has_words = kind in BODY_KINDS and _is_indexable(kind, version, decompress(body))
             if has_words and not _is_indexed(db, position):
                 missing += 1
     return missing, end
@@ -163,7 +167,7 @@ def reset_search(tx: Tx) -> None:
     run(tx.db, "move_search_cursor", 0)
 
 
-def file_findings(path: Path) -> list[Finding]:
+def file_findings(path: Path) -> list[StoreFinding]:
     """What SQLite itself finds wrong with a copy of the file."""
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
@@ -175,84 +179,84 @@ def file_findings(path: Path) -> list[Finding]:
         found = [str(error)]
     finally:
         db.close()
-    return [Finding("file", what) for what in found if what != "ok"]
+    return [StoreFinding("file", what) for what in found if what != "ok"]
 
 
-def _has_words(kind: str, version: int, body: bytes) -> bool:
+def _is_indexable(kind: str, version: int, body: bytes) -> bool:
     try:
         fact = decode(kind, version, body)
     except msgspec.ValidationError:
         return False  # Told as what it is by the check of its session.
-    return isinstance(fact, Body) and bool(index_text(text_of(fact.parts)))
+    return isinstance(fact, Body) and bool(index_text(message_text(fact.parts)))
 
 
 def _is_indexed(db: apsw.Connection, position: int) -> bool:
     return one(db, "is_indexed", position) is not None
 
 
-class Writing(Protocol):
+class RunInTransaction(Protocol):
     """Runs something inside a write transaction."""
 
     def __call__(self, work: Callable[[Tx], Any]) -> Awaitable[Any]: ...
 
 
-class Checkup:
+class StoreCheck:
     """One examination of one store."""
 
-    def __init__(self, place: Place, readers: Readers, write: Writing) -> None:
-        self._place = place
+    def __init__(self, location: StoreLocation, readers: Readers, write: RunInTransaction) -> None:
+        self._location = location
         self._readers = readers
         self._write = write
 
-    async def run(self, mend: bool, progress: Progress) -> list[Finding]:
+    async def run(self, repair: bool, progress: Progress) -> list[StoreFinding]:
         found = await self._check_file(progress)
         try:
-            found += await self._check_sessions(mend, progress)
-            found += await self._check_search(mend)
-            found += await self._check_notes(mend)
+            found += await self._check_sessions(repair, progress)
+            found += await self._check_search(repair)
+            found += await self._check_notes(repair)
         except StoreCorrupt as fault:
             # A damaged file may not let itself be read to the end; what was found is told all the same.
-            found.append(Finding("file", str(fault)))
+            found.append(StoreFinding("file", str(fault)))
         return found
 
-    async def _check_file(self, progress: Progress) -> list[Finding]:
-        copy = self._place.folder / "checking.db"
-        disk = os.statvfs(self._place.folder)
-        size, free = self._place.file.stat().st_size, disk.f_bavail * disk.f_frsize
+    async def _check_file(self, progress: Progress) -> list[StoreFinding]:
+        copy = self._location.folder / "checking.db"
+        disk = os.statvfs(self._location.folder)
+        size, free = self._location.file.stat().st_size, disk.f_bavail * disk.f_frsize
         if free < 2 * size:
             what = f"not checked: a copy needs {size // 1_000_000} MB more free disk than there is"
-            return [Finding("file", what)]
+            return [StoreFinding("file", what)]
         try:
-            await self._readers.run(backup.copy, self._place, copy, progress)
+            await self._readers.run(backup.copy_store, self._location, copy, progress)
             return await self._readers.run(file_findings, copy)
         finally:
             copy.unlink(missing_ok=True)
 
-    async def _check_sessions(self, mend: bool, progress: Progress) -> list[Finding]:
-        found: list[Finding] = []
+    async def _check_sessions(self, repair: bool, progress: Progress) -> list[StoreFinding]:
+        found: list[StoreFinding] = []
         done, total, no = 0, await self._readers.read(count_sessions), 0
         while (session := await self._readers.read(next_session, no)) is not None:
             no = session[0]
-            found += await self._check_session(no, session[1], mend)
+            found += await self._check_session(no, session[1], repair)
             done += 1
             progress(done, max(done, total))
         return found
 
-    async def _check_session(self, no: int, session_id: SessionId, mend: bool) -> list[Finding]:
-        folding = Folding(session_id)
+    async def _check_session(self, no: int, session_id: SessionId, repair: bool) -> list[StoreFinding]:
+        session_fold = SessionFold(session_id)
         # Folded outside any transaction, a slice at a time; only the last few events are read inside one.
-        while events := await self._readers.read(read_slice, no, folding.head):
-            folding.add(events)
-        wrong = await self._readers.read(compare, no, folding)
+        while events := await self._readers.read(read_slice, no, session_fold.head):
+            session_fold.add(events)
+        differing = await self._readers.read(compare, no, session_fold)
         where = f"conversation {session_id}"
-        faults = [Finding(where, fault) for fault in folding.faults()]
-        if wrong and mend:
-            await self._write(lambda tx: repair_session(tx, no, folding))
+        faults = [StoreFinding(where, fault) for fault in session_fold.problems()]
+        if differing and repair:
+            await self._write(lambda tx: repair_session(tx, no, session_fold))
         return faults + [
-            Finding(where, f"{row} does not say what was recorded", mended=mend) for row in wrong
+            StoreFinding(where, f"{row} does not say what was recorded", repaired=repair) for row in differing
         ]
 
-    async def _check_search(self, mend: bool) -> list[Finding]:
+    async def _check_search(self, repair: bool) -> list[StoreFinding]:
         missing = after = 0
         while True:
             more, after = await self._readers.read(unindexed, after)
@@ -261,13 +265,13 @@ class Checkup:
                 break
         if not missing:
             return []
-        if mend:
+        if repair:
             await self._write(reset_search)
-        return [Finding("search", f"{missing} messages are not in the index", mended=mend)]
+        return [StoreFinding("search", f"{missing} messages are not in the index", repaired=repair)]
 
-    async def _check_notes(self, mend: bool) -> list[Finding]:
-        wrong = await self._readers.read(notes.misplaced)
-        if wrong and mend:
-            await self._write(notes.mend_words)
-        what = f"{wrong} notes are not in the index as they are remembered"
-        return [Finding("notes", what, mended=mend)] if wrong else []
+    async def _check_notes(self, repair: bool) -> list[StoreFinding]:
+        misindexed = await self._readers.read(notes.count_misindexed)
+        if misindexed and repair:
+            await self._write(notes.repair_index)
+        what = f"{misindexed} notes are not in the index as they are remembered"
+        return [StoreFinding("notes", what, repaired=repair)] if misindexed else []

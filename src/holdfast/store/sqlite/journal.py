@@ -19,7 +19,7 @@ from holdfast.domain.errors import (
     SessionExists,
     TooLarge,
 )
-from holdfast.domain.events.codec import Event, Unknown, encode
+from holdfast.domain.events.codec import Event, UnknownFact, encode
 from holdfast.domain.events.facts import (
     DELTA_KINDS,
     AnyFact,
@@ -30,16 +30,16 @@ from holdfast.domain.events.facts import (
     TurnAccepted,
     TurnSteered,
 )
-from holdfast.domain.events.parts import blobs_in
+from holdfast.domain.events.parts import blob_digests
 from holdfast.domain.events.tool_facts import ToolSettled
 from holdfast.domain.ids import Position, Seq, SessionId
 from holdfast.domain.limits import EVENT_BYTES_MAX, FACTS_PER_APPEND_MAX
-from holdfast.domain.state.projections import key_digest, project
+from holdfast.domain.state.projections import message_key_digest, project
 from holdfast.domain.state.rows import TurnRow
 from holdfast.domain.state.session_state import Facts
-from holdfast.store.ports import Append, Fence, Receipt
-from holdfast.store.sqlite.bodies import pack
-from holdfast.store.sqlite.session_state import SqlBook
+from holdfast.store.ports import Append, AppendReceipt, Fence
+from holdfast.store.sqlite.bodies import compress
+from holdfast.store.sqlite.session_state import SqlSessionState
 from holdfast.store.sqlite.sql import one, run
 
 
@@ -50,7 +50,7 @@ class Tx:
         self.db = db
         self.at = at
         self.position = position
-        self.news: list[tuple[SessionId, Event]] = []
+        self.new_events: list[tuple[SessionId, Event]] = []
 
     def store(self, session_id: SessionId, no: int, event: Event) -> None:
         """Add one event to the journal."""
@@ -59,12 +59,12 @@ class Tx:
         run(
             self.db, "insert_delta" if is_delta else "insert_event",
             self.position, no, event.seq, event.at, event.kind, event.version,
-            event.body if is_delta else pack(event.body),
+            event.body if is_delta else compress(event.body),
         )  # fmt: skip
-        self.news.append((session_id, event))
+        self.new_events.append((session_id, event))
 
 
-class _Checked(msgspec.Struct):
+class _CheckedAppend(msgspec.Struct):
     """An append that nothing stands against any more."""
 
     append: Append
@@ -74,49 +74,49 @@ class _Checked(msgspec.Struct):
     incarnation: int
     facts: Facts
     encoded: list[tuple[str, int, bytes]]
-    repeated: TurnRow | None = None
+    repeated_turn: TurnRow | None = None
 
 
-def apply_all(tx: Tx, appends: Sequence[Append]) -> tuple[Receipt, ...]:
+def apply_all(tx: Tx, appends: Sequence[Append]) -> tuple[AppendReceipt, ...]:
     """Store `appends` or raise before the first of them is written.
 
     Their decisions all see the state before this change.
     """
     if len(appends) == 1:
-        return (_write(tx, _check(tx, appends[0])),)
+        return (_write_append(tx, _check_append(tx, appends[0])),)
     ids = {append.session_id for append in appends}
     assert len(ids) == len(appends), "one append per session in a change"
-    checked = [_check(tx, append) for append in appends]
-    return tuple(_write(tx, one) for one in checked)
+    checked = [_check_append(tx, append) for append in appends]
+    return tuple(_write_append(tx, one) for one in checked)
 
 
-def _check(tx: Tx, append: Append) -> _Checked:
-    no, head, context, born = _locate(tx.db, append)
+def _check_append(tx: Tx, append: Append) -> _CheckedAppend:
+    no, head, context, incarnation = _locate(tx.db, append)
     if append.fence is not None:
         _check_fence(tx.db, append.fence)
-    facts = append.facts(SqlBook(tx.db, no)) if callable(append.facts) else append.facts
+    facts = append.facts(SqlSessionState(tx.db, no)) if callable(append.facts) else append.facts
     if no and len(facts) == 1 and isinstance(facts[0], Delta) and append.expect is None:
         # Text, a hundred times for everything else: nothing but its size can stand against it.
-        return _Checked(append, no, head, context, born, facts, [_encoded(facts[0])])
-    creates = bool(facts) and isinstance(facts[0], SessionCreated)
-    if no and creates:
+        return _CheckedAppend(append, no, head, context, incarnation, facts, [_encoded(facts[0])])
+    is_creation = bool(facts) and isinstance(facts[0], SessionCreated)
+    if no and is_creation:
         raise SessionExists(session_id=append.session_id)
-    if not no and not creates:
+    if not no and not is_creation:
         raise NoSuchSession(session_id=append.session_id)
     if len(facts) > FACTS_PER_APPEND_MAX:
         raise TooLarge(what="A change", size=len(facts), limit=FACTS_PER_APPEND_MAX)
-    repeated = _find_repeat(tx.db, no, facts)
+    repeated = _find_repeated_turn(tx.db, no, facts)
     if repeated is not None:
-        return _Checked(append, no, head, context, born, (), [], repeated)
+        return _CheckedAppend(append, no, head, context, incarnation, (), [], repeated)
     # After the look for a repeat: a send that is tried again expects what was so before the first try.
     if append.expect is not None and append.expect != head:
         raise SeqMismatch(session_id=append.session_id, head=head, expect=append.expect)
     encoded = [_encoded(fact) for fact in facts]
     _check_blobs(tx.db, facts)
-    return _Checked(append, no, head, context, born, facts, encoded)
+    return _CheckedAppend(append, no, head, context, incarnation, facts, encoded)
 
 
-def _encoded(fact: AnyFact | Unknown) -> tuple[str, int, bytes]:
+def _encoded(fact: AnyFact | UnknownFact) -> tuple[str, int, bytes]:
     kind, version, body = encode(fact)
     if len(body) > EVENT_BYTES_MAX:
         raise TooLarge(what=kind, size=len(body), limit=EVENT_BYTES_MAX)
@@ -131,8 +131,8 @@ def _locate(db: apsw.Connection, append: Append) -> tuple[int, Seq, Seq, int]:
         row = one(db, "session_head", append.session_id)
     if row is None:
         return 0, 0, 0, 0
-    no, head, context, born = row
-    return no, head or 0, context, born or 0
+    no, head, context, incarnation = row
+    return no, head or 0, context, incarnation or 0
 
 
 def _check_fence(db: apsw.Connection, fence: Fence) -> None:
@@ -142,13 +142,13 @@ def _check_fence(db: apsw.Connection, fence: Fence) -> None:
         raise LeaseLost(run_id=fence.run_id)
 
 
-def _find_repeat(db: apsw.Connection, no: int, facts: Facts) -> TurnRow | None:
+def _find_repeated_turn(db: apsw.Connection, no: int, facts: Facts) -> TurnRow | None:
     sends = [fact for fact in facts if isinstance(fact, TurnAccepted) and fact.key is not None]
     if len({fact.key for fact in sends}) < len(sends):
         raise KeyReused(key=sends[-1].key)
     for fact in sends if no else ():
-        row = SqlBook(db, no).turn_by_key(fact.key or "")
-        if row is not None and row.key_digest != key_digest(fact.parts):
+        row = SqlSessionState(db, no).turn_by_key(fact.key or "")
+        if row is not None and row.key_digest != message_key_digest(fact.parts):
             raise KeyReused(key=fact.key)
         if row is not None:
             return row
@@ -164,39 +164,41 @@ def _check_blobs(db: apsw.Connection, facts: Facts) -> None:
 
 def _blobs_of(facts: Facts) -> list[str]:
     bodies = [fact for fact in facts if isinstance(fact, Body)]
-    return [blob for body in bodies for blob in blobs_in(body.parts)]
+    return [blob for body in bodies for blob in blob_digests(body.parts)]
 
 
-def _write(tx: Tx, one: _Checked) -> Receipt:
+def _write_append(tx: Tx, one: _CheckedAppend) -> AppendReceipt:
     session_id, seq = one.append.session_id, one.head
-    if one.repeated is not None:
-        first = one.repeated.seq
-        return Receipt(session_id, first, first, one.context, one.context, one.repeated, one.incarnation)
-    book: SqlBook | None = None
-    no, context, born = one.no, one.context, one.incarnation or tx.position + 1
+    if one.repeated_turn is not None:
+        first = one.repeated_turn.seq
+        return AppendReceipt(
+            session_id, first, first, one.context, one.context, one.repeated_turn, one.incarnation
+        )
+    state: SqlSessionState | None = None
+    no, context, incarnation = one.no, one.context, one.incarnation or tx.position + 1
     for fact, (kind, version, body) in zip(one.facts, one.encoded, strict=True):
         seq += 1
         if kind not in DELTA_KINDS:
-            book = book or SqlBook(tx.db, no)
-            project(book, session_id, seq, tx.at, fact)
-            no = book.no
-            note_prunable(tx, book, fact)
+            state = state or SqlSessionState(tx.db, no)
+            project(state, session_id, seq, tx.at, fact)
+            no = state.no
+            mark_prunable(tx, state, fact)
         tx.store(session_id, no, Event(seq, tx.at, kind, version, body))
-    if book is not None:
-        book.flush()
-        row = book.session()
+    if state is not None:
+        state.flush()
+        row = state.session()
         context = row.context_version if row is not None else 0
         _use_blobs(tx.db, no, one.facts)
-    return Receipt(session_id, one.head + 1, seq, one.context, context, None, born)
+    return AppendReceipt(session_id, one.head + 1, seq, one.context, context, None, incarnation)
 
 
-def note_prunable(tx: Tx, book: SqlBook, fact: object) -> None:
+def mark_prunable(tx: Tx, state: SqlSessionState, fact: object) -> None:
     """Remember that a body is settled, so that its deltas can go later."""
     if not isinstance(fact, MessageSettled | ToolSettled):
         return
-    row = book.message(fact.turn, fact.place)
+    row = state.message(fact.turn, fact.place)
     if row is not None and row.first_seq < row.body_seq:
-        run(tx.db, "insert_prunable", tx.at, book.no, fact.turn, fact.place)
+        run(tx.db, "insert_prunable", tx.at, state.no, fact.turn, fact.place)
 
 
 def _use_blobs(db: apsw.Connection, no: int, facts: Facts) -> None:
@@ -206,7 +208,7 @@ def _use_blobs(db: apsw.Connection, no: int, facts: Facts) -> None:
         run(db, "put_blob_use", row[0], no)
 
 
-def adopt(tx: Tx, session_id: SessionId, events: Sequence[Event], closes: bool) -> int:
+def import_slice(tx: Tx, session_id: SessionId, events: Sequence[Event], cancel_open_runs: bool) -> int:
     """Store the events that come after what is here already; returns how many.
 
     The caller has compared what is here with the file; this adds one slice. With `closes`, the last one, work
@@ -214,32 +216,38 @@ def adopt(tx: Tx, session_id: SessionId, events: Sequence[Event], closes: bool) 
     """
     row = one(tx.db, "session_head", session_id)
     no, head = (row[0], row[1] or 0) if row is not None else (0, 0)
-    fresh = [event for event in events if event.seq > head]
-    facts = _facts_of(session_id, fresh, begins=not no)
-    book = SqlBook(tx.db, no)
-    for event, fact in zip(fresh, facts, strict=True):
+    new_events = [event for event in events if event.seq > head]
+    facts = _facts_of(session_id, new_events, is_new_session=not no)
+    state = SqlSessionState(tx.db, no)
+    for event, fact in zip(new_events, facts, strict=True):
         if event.kind not in DELTA_KINDS:
-            project(book, session_id, event.seq, event.at, fact)
-            note_prunable(tx, book, fact)
-        tx.store(session_id, book.no, event)
+            project(state, session_id, event.seq, event.at, fact)
+            mark_prunable(tx, state, fact)
+        tx.store(session_id, state.no, event)
         if isinstance(fact, TurnAccepted | TurnSteered | MessageSettled | ToolSettled):
-            _use_known_blobs(tx.db, book.no, fact)
-    if closes and fresh:
-        _close_runs(tx, session_id, book, fresh[-1].seq)
-    book.flush()
-    return len(fresh)
+            _use_known_blobs(tx.db, state.no, fact)
+    if cancel_open_runs and new_events:
+        _cancel_open_runs(tx, session_id, state, new_events[-1].seq)
+    state.flush()
+    return len(new_events)
 
 
-def _close_runs(tx: Tx, session_id: SessionId, book: SqlBook, seq: Seq) -> None:
-    ended = [fact for each in book.open_runs() for fact in endings.cancel(book, each, "server", book.written)]
-    for fact in (*ended, *memory_queue.drop_all(book)):
+def _cancel_open_runs(tx: Tx, session_id: SessionId, state: SqlSessionState, seq: Seq) -> None:
+    ended = [
+        fact
+        for each in state.open_runs()
+        for fact in endings.cancel(state, each, "server", state.message_events)
+    ]
+    for fact in (*ended, *memory_queue.drop_all(state)):
         seq += 1
-        project(book, session_id, seq, tx.at, fact)
-        note_prunable(tx, book, fact)
-        tx.store(session_id, book.no, Event(seq, tx.at, *encode(fact)))
+        project(state, session_id, seq, tx.at, fact)
+        mark_prunable(tx, state, fact)
+        tx.store(session_id, state.no, Event(seq, tx.at, *encode(fact)))
 
 
-def _facts_of(session_id: SessionId, events: Sequence[Event], begins: bool) -> list[AnyFact | Unknown]:
+def _facts_of(
+    session_id: SessionId, events: Sequence[Event], is_new_session: bool
+) -> list[AnyFact | UnknownFact]:
     """What the events say, once nothing stands against storing them."""
     if any(one.seq >= next_.seq for one, next_ in pairwise(events)):
         raise BadImport(path=session_id, why="its events are not in order")
@@ -247,12 +255,12 @@ def _facts_of(session_id: SessionId, events: Sequence[Event], begins: bool) -> l
         facts = [event.fact for event in events]
     except msgspec.ValidationError as error:
         raise BadImport(path=session_id, why=f"an event cannot be read: {error}") from error
-    if begins and facts and not isinstance(facts[0], SessionCreated):
+    if is_new_session and facts and not isinstance(facts[0], SessionCreated):
         raise BadImport(path=session_id, why="it does not begin with the creation of a conversation")
     return facts
 
 
-def _use_known_blobs(db: apsw.Connection, no: int, fact: Body | Unknown) -> None:
+def _use_known_blobs(db: apsw.Connection, no: int, fact: Body | UnknownFact) -> None:
     for digest in _blobs_of((fact,)):
         row = one(db, "get_blob", digest)
         if row is not None:

@@ -17,10 +17,10 @@ def take(tx: Tx, kind: str, item_id: str) -> bytes | None:
     return row[0] if row is not None else None
 
 
-def swap(tx: Tx, kind: str, item_id: str, before: bytes, after: bytes | None) -> bool:
-    if after is None:
-        return one(tx.db, "drop_item", kind, item_id, before) is not None
-    return one(tx.db, "swap_item", kind, item_id, before, after) is not None
+def compare_and_swap(tx: Tx, kind: str, item_id: str, expected: bytes, replacement: bytes | None) -> bool:
+    if replacement is None:
+        return one(tx.db, "drop_item", kind, item_id, expected) is not None
+    return one(tx.db, "compare_and_swap_item", kind, item_id, expected, replacement) is not None
 
 
 def item(db: apsw.Connection, kind: str, item_id: str) -> bytes | None:

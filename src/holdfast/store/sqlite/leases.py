@@ -22,7 +22,7 @@ class LeaseGrace:
         self._found: dict[str, tuple[int, Instant, Instant]] = {}
         """Of each lease that had run out: its epoch, its end, and when it was found so."""
 
-    def keeps(self, name: str, epoch: int, expires_at: Instant, now: Instant) -> bool:
+    def is_held(self, name: str, epoch: int, expires_at: Instant, now: Instant) -> bool:
         """Return whether a living holder still keeps its lease. A renewal ends the grace."""
         if expires_at > now:
             return True
@@ -46,13 +46,13 @@ def claim(
     if found is None:
         raise NoSuchRun(run_id=run_id)
     row = RUNS.read(found[1:])
-    if row.is_over:
+    if row.is_finished:
         raise RunRefused(run_id=run_id, status=row.status, verb="be claimed")
     epoch, holder, expires_at = one(tx.db, "get_lease", run_id) or (0, "", 0)
     if holder == process_id and expires_at > tx.at:
         raise LeaseHeld(run_id=run_id)
     is_others = _is_living_other(holder, process_id, is_alive)
-    if is_others and grace.keeps(run_id, epoch, expires_at, tx.at):
+    if is_others and grace.is_held(run_id, epoch, expires_at, tx.at):
         raise LeaseHeld(run_id=run_id)
     fenced = ProcessId(holder) if is_others else None
     return _put(tx, Lease(run_id, epoch + 1, process_id, tx.at + lease_ms, fenced, not holder))
@@ -68,13 +68,13 @@ def claim_name(
 ) -> Lease:
     """Claim something that is no run; its holder may claim it again."""
     epoch, holder, expires_at = one(tx.db, "get_lease", name) or (0, "", 0)
-    if _is_living_other(holder, process_id, is_alive) and grace.keeps(name, epoch, expires_at, tx.at):
+    if _is_living_other(holder, process_id, is_alive) and grace.is_held(name, epoch, expires_at, tx.at):
         raise LeaseHeld(run_id=name)
     return _put(tx, Lease(RunId(name), epoch + 1, process_id, tx.at + lease_ms))
 
 
 def renew(tx: Tx, lease: Lease, lease_ms: int) -> Lease:
-    _check(tx, lease)
+    _check_held(tx, lease)
     return _put(tx, Lease(lease.run_id, lease.epoch, lease.process_id, tx.at + lease_ms))
 
 
@@ -89,7 +89,7 @@ def _is_living_other(holder: str, process_id: ProcessId, is_alive: Callable[[Pro
     return bool(holder) and holder != process_id and is_alive(ProcessId(holder))
 
 
-def _check(tx: Tx, lease: Lease) -> None:
+def _check_held(tx: Tx, lease: Lease) -> None:
     row = one(tx.db, "get_lease", lease.run_id)
     if row is None or row[0] != lease.epoch or row[1] != lease.process_id:
         raise LeaseLost(run_id=lease.run_id)

@@ -9,11 +9,11 @@ from pathlib import Path
 import apsw
 
 from holdfast.domain.errors import NotAStore, StoreCorrupt, StoreTooNew
-from holdfast.store.plain_files import make_own, replacing, sync, sync_names
-from holdfast.store.sqlite.connection import APPLICATION_ID, Place
+from holdfast.store.plain_files import atomic_write, create_private_file, fsync_folders, fsync_path
+from holdfast.store.sqlite.connection import APPLICATION_ID, StoreLocation
 from holdfast.store.sqlite.sql import read, run
 
-FORMAT = 6
+FORMAT = 7
 
 
 def migrations() -> Mapping[int, str]:
@@ -24,7 +24,7 @@ def migrations() -> Mapping[int, str]:
 
 
 def prepare(
-    db: apsw.Connection, place: Place, steps: Mapping[int, str] | None = None, target: int = FORMAT
+    db: apsw.Connection, location: StoreLocation, steps: Mapping[int, str] | None = None, target: int = FORMAT
 ) -> Path | None:
     """Make `db` a store of format `target`; returns the copy of it as it was before, where that was older.
 
@@ -32,27 +32,27 @@ def prepare(
     then.
     """
     if db.pragma("schema_version") == 0:
-        if place.stamp.exists():
-            detail = f"it is empty, though it held a store; to begin anew, remove {place.stamp}"
-            raise StoreCorrupt(path=place.file, detail=detail)
+        if location.marker.exists():
+            detail = f"it is empty, though it held a store; to begin anew, remove {location.marker}"
+            raise StoreCorrupt(path=location.file, detail=detail)
         _create(db)
-    _check(db, place, target)
+    _check(db, location, target)
     found = int(db.pragma("user_version"))
     copies: list[Path] = []
     for number in range(found + 1, target + 1):
-        copies.append(_keep_copy(db, place, number - 1))
-        _step(db, (steps if steps is not None else migrations())[number], number)
-    if not place.stamp.exists():
-        sync_names(place.folder)
+        copies.append(_make_backup(db, location, number - 1))
+        _run_migration(db, (steps if steps is not None else migrations())[number], number)
+    if not location.marker.exists():
+        fsync_folders(location.folder)
     # From here on an empty file is a loss to be told of, not a new store.
-    _write_stamp(place, f"A Holdfast store lives here. Format {target}.\n".encode())
+    _write_stamp(location, f"A Holdfast store lives here. Format {target}.\n".encode())
     return copies[0] if copies else None
 
 
-def _write_stamp(place: Place, text: bytes) -> None:
+def _write_stamp(location: StoreLocation, text: bytes) -> None:
     """Whole or not at all: while another is written, the one before stays."""
-    if not place.stamp.exists() or place.stamp.read_bytes() != text:
-        with replacing(place.stamp) as part:
+    if not location.marker.exists() or location.marker.read_bytes() != text:
+        with atomic_write(location.marker) as part:
             part.write_bytes(text)
 
 
@@ -67,32 +67,32 @@ def _create(db: apsw.Connection) -> None:
     db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
 
-def _check(db: apsw.Connection, place: Place, target: int) -> None:
+def _check(db: apsw.Connection, location: StoreLocation, target: int) -> None:
     if db.pragma("application_id") != APPLICATION_ID:
-        raise NotAStore(path=place.file)
+        raise NotAStore(path=location.file)
     found = int(db.pragma("user_version"))
     if found > target:
-        raise StoreTooNew(path=place.file, found=found, known=target)
-    log_bytes = place.log.stat().st_size if place.log.exists() else 0
+        raise StoreTooNew(path=location.file, found=found, known=target)
+    log_bytes = location.wal.stat().st_size if location.wal.exists() else 0
     pages, page_bytes = int(db.pragma("page_count")), int(db.pragma("page_size"))
-    if not log_bytes and place.file.stat().st_size < pages * page_bytes:
-        raise StoreCorrupt(path=place.file, detail="the file is shorter than it should be")
+    if not log_bytes and location.file.stat().st_size < pages * page_bytes:
+        raise StoreCorrupt(path=location.file, detail="the file is shorter than it should be")
 
 
-def _keep_copy(db: apsw.Connection, place: Place, number: int) -> Path:
-    folder = place.folder / "backups"
+def _make_backup(db: apsw.Connection, location: StoreLocation, number: int) -> Path:
+    folder = location.folder / "backups"
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"format-{number}-{time.strftime('%Y%m%dT%H%M%S')}.db"
-    copy_whole(db, path)
-    sync(place.folder)
+    copy_file(db, path)
+    fsync_path(location.folder)
     return path
 
 
-def copy_whole(source: apsw.Connection, path: Path) -> None:
+def copy_file(source: apsw.Connection, path: Path) -> None:
     """Copy a file that nobody else writes to now; the copy appears once it is complete and on disk."""
     part = path.with_name(path.name + ".part")
     part.unlink(missing_ok=True)
-    make_own(part)
+    create_private_file(part)
     target = apsw.Connection(str(part))
     try:
         with target.backup("main", source, "main") as backup:
@@ -100,12 +100,12 @@ def copy_whole(source: apsw.Connection, path: Path) -> None:
         target.pragma("journal_mode", "delete")
     finally:
         target.close()
-    sync(part)
+    fsync_path(part)
     part.replace(path)
-    sync(path.parent)
+    fsync_path(path.parent)
 
 
-def _step(db: apsw.Connection, sql: str, number: int) -> None:
+def _run_migration(db: apsw.Connection, sql: str, number: int) -> None:
     run(db, "begin")
     try:
         db.execute(sql)

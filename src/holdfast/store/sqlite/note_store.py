@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 
 from holdfast.domain.clock import Instant
-from holdfast.domain.ids import Ids
+from holdfast.domain.ids import IdGenerator
 from holdfast.domain.memories import Memory, MemoryPage, NewNote, Origin
 from holdfast.store.sqlite import notes
-from holdfast.store.sqlite.access import Access
+from holdfast.store.sqlite.access import SqliteAccess
 
 
-class NoteStore(Access):
+class SqliteNoteStore(SqliteAccess):
     """What `domain.memories` promises, over one file."""
 
     async def add_notes(
@@ -21,8 +21,10 @@ class NoteStore(Access):
         fresh: Sequence[NewNote],
         said_at: Instant | None = None,
     ) -> tuple[str, Sequence[Memory]]:
-        ids = Ids(self._clock)
-        return await self._do(lambda tx: notes.add(tx, ids, key, receipt, origin, scope, fresh, said_at))
+        ids = IdGenerator(self._clock)
+        return await self._transact(
+            lambda tx: notes.add(tx, ids, key, receipt, origin, scope, fresh, said_at)
+        )
 
     async def note_receipt(self, key: str) -> str | None:
         return await self._readers.read(notes.receipt_of, key)
@@ -40,16 +42,16 @@ class NoteStore(Access):
         return await self._readers.read(notes.find, scope, text, limit)
 
     async def edit_note(self, note_id: str, text: str) -> Memory:
-        return await self._do(lambda tx: notes.edit(tx, note_id, text))
+        return await self._transact(lambda tx: notes.edit(tx, note_id, text))
 
     async def forget_note(self, note_id: str) -> None:
-        await self._do(lambda tx: notes.forget(tx, note_id))
+        await self._transact(lambda tx: notes.forget(tx, note_id))
 
-    async def forget_telling(self, key: str) -> int:
-        return await self._do(lambda tx: notes.forget_telling(tx, key))
+    async def forget_commit(self, key: str) -> int:
+        return await self._transact(lambda tx: notes.forget_commit(tx, key))
 
     async def vectors(self, scope: str) -> Sequence[tuple[str, bytes | None]]:
         return await self._readers.read(notes.vectors, scope)
 
     async def put_vectors(self, vectors: Mapping[str, bytes]) -> None:
-        await self._do(lambda tx: notes.put_vectors(tx, vectors))
+        await self._transact(lambda tx: notes.put_vectors(tx, vectors))

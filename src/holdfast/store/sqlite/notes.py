@@ -12,33 +12,33 @@ import msgspec
 
 from holdfast.domain.clock import Instant
 from holdfast.domain.errors import BadCursor, BadQuery, NoSuchMemory, TooLarge
-from holdfast.domain.ids import Ids, SessionId
+from holdfast.domain.ids import IdGenerator, SessionId
 from holdfast.domain.limits import MEMORIES_MAX, MEMORY_CHARS_MAX, PAGE_MEMORIES_MAX
 from holdfast.domain.memories import Memory, MemoryPage, NewNote, Origin
-from holdfast.domain.search_text import any_words, index_text, match_query
+from holdfast.domain.search_text import index_text, loose_terms, match_query
 from holdfast.store.sqlite import forgotten
 from holdfast.store.sqlite.journal import Tx
-from holdfast.store.sqlite.sql import one, rows, run, snapshot, value
-from holdfast.store.sqlite.views import LAST, bounded
+from holdfast.store.sqlite.sql import one, read_transaction, rows, run, value
+from holdfast.store.sqlite.views import LAST, clamp_limit
 
 _QUESTION_CHARS_MAX = 20_000
 _WORDS_WEIGHED_MAX = 256
 """Words of a question whose rarity is looked at."""
-_WORDS_ASKED_MAX = 32
+_WORDS_USED_MAX = 32
 """The rarest of them, which are asked for."""
 _COMMON_MIN = 20
 """Where there are many notes, a word in no more than these is never too common."""
-_COMMON_PART = 4
+_COMMON_DIVISOR = 4
 """One that is in more than a fourth of all notes is."""
 _FEW = 5
 """Where there are few notes, one that is in more than half of them is, unless these are all."""
-_TAKEN_BACK = "taken back"
+_RETRACTED = "taken back"
 """The receipt of a telling that was taken back before it was told."""
-_TWIN_WORDS_MAX = 16
+_DUPLICATE_WORDS_MAX = 16
 """Words at the beginning of a note by which those that may say the same are found."""
 
 
-class _Row(msgspec.Struct, frozen=True):
+class _NoteRow(msgspec.Struct, frozen=True):
     """A note, whether it holds or not."""
 
     no: int
@@ -55,12 +55,12 @@ class _Row(msgspec.Struct, frozen=True):
         return self.changed_at > self.made_at
 
 
-class _Planned(msgspec.Struct, frozen=True):
+class _PlannedNote(msgspec.Struct, frozen=True):
     """A new note, the one that says the same already, and those that hold which it replaces."""
 
     text: str
-    twin: _Row | None
-    replaces: tuple[_Row, ...]
+    duplicate: _NoteRow | None
+    replaces: tuple[_NoteRow, ...]
 
 
 # Keeping.
@@ -68,41 +68,41 @@ class _Planned(msgspec.Struct, frozen=True):
 
 def add(
     tx: Tx,
-    ids: Ids,
+    ids: IdGenerator,
     key: str,
     receipt: str,
     origin: Origin,
     scope: str,
-    fresh: Sequence[NewNote],
+    new_notes: Sequence[NewNote],
     said_at: Instant | None = None,
 ) -> tuple[str, list[Memory]]:
     """Keep what one telling brings, unless it was told already. Raises TooLarge; nothing is written then.
 
     What a person has forgotten or changed since `said_at` stays so.
     """
-    wanted = _merged(fresh)
+    merged = _merge_wordings(new_notes)
     first = receipt_of(tx.db, key)
     if first is not None:
-        return first, _left(tx.db, key, scope, wanted)
-    plan = _plan(tx.db, scope, wanted, said_at)
+        return first, _remaining(tx.db, key, scope, merged)
+    plan = _plan(tx.db, scope, merged, said_at)
     _refuse_too_many(tx.db, plan)
-    run(tx.db, "put_telling", key, receipt, tx.at)
-    return receipt, [_keep(tx, ids.memory(), key, origin, scope, each) for each in plan]
+    run(tx.db, "put_note_commit", key, receipt, tx.at)
+    return receipt, [_insert(tx, ids.memory(), key, origin, scope, each) for each in plan]
 
 
 def receipt_of(db: apsw.Connection, key: str) -> str | None:
-    row = one(db, "telling", key)
+    row = one(db, "note_commit", key)
     return row[0] if row is not None else None
 
 
 def edit(tx: Tx, note_id: str, text: str) -> Memory:
-    note = _holding(tx.db, note_id)
+    note = _current_note(tx.db, note_id)
     _refuse_too_long(text)
-    if _same(text) != _same(note.text):
-        forgotten.put(tx, note.scope, [_same(note.text)])
-    twin = _twin(tx.db, note.scope, text)
-    if twin is not None and twin.id != note.id:
-        _replace(tx, twin, note.id)
+    if _normalized(text) != _normalized(note.text):
+        forgotten.put(tx, note.scope, [_normalized(note.text)])
+    duplicate = _find_duplicate(tx.db, note.scope, text)
+    if duplicate is not None and duplicate.id != note.id:
+        _replace(tx, duplicate, note.id)
     # Later than it was made, on any clock: that is how a note that a person has edited is known.
     run(tx.db, "edit_note", text, max(tx.at, note.made_at + 1), note.no)
     run(tx.db, "index_note", note.no, index_text(text))
@@ -118,21 +118,23 @@ def put_vectors(tx: Tx, vectors: Mapping[str, bytes]) -> None:
 
 
 def forget(tx: Tx, note_id: str) -> None:
-    note = _holding(tx.db, note_id)
-    forgotten.put(tx, note.scope, {_same(text) for (text,) in rows(tx.db, "note_and_replaced", note_id)})
+    note = _current_note(tx.db, note_id)
+    forgotten.put(
+        tx, note.scope, {_normalized(text) for (text,) in rows(tx.db, "note_and_replaced", note_id)}
+    )
     run(tx.db, "unindex_note", note.no)
     run(tx.db, "delete_note_and_replaced", note_id)
 
 
-def forget_telling(tx: Tx, key: str) -> int:
+def forget_commit(tx: Tx, key: str) -> int:
     """Take back what a telling brought; whoever tells it later than that, tells nothing."""
-    run(tx.db, "put_telling", key, _TAKEN_BACK, tx.at)
-    gone = 0
-    for (note_id,) in rows(tx.db, "notes_told", key):
+    run(tx.db, "put_note_commit", key, _RETRACTED, tx.at)
+    removed = 0
+    for (note_id,) in rows(tx.db, "committed_notes", key):
         note = _row(tx.db, note_id)
         if note is not None and not note.is_edited:
-            gone += _take_out(tx, note)
-    return gone
+            removed += _remove(tx, note)
+    return removed
 
 
 def forget_session(tx: Tx, session_id: SessionId) -> None:
@@ -140,42 +142,42 @@ def forget_session(tx: Tx, session_id: SessionId) -> None:
     for (note_id,) in rows(tx.db, "notes_of_session", session_id):
         note = _row(tx.db, note_id)
         if note is not None:
-            _take_out(tx, note)
+            _remove(tx, note)
 
 
-def prune(tx: Tx, kept_max: int, limit: int) -> int:
+def prune(tx: Tx, replaced_max: int, limit: int) -> int:
     """Remove the oldest notes that were replaced and that none is kept behind; returns how many."""
-    surplus = int(value(tx.db, "count_replaced_notes")) - kept_max
-    gone = rows(tx.db, "oldest_replaced_notes", min(surplus, limit)) if surplus > 0 else []
-    for (no,) in gone:
+    surplus = int(value(tx.db, "count_replaced_notes")) - replaced_max
+    pruned = rows(tx.db, "oldest_replaced_notes", min(surplus, limit)) if surplus > 0 else []
+    for (no,) in pruned:
         run(tx.db, "delete_note", no)
-    return len(gone)
+    return len(pruned)
 
 
-def _take_out(tx: Tx, note: _Row) -> bool:
+def _remove(tx: Tx, note: _NoteRow) -> bool:
     """Remove one note of a chain; False if it only said again what another says."""
-    behind = [_Row(*row) for row in rows(tx.db, "notes_behind", note.id)]
+    behind = [_NoteRow(*row) for row in rows(tx.db, "notes_behind", note.id)]
     before = _row(tx.db, note.replaced_by) if note.replaced_by is not None else None
-    is_repeat = before is not None and _same(before.text) == _same(note.text)
+    is_repeat = before is not None and _normalized(before.text) == _normalized(note.text)
     run(tx.db, "unindex_note", note.no)
     run(tx.db, "delete_note", note.no)
     # One that said the same stands where this one stood, and in front of what this one replaced.
-    heir = next((each for each in behind if _same(each.text) == _same(note.text)), None)
-    if heir is not None:
-        _stand(tx, heir, before)
-        before, behind = heir, [each for each in behind if each is not heir]
+    successor = next((each for each in behind if _normalized(each.text) == _normalized(note.text)), None)
+    if successor is not None:
+        _put_behind(tx, successor, before)
+        before, behind = successor, [each for each in behind if each is not successor]
     elif is_repeat:
         before = None
     for each in behind:
-        _stand(tx, each, before)
+        _put_behind(tx, each, before)
     return not is_repeat
 
 
-def _stand(tx: Tx, note: _Row, before: _Row | None) -> None:
+def _put_behind(tx: Tx, note: _NoteRow, front: _NoteRow | None) -> None:
     """Have a note stand behind another, or hold again where nothing that holds says the same."""
-    before = before or _twin(tx.db, note.scope, note.text)
-    if before is not None:
-        run(tx.db, "replace_note", before.id, note.no)
+    front = front or _find_duplicate(tx.db, note.scope, note.text)
+    if front is not None:
+        run(tx.db, "replace_note", front.id, note.no)
     else:
         run(tx.db, "replace_note", None, note.no)
         run(tx.db, "index_note", note.no, index_text(note.text))
@@ -192,7 +194,7 @@ def get(db: apsw.Connection, note_id: str) -> Memory:
 
 
 def page(db: apsw.Connection, scope: str, words: str, cursor: str | None, limit: int) -> MemoryPage:
-    limit, before = bounded(limit, PAGE_MEMORIES_MAX), _number(cursor) if cursor is not None else LAST
+    limit, before = clamp_limit(limit, PAGE_MEMORIES_MAX), _number(cursor) if cursor is not None else LAST
     if words.strip():
         try:
             found = rows(db, "notes_page_with_words", match_query(words), before, scope, limit)
@@ -213,11 +215,11 @@ def count_of_session(db: apsw.Connection, session_id: SessionId) -> int:
 
 
 def find(db: apsw.Connection, scope: str, text: str, limit: int) -> list[Memory]:
-    with snapshot(db):
-        words = _telling_words(db, any_words(text[:_QUESTION_CHARS_MAX])[:_WORDS_WEIGHED_MAX])
+    with read_transaction(db):
+        words = _distinctive_words(db, loose_terms(text[:_QUESTION_CHARS_MAX])[:_WORDS_WEIGHED_MAX])
         if not words:
             return []
-        found = rows(db, "find_notes", " OR ".join(words), scope, bounded(limit, PAGE_MEMORIES_MAX))
+        found = rows(db, "find_notes", " OR ".join(words), scope, clamp_limit(limit, PAGE_MEMORIES_MAX))
     return [_memory(row) for row in found]
 
 
@@ -225,101 +227,103 @@ def vectors(db: apsw.Connection, scope: str) -> list[tuple[str, bytes | None]]:
     return [(row[0], row[1]) for row in rows(db, "note_vectors", scope)]
 
 
-def _telling_words(db: apsw.Connection, words: Sequence[str]) -> list[str]:
+def _distinctive_words(db: apsw.Connection, words: Sequence[str]) -> list[str]:
     """Those of `words` that tell notes apart, the rarest first; of words that are all common, the rarest."""
     total = count(db)
-    common = min(max(_COMMON_MIN, total // _COMMON_PART), max(_FEW, total // 2))
+    common = min(max(_COMMON_MIN, total // _COMMON_DIVISOR), max(_FEW, total // 2))
     counted = sorted((value(db, "count_notes_with", word), place) for place, word in enumerate(words))
-    known = [(times, words[place]) for times, place in counted if times][:_WORDS_ASKED_MAX]
+    known = [(times, words[place]) for times, place in counted if times][:_WORDS_USED_MAX]
     return [word for times, word in known if times <= common] or [word for _, word in known[:1]]
 
 
 # Words and wordings.
 
 
-def _merged(fresh: Sequence[NewNote]) -> list[NewNote]:
+def _merge_wordings(new_notes: Sequence[NewNote]) -> list[NewNote]:
     """What is new, each wording once, with all that it replaces. Raises TooLarge."""
     merged: dict[str, NewNote] = {}
-    for note in fresh:
+    for note in new_notes:
         text = note.text.strip()
         _refuse_too_long(text)
         if text:
-            known = merged.get(_same(text), NewNote(text))
+            known = merged.get(_normalized(text), NewNote(text))
             replaces = tuple(dict.fromkeys((*known.replaces, *note.replaces)))
-            merged[_same(text)] = NewNote(known.text, replaces)
+            merged[_normalized(text)] = NewNote(known.text, replaces)
     return list(merged.values())
 
 
 def _plan(
-    db: apsw.Connection, scope: str, wanted: Sequence[NewNote], said_at: Instant | None
-) -> list[_Planned]:
-    plan: list[_Planned] = []
+    db: apsw.Connection, scope: str, new_notes: Sequence[NewNote], said_at: Instant | None
+) -> list[_PlannedNote]:
+    plan: list[_PlannedNote] = []
     taken: set[str] = set()
-    for note in wanted:
+    for note in new_notes:
         if said_at is not None and _is_outdated(db, scope, note, said_at):
             continue
-        twin = _twin(db, scope, note.text)
+        duplicate = _find_duplicate(db, scope, note.text)
         found = [_row(db, note_id) for note_id in note.replaces if note_id not in taken]
         replaces = tuple(
             each
             for each in found
-            if each is not None and each.replaced_by is None and each.scope == scope and each != twin
+            if each is not None and each.replaced_by is None and each.scope == scope and each != duplicate
         )
         taken.update(each.id for each in replaces)
-        plan.append(_Planned(note.text, twin, replaces))
+        plan.append(_PlannedNote(note.text, duplicate, replaces))
     return plan
 
 
 def _is_outdated(db: apsw.Connection, scope: str, note: NewNote, said_at: Instant) -> bool:
     """Whether a person has since had these words forgotten, or written what this would replace."""
-    gone_at = forgotten.at(db, scope, _same(note.text))
+    gone_at = forgotten.at(db, scope, _normalized(note.text))
     if gone_at is not None and gone_at >= said_at:
         return True
     found = [_row(db, note_id) for note_id in note.replaces]
     return any(each is not None and each.by == "user" and each.changed_at >= said_at for each in found)
 
 
-def _keep(tx: Tx, note_id: str, key: str, origin: Origin, scope: str, planned: _Planned) -> Memory:
+def _insert(tx: Tx, note_id: str, key: str, origin: Origin, scope: str, planned: _PlannedNote) -> Memory:
     no = value(
         tx.db, "insert_note",
         note_id, scope, planned.text, origin.by, tx.at, tx.at, origin.session_id,
-        origin.from_turn, origin.through_turn, key, planned.twin.id if planned.twin else None,
+        origin.from_turn, origin.through_turn, key, planned.duplicate.id if planned.duplicate else None,
     )  # fmt: skip
-    if planned.twin is None:
+    if planned.duplicate is None:
         run(tx.db, "index_note", no, index_text(planned.text))
     for each in planned.replaces:
         _replace(tx, each, note_id)
-    row = one(tx.db, "any_note", planned.twin.id if planned.twin else note_id)
+    row = one(tx.db, "any_note", planned.duplicate.id if planned.duplicate else note_id)
     assert row is not None, "it was written, or found, in this transaction"
     return _memory(row)
 
 
-def _replace(tx: Tx, note: _Row, by: str) -> None:
+def _replace(tx: Tx, note: _NoteRow, by: str) -> None:
     run(tx.db, "replace_note", by, note.no)
     run(tx.db, "unindex_note", note.no)
 
 
-def _left(db: apsw.Connection, key: str, scope: str, wanted: Sequence[NewNote]) -> list[Memory]:
+def _remaining(db: apsw.Connection, key: str, scope: str, new_notes: Sequence[NewNote]) -> list[Memory]:
     """What holds of what a telling brought, and what holds that says the same."""
-    found = {row[0]: _memory(row) for row in rows(db, "notes_of_telling", key)}
-    for note in wanted:
-        twin = _twin(db, scope, note.text)
-        if twin is not None:
-            found.setdefault(twin.id, get(db, twin.id))
+    found = {row[0]: _memory(row) for row in rows(db, "notes_of_commit", key)}
+    for note in new_notes:
+        duplicate = _find_duplicate(db, scope, note.text)
+        if duplicate is not None:
+            found.setdefault(duplicate.id, get(db, duplicate.id))
     return list(found.values())
 
 
-def _twin(db: apsw.Connection, scope: str, text: str) -> _Row | None:
+def _find_duplicate(db: apsw.Connection, scope: str, text: str) -> _NoteRow | None:
     """The note that holds and says the same."""
-    words = index_text(text).split()[:_TWIN_WORDS_MAX]
+    words = index_text(text).split()[:_DUPLICATE_WORDS_MAX]
     if words:
         found = rows(db, "notes_with_phrase", f'"{" ".join(words)}"', scope)
     else:
         found = rows(db, "notes_with_text", scope, text)
-    return next((note for row in found if _same((note := _Row(*row)).text) == _same(text)), None)
+    return next(
+        (note for row in found if _normalized((note := _NoteRow(*row)).text) == _normalized(text)), None
+    )
 
 
-def _same(text: str) -> str:
+def _normalized(text: str) -> str:
     """Equal for texts whose words are the same; spaces and case make no difference."""
     return " ".join(text.split()).casefold()
 
@@ -329,22 +333,22 @@ def _refuse_too_long(text: str) -> None:
         raise TooLarge(what="A memory", size=len(text), limit=MEMORY_CHARS_MAX)
 
 
-def _refuse_too_many(db: apsw.Connection, plan: Sequence[_Planned]) -> None:
-    more = sum(each.twin is None for each in plan) - sum(len(each.replaces) for each in plan)
+def _refuse_too_many(db: apsw.Connection, plan: Sequence[_PlannedNote]) -> None:
+    more = sum(each.duplicate is None for each in plan) - sum(len(each.replaces) for each in plan)
     if more > 0 and (size := count(db) + more) > MEMORIES_MAX:
         raise TooLarge(what="The list of what is remembered", size=size, limit=MEMORIES_MAX)
 
 
-def _holding(db: apsw.Connection, note_id: str) -> _Row:
+def _current_note(db: apsw.Connection, note_id: str) -> _NoteRow:
     note = _row(db, note_id)
     if note is None or note.replaced_by is not None:
         raise NoSuchMemory(memory_id=repr(note_id[:40]))
     return note
 
 
-def _row(db: apsw.Connection, note_id: str) -> _Row | None:
+def _row(db: apsw.Connection, note_id: str) -> _NoteRow | None:
     row = one(db, "note_row", note_id)
-    return _Row(*row) if row is not None else None
+    return _NoteRow(*row) if row is not None else None
 
 
 def _memory(row: Sequence[Any]) -> Memory:
@@ -363,12 +367,12 @@ def _number(cursor: str) -> int:
 # Doctor.
 
 
-def misplaced(db: apsw.Connection) -> int:
+def count_misindexed(db: apsw.Connection) -> int:
     """Notes that hold and have no words in the index, and words of notes that do not hold."""
     return int(value(db, "count_misplaced_notes"))
 
 
-def mend_words(tx: Tx) -> None:
+def repair_index(tx: Tx) -> None:
     for (no,) in rows(tx.db, "words_of_no_note"):
         run(tx.db, "unindex_note", no)
     for no, text in rows(tx.db, "notes_without_words"):

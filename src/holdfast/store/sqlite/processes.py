@@ -17,9 +17,9 @@ class ProcessLock:
         self._folder.mkdir(mode=0o700, exist_ok=True)
         self.process_id = process_id
         self._path = self._folder / f"{process_id}.lock"
-        self._file = self._take()
+        self._file = self._acquire()
 
-    def _take(self) -> int:
+    def _acquire(self) -> int:
         while True:
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -43,7 +43,7 @@ class ProcessLock:
             os.close(file)
         return False
 
-    def others(self) -> list[ProcessId]:
+    def living_others(self) -> list[ProcessId]:
         """The other processes that are alive now; the files of dead ones are removed."""
         alive = []
         for path in sorted(self._folder.glob("*.lock")):

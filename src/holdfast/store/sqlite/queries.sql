@@ -379,7 +379,7 @@ DELETE FROM blobs WHERE no = ?;
 -- name: put_item
 INSERT OR REPLACE INTO key_values (kind, id, body) VALUES (?, ?, ?);
 
--- name: swap_item
+-- name: compare_and_swap_item
 UPDATE key_values SET body = ?4 WHERE kind = ?1 AND id = ?2 AND body = ?3 RETURNING 1;
 
 -- name: drop_item

@@ -9,7 +9,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 import apsw
 
 from holdfast.domain.errors import HoldfastError, StoreClosed
-from holdfast.store.sqlite.connection import Place, as_fault, connect, inode
+from holdfast.store.sqlite.connection import StoreLocation, as_fault, connect, inode
 
 READERS = 3
 T = TypeVar("T")
@@ -19,8 +19,8 @@ P = ParamSpec("P")
 class Readers:
     """Runs short reads; a connection that met a fault is closed and opened anew for the next one."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, location: StoreLocation) -> None:
+        self._location = location
         self._own = threading.local()
         self._all: set[apsw.Connection] = set()
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="holdfast-reader")
@@ -56,22 +56,22 @@ class Readers:
     ) -> T:
         try:
             db: apsw.Connection | None = getattr(self._own, "db", None)
-            if db is not None and self._own.inode != inode(self._place):
+            if db is not None and self._own.inode != inode(self._location):
                 # Another file has the name now; this one would go on showing what was.
-                self._drop()
+                self._disconnect()
                 db = None
             if db is None:
-                self._own.inode = inode(self._place)
-                db = self._own.db = connect(self._place, writes=False)
+                self._own.inode = inode(self._location)
+                db = self._own.db = connect(self._location, writes=False)
                 self._all.add(db)
             return query(db, *args, **kwargs)
         except HoldfastError:
             raise
         except (apsw.Error, OSError) as error:
-            self._drop()
-            raise as_fault(error, self._place.file, self._place.wait_s) from error
+            self._disconnect()
+            raise as_fault(error, self._location.file, self._location.wait_s) from error
 
-    def _drop(self) -> None:
+    def _disconnect(self) -> None:
         db: apsw.Connection | None = getattr(self._own, "db", None)
         self._own.db = None
         if db is not None:

@@ -22,23 +22,23 @@ from holdfast.domain.errors import DiskFull, NotAStore, StoreCorrupt, StoreInUse
 from holdfast.domain.ids import ProcessId
 from holdfast.store import archive
 from holdfast.store.archive import WORKSPACES
-from holdfast.store.plain_files import locked, remove_tree, sync
-from holdfast.store.ports import DELETED, Progress, Replaced
-from holdfast.store.sqlite.backup import steps
-from holdfast.store.sqlite.connection import APPLICATION_ID, Place, translated
+from holdfast.store.plain_files import folder_lock, fsync_path, remove_tree
+from holdfast.store.ports import DELETED, BackupRestoreResult, Progress
+from holdfast.store.sqlite.backup import copy_steps
+from holdfast.store.sqlite.connection import APPLICATION_ID, StoreLocation, translate_errors
 from holdfast.store.sqlite.filesystem import is_mount_point
 from holdfast.store.sqlite.migrate import FORMAT
 from holdfast.store.sqlite.processes import ProcessLock
 from holdfast.store.sqlite.sql import rows, run
 
 BACKUPS = "backups"
-KEPT = ".workspaces"
+WORKSPACES_SUFFIX = ".workspaces"
 """The workspaces that a restore replaced lie beside the store that it replaced, with this ending."""
-_FRESH, _READY, _PART = "restoring.db", "restoring", "restoring.part"
-_FIRST_WITH_SHELF = 2
+_STAGED_STORE, _STAGED_WORKSPACES, _STAGING = "restoring.db", "restoring", "restoring.part"
+_FIRST_FORMAT_WITH_KV = 2
 
 
-def restore(folder: Path, path: Path, process_id: ProcessId, progress: Progress) -> Replaced:
+def restore(folder: Path, path: Path, process_id: ProcessId, progress: Progress) -> BackupRestoreResult:
     """Put the backup at `path` in place of what is here. Return where that is now.
 
     A backup without workspaces leaves those that are here as they are. Raises StoreInUse while any process
@@ -46,18 +46,18 @@ def restore(folder: Path, path: Path, process_id: ProcessId, progress: Progress)
     Nothing is changed then.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    place = Place(folder, "full", None, 1.0)
-    with locked(folder, place.wait_s) as is_held:
+    location = StoreLocation(folder, "full", None, 1.0)
+    with folder_lock(folder, location.wait_s) as is_held:
         lock = ProcessLock(folder, process_id)
         try:
-            if not is_held or lock.others():
+            if not is_held or lock.living_others():
                 raise StoreInUse(path=folder)
-            with translated(path, place.wait_s):
+            with translate_errors(path, location.wait_s):
                 clean_up(folder)
                 try:
-                    return _replace(place, path, progress)
+                    return _replace(location, path, progress)
                 finally:
-                    _discard(folder)
+                    _discard_staged(folder)
         finally:
             lock.release()
 
@@ -67,13 +67,13 @@ def clean_up(folder: Path) -> None:
 
     The caller holds the lock on the folder.
     """
-    _finish(folder)
-    _discard(folder)
+    _finish_workspaces(folder)
+    _discard_staged(folder)
 
 
-def _finish(folder: Path) -> None:
-    ready, own = folder / _READY, folder / WORKSPACES
-    if not ready.exists() or (folder / _FRESH).exists():
+def _finish_workspaces(folder: Path) -> None:
+    ready, own = folder / _STAGED_WORKSPACES, folder / WORKSPACES
+    if not ready.exists() or (folder / _STAGED_STORE).exists():
         return
     for entry in ready.iterdir():
         waiting = ready / entry.readlink() if entry.is_symlink() else entry
@@ -81,51 +81,53 @@ def _finish(folder: Path) -> None:
             if os.path.lexists(own):
                 (folder / BACKUPS).mkdir(mode=0o700, exist_ok=True)
                 own.rename(folder / BACKUPS / entry.name)
-                sync(folder / BACKUPS)
+                fsync_path(folder / BACKUPS)
             waiting.rename(own)
         entry.unlink(missing_ok=True)
     ready.rmdir()
-    sync(folder)
+    fsync_path(folder)
 
 
-def _replace(place: Place, path: Path, progress: Progress) -> Replaced:
-    folder, part = place.folder, place.folder / _PART
+def _replace(location: StoreLocation, path: Path, progress: Progress) -> BackupRestoreResult:
+    folder, part = location.folder, location.folder / _STAGING
     part.mkdir(mode=0o700)
-    copy, workspaces, left_out = path, _kept_with(folder, path), list[str]()
+    copy, workspaces, left_out = path, _workspaces_kept_with(folder, path), list[str]()
     if archive.is_archive(path):
         left_out = archive.unpack(path, part, progress)
         copy, workspaces = part / archive.STORE, part / WORKSPACES
     _verify(copy)
-    _copy_back(copy, folder / _FRESH, progress, has_workspaces=workspaces is not None)
+    _stage_store(copy, folder / _STAGED_STORE, progress, has_workspaces=workspaces is not None)
     kept = _free_name(folder / BACKUPS)
     if workspaces is not None:
         _check_disk(folder)
-        _make_ready(folder, workspaces, kept.with_suffix(KEPT).name)
-    was_there = _keep_old(place, kept)
+        _stage_workspaces(folder, workspaces, kept.with_suffix(WORKSPACES_SUFFIX).name)
+    was_there = _set_aside_old_store(location, kept)
     # The commit point: before it the folder holds the old store, after it the new one.
-    (folder / _FRESH).replace(place.file)
-    sync(folder)
-    _finish(folder)
-    aside = kept.with_suffix(KEPT)
-    return Replaced(kept if was_there else None, aside if os.path.lexists(aside) else None, tuple(left_out))
+    (folder / _STAGED_STORE).replace(location.file)
+    fsync_path(folder)
+    _finish_workspaces(folder)
+    aside = kept.with_suffix(WORKSPACES_SUFFIX)
+    return BackupRestoreResult(
+        kept if was_there else None, aside if os.path.lexists(aside) else None, tuple(left_out)
+    )
 
 
-def _discard(folder: Path) -> None:
+def _discard_staged(folder: Path) -> None:
     """Remove what was prepared for a restore that did not come to replace the store."""
-    fresh, ready, part = folder / _FRESH, folder / _READY, folder / _PART
+    fresh, ready, part = folder / _STAGED_STORE, folder / _STAGED_WORKSPACES, folder / _STAGING
     remove_tree(part)
     if fresh.exists() and ready.exists():
         # Gone before `restoring.db` is: without that it would be put in place.
         ready.rename(part)
-        sync(folder)
+        fsync_path(folder)
         remove_tree(part)
     for suffix in ("", "-journal"):
-        _beside(fresh, suffix).unlink(missing_ok=True)
+        _with_suffix(fresh, suffix).unlink(missing_ok=True)
 
 
-def _kept_with(folder: Path, path: Path) -> Path | None:
+def _workspaces_kept_with(folder: Path, path: Path) -> Path | None:
     """Return the workspaces that an earlier restore kept together with the store at `path`, if it did."""
-    aside = folder / BACKUPS / path.with_suffix(KEPT).name
+    aside = folder / BACKUPS / path.with_suffix(WORKSPACES_SUFFIX).name
     return aside if aside.is_dir() and path.parent.resolve() == aside.parent.resolve() else None
 
 
@@ -137,8 +139,8 @@ def _check_disk(folder: Path) -> None:
             raise StoreUnreadable(path=path, detail="it is on another disk than the data folder")
 
 
-def _make_ready(folder: Path, workspaces: Path, name: str) -> None:
-    part = folder / _PART
+def _stage_workspaces(folder: Path, workspaces: Path, name: str) -> None:
+    part = folder / _STAGING
     if workspaces.parent == part:
         (part / archive.STORE).unlink()
         workspaces.rename(part / name)
@@ -146,8 +148,8 @@ def _make_ready(folder: Path, workspaces: Path, name: str) -> None:
         # Linked, not moved: they stay where they are kept unless the store is replaced.
         (part / name).symlink_to(Path("..", BACKUPS, workspaces.name))
     os.sync()
-    part.rename(folder / _READY)
-    sync(folder)
+    part.rename(folder / _STAGED_WORKSPACES)
+    fsync_path(folder)
 
 
 def _verify(path: Path) -> None:
@@ -168,7 +170,7 @@ def _verify(path: Path) -> None:
         db.close()
 
 
-def _copy_back(path: Path, fresh: Path, progress: Progress, has_workspaces: bool) -> None:
+def _stage_store(path: Path, fresh: Path, progress: Progress, has_workspaces: bool) -> None:
     """A whole copy through SQLite, so that a log lying beside the file comes along."""
     disk = os.statvfs(fresh.parent)
     if disk.f_bavail * disk.f_frsize < path.stat().st_size:
@@ -178,45 +180,49 @@ def _copy_back(path: Path, fresh: Path, progress: Progress, has_workspaces: bool
     fresh.chmod(0o600)
     try:
         with target.backup("main", source, "main") as backup:
-            for done, total in steps(backup):
+            for done, total in copy_steps(backup):
                 progress(done, total)
         target.pragma("journal_mode", "delete")
-        if not has_workspaces and target.pragma("user_version") >= _FIRST_WITH_SHELF:
+        if not has_workspaces and target.pragma("user_version") >= _FIRST_FORMAT_WITH_KV:
             # These records would apply to the current workspaces, where a deleted session may be back.
             run(target, "delete_items", DELETED)
     finally:
         target.close()
         source.close()
-    sync(fresh)
+    fsync_path(fresh)
 
 
 def _free_name(folder: Path) -> Path:
     stem = f"before-restore-{time.strftime('%Y%m%dT%H%M%S')}"
     names = (folder / (f"{stem}-{n}.db" if n else f"{stem}.db") for n in count())
-    return next(name for name in names if not name.exists() and not os.path.lexists(name.with_suffix(KEPT)))
+    return next(
+        name
+        for name in names
+        if not name.exists() and not os.path.lexists(name.with_suffix(WORKSPACES_SUFFIX))
+    )
 
 
-def _keep_old(place: Place, kept: Path) -> bool:
+def _set_aside_old_store(location: StoreLocation, kept: Path) -> bool:
     """Give the old store a second name, and leave no log behind that could meet the new file.
 
     Return whether there was one.
     """
-    if place.file.exists():
-        _fold_log(place.file)
-    left = [path for suffix in ("-wal", "") if (path := _beside(place.file, suffix)).exists()]
+    if location.file.exists():
+        _checkpoint_wal(location.file)
+    left = [path for suffix in ("-wal", "") if (path := _with_suffix(location.file, suffix)).exists()]
     if left:
         kept.parent.mkdir(mode=0o700, exist_ok=True)
-        sync(place.folder)
+        fsync_path(location.folder)
     for path in left:
-        os.link(path, _beside(kept, path.name.removeprefix(place.file.name)))
-        sync(kept.parent)
+        os.link(path, _with_suffix(kept, path.name.removeprefix(location.file.name)))
+        fsync_path(kept.parent)
     for suffix in ("-wal", "-shm"):
-        _beside(place.file, suffix).unlink(missing_ok=True)
-    sync(place.folder)
+        _with_suffix(location.file, suffix).unlink(missing_ok=True)
+    fsync_path(location.folder)
     return bool(left)
 
 
-def _fold_log(file: Path) -> None:
+def _checkpoint_wal(file: Path) -> None:
     """Bring a log that a crash left back into its file. A damaged store keeps its log as it is."""
     try:
         db = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READWRITE)
@@ -230,5 +236,5 @@ def _fold_log(file: Path) -> None:
         return
 
 
-def _beside(file: Path, suffix: str) -> Path:
+def _with_suffix(file: Path, suffix: str) -> Path:
     return file.with_name(file.name + suffix)

@@ -11,16 +11,16 @@ import msgspec
 
 from holdfast.domain.events.codec import decode
 from holdfast.domain.events.facts import BODY_KINDS, Body, MessageSettled, TurnAccepted, TurnSteered
-from holdfast.domain.events.parts import text_of
+from holdfast.domain.events.parts import message_text
 from holdfast.domain.events.tool_facts import ToolSettled
 from holdfast.domain.ids import Position, SessionId
 from holdfast.domain.limits import SEARCH_HITS_MAX
 from holdfast.domain.search_text import index_text, match_query, snippet
-from holdfast.store.ports import Hit
-from holdfast.store.sqlite.bodies import unpack
+from holdfast.store.ports import SearchHit
+from holdfast.store.sqlite.bodies import decompress
 from holdfast.store.sqlite.journal import Tx
 from holdfast.store.sqlite.sql import one, rows, run, value
-from holdfast.store.sqlite.views import bounded, locate
+from holdfast.store.sqlite.views import clamp_limit, locate
 
 SLICE_EVENTS_MAX = 500
 SLICE_CHARS = 6_000
@@ -44,7 +44,7 @@ def next_slice(
     for position, kind, version, body in rows(db, "unindexed", start, SLICE_EVENTS_MAX):
         end = position
         if kind in BODY_KINDS:
-            text = _text(kind, version, unpack(body))
+            text = _text(kind, version, decompress(body))
             words.append((position, index_text(text)))
             chars += len(text)
             if chars >= chars_max:
@@ -58,7 +58,7 @@ def _text(kind: str, version: int, body: bytes) -> str:
     except msgspec.ValidationError:
         # Doctor reports damaged events; one of them must not keep the rest from being found.
         return ""
-    return text_of(fact.parts) if isinstance(fact, Body) else ""
+    return message_text(fact.parts) if isinstance(fact, Body) else ""
 
 
 def add_slice(tx: Tx, start: Position, end: Position, words: Sequence[tuple[Position, str]]) -> None:
@@ -71,11 +71,11 @@ def add_slice(tx: Tx, start: Position, end: Position, words: Sequence[tuple[Posi
     run(tx.db, "move_search_cursor", end)
 
 
-def find(db: apsw.Connection, query: str, limit: int, only: SessionId | None = None) -> list[Hit]:
+def find(db: apsw.Connection, query: str, limit: int, within: SessionId | None = None) -> list[SearchHit]:
     """Live messages that match, the newest first; `only` one session's. Raises BadQuery, NoSuchSession."""
-    match, hits = match_query(query), list[Hit]()
-    limit = bounded(limit, SEARCH_HITS_MAX)
-    own = locate(db, only)[0] if only is not None else None
+    match, hits = match_query(query), list[SearchHit]()
+    limit = clamp_limit(limit, SEARCH_HITS_MAX)
+    own = locate(db, within)[0] if within is not None else None
     # A session lies between its first event and its last: what others said before and after is not looked at.
     first, last = rows(db, "session_span", own)[0] if own is not None else (0, _NEWEST - 1)
     before = last + 1
@@ -87,8 +87,8 @@ def find(db: apsw.Connection, query: str, limit: int, only: SessionId | None = N
             found = rows(db, "search_session", match, before, first, own, 2 * limit)
         for session_id, title, no, position, seq, at, kind, version, body in found:
             before = position
-            hit = _hit(
-                db, no, seq, decode(kind, version, unpack(body)), query, SessionId(session_id), title, at
+            hit = _search_hit(
+                db, no, seq, decode(kind, version, decompress(body)), query, SessionId(session_id), title, at
             )
             if hit is not None and len(hits) < limit:
                 hits.append(hit)
@@ -97,7 +97,7 @@ def find(db: apsw.Connection, query: str, limit: int, only: SessionId | None = N
     return hits
 
 
-def _hit(
+def _search_hit(
     db: apsw.Connection,
     no: int,
     seq: int,
@@ -106,12 +106,12 @@ def _hit(
     session_id: SessionId,
     title: str,
     at: int,
-) -> Hit | None:
+) -> SearchHit | None:
     if not isinstance(fact, TurnAccepted | TurnSteered | MessageSettled | ToolSettled):
         return None
     place = 0 if isinstance(fact, TurnAccepted) else fact.place
     row = one(db, "is_current", no, fact.turn, place, seq)
     if row is None:
         return None
-    text, marks = snippet(text_of(fact.parts), query)
-    return Hit(session_id, title, fact.turn, place, row[0], row[1], at, text, marks)
+    text, marks = snippet(message_text(fact.parts), query)
+    return SearchHit(session_id, title, fact.turn, place, row[0], row[1], at, text, marks)

@@ -7,12 +7,12 @@ import apsw
 
 from holdfast.domain.events.codec import Event
 from holdfast.domain.ids import CallId, RunId, Seq
-from holdfast.domain.state.rows import DebtRow, MessageRow, RunRow, SessionRow, ToolRow, TurnRow
+from holdfast.domain.state.rows import MessageRow, QueuedCommitRow, RunRow, SessionRow, ToolRow, TurnRow
 from holdfast.store.ports import DELETED
-from holdfast.store.sqlite.bodies import event_of
+from holdfast.store.sqlite.bodies import event_from_row
 from holdfast.store.sqlite.sql import (
-    DEBTS,
     MESSAGES,
+    QUEUED_COMMITS,
     RUNS,
     SESSIONS,
     TOOLS,
@@ -24,10 +24,10 @@ from holdfast.store.sqlite.sql import (
     rows,
     run,
 )
-from holdfast.store.sqlite.views import content
+from holdfast.store.sqlite.views import read_message_events
 
 
-class SqlBook:
+class SqlSessionState:
     """Writes each row once: a change touches the same few rows again and again, `flush` writes what is left.
 
     Looking for several rows flushes first, so that what was just changed is among them.
@@ -38,11 +38,11 @@ class SqlBook:
         self._no = session_no
         self._session: SessionRow | None = None
         self._stored: SessionRow | None = None
-        self._turns = _Shelf(db, TURNS, "turn")
-        self._runs = _Shelf(db, RUNS, "run")
-        self._tools = _Shelf(db, TOOLS, "tool")
-        self._messages = _Shelf(db, MESSAGES, "message")
-        self._debts = _Shelf(db, DEBTS, "debt")
+        self._turns = _RowCache(db, TURNS, "turn")
+        self._runs = _RowCache(db, RUNS, "run")
+        self._tools = _RowCache(db, TOOLS, "tool")
+        self._messages = _RowCache(db, MESSAGES, "message")
+        self._debts = _RowCache(db, QUEUED_COMMITS, "queued_commit")
         if session_no:
             columns = one(db, "get_session", session_no)
             self._session = self._stored = SESSIONS.read(columns) if columns is not None else None
@@ -53,8 +53,8 @@ class SqlBook:
 
     def flush(self) -> None:
         """Write what was changed."""
-        for shelf in (self._turns, self._runs, self._tools, self._messages, self._debts):
-            shelf.flush(self._no)
+        for cache in (self._turns, self._runs, self._tools, self._messages, self._debts):
+            cache.flush(self._no)
         if self._session is not None and self._session is not self._stored:
             run(self._db, "update_session", *SESSIONS.write(self._session), self._no)
             self._stored = self._session
@@ -80,10 +80,10 @@ class SqlBook:
         return self._all(TURNS, "all_turns")
 
     def removals(self) -> Sequence[Event]:
-        return [event_of(row) for row in rows(self._db, "removals", self._no)]
+        return [event_from_row(row) for row in rows(self._db, "removals", self._no)]
 
     def completions(self, after: Seq) -> Iterable[Event]:
-        return map(event_of, each(self._db, "completions", self._no, after))
+        return map(event_from_row, each(self._db, "completions", self._no, after))
 
     def run(self, run_id: RunId) -> RunRow | None:
         return self._runs.get(self._no, run_id)
@@ -100,24 +100,24 @@ class SqlBook:
     def message(self, turn: int, place: int) -> MessageRow | None:
         return self._messages.get(self._no, turn, place)
 
-    def streaming(self, turn: int) -> Sequence[MessageRow]:
+    def streaming_messages(self, turn: int) -> Sequence[MessageRow]:
         return self._all(MESSAGES, "streaming_messages", turn)
 
-    def debt(self, n: int) -> DebtRow | None:
+    def queued_commit(self, n: int) -> QueuedCommitRow | None:
         return self._debts.get(self._no, n)
 
-    def last_debt(self) -> DebtRow | None:
-        found = self._all(DEBTS, "last_debt")
+    def last_queued_commit(self) -> QueuedCommitRow | None:
+        found = self._all(QUEUED_COMMITS, "last_queued_commit")
         return found[0] if found else None
 
-    def open_debts(self) -> Sequence[DebtRow]:
-        return self._all(DEBTS, "open_debts")
+    def pending_commits(self) -> Sequence[QueuedCommitRow]:
+        return self._all(QUEUED_COMMITS, "open_debts")
 
-    def debts_from(self, turn: int) -> Sequence[DebtRow]:
-        return self._all(DEBTS, "debts_from", turn)
+    def queued_commits_from(self, turn: int) -> Sequence[QueuedCommitRow]:
+        return self._all(QUEUED_COMMITS, "queued_commits_from", turn)
 
-    def written(self, row: MessageRow) -> Sequence[Event]:
-        return content(self._db, self._no, row)
+    def message_events(self, row: MessageRow) -> Sequence[Event]:
+        return read_message_events(self._db, self._no, row)
 
     def put_session(self, row: SessionRow) -> None:
         if not self._no:
@@ -134,7 +134,7 @@ class SqlBook:
 
     def put_run(self, row: RunRow) -> None:
         self._runs.put(row, row.id)
-        if row.is_over:
+        if row.is_finished:
             # Nobody may write for it any more, whatever epoch they hold.
             run(self._db, "delete_lease", row.id)
         elif row.status == "waiting":
@@ -148,11 +148,11 @@ class SqlBook:
     def put_message(self, row: MessageRow) -> None:
         self._messages.put(row, row.turn, row.place)
 
-    def put_debt(self, row: DebtRow) -> None:
+    def put_queued_commit(self, row: QueuedCommitRow) -> None:
         self._debts.put(row, row.n)
 
-    def drop_message(self, turn: int, place: int) -> None:
-        self._messages.drop(turn, place)
+    def delete_message(self, turn: int, place: int) -> None:
+        self._messages.delete(turn, place)
 
     def _all(self, columns: Columns[R], name: str, *keys: Any) -> list[R]:
         if self._no:
@@ -160,7 +160,7 @@ class SqlBook:
         return [columns.read(row) for row in rows(self._db, name, self._no, *keys)]
 
 
-class _Shelf(Generic[R]):
+class _RowCache(Generic[R]):
     """The rows of one table that a change has looked at, and which of them it has changed."""
 
     def __init__(self, db: apsw.Connection, columns: Columns[R], name: str) -> None:
@@ -180,7 +180,7 @@ class _Shelf(Generic[R]):
         self._rows[key] = row
         self._changed.add(key)
 
-    def drop(self, *key: Any) -> None:
+    def delete(self, *key: Any) -> None:
         self._rows[key] = None
         self._changed.add(key)
 

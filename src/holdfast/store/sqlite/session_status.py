@@ -11,10 +11,10 @@ import apsw
 import msgspec
 
 from holdfast.domain.clock import Instant
-from holdfast.domain.decisions.tools import needs_a_person
+from holdfast.domain.decisions.tools import needs_user
 from holdfast.domain.errors import BadCursor, TooLarge
 from holdfast.domain.events import facts as f
-from holdfast.domain.events.parts import text_of
+from holdfast.domain.events.parts import message_text
 from holdfast.domain.ids import CallId, RunId, Seq, SessionId
 from holdfast.domain.limits import (
     FEED_OPEN_MAX,
@@ -22,22 +22,22 @@ from holdfast.domain.limits import (
     PINS_MAX,
     QUESTION_ARGUMENTS_CHARS_MAX,
     QUESTIONS_MAX,
-    SEEN_NEWS_MAX,
+    SEEN_UPDATES_MAX,
 )
 from holdfast.domain.state.rows import SessionRow, ToolRow
 from holdfast.domain.transcript.labels import first_words
-from holdfast.store.session_status import Question, Standing, Survey
+from holdfast.store.session_status import OpenQuestion, SessionOverview, SessionStatus
 from holdfast.store.sqlite import key_value
-from holdfast.store.sqlite.bodies import event_of
+from holdfast.store.sqlite.bodies import event_from_row
 from holdfast.store.sqlite.journal import Tx
-from holdfast.store.sqlite.sql import SESSIONS, TOOLS, one, rows, snapshot, value
-from holdfast.store.sqlite.views import LAST, bounded, locate
+from holdfast.store.sqlite.sql import SESSIONS, TOOLS, one, read_transaction, rows, value
+from holdfast.store.sqlite.views import LAST, clamp_limit, locate
 
-SEEN, PIN = "seen", "pin"
-_MOVES = "seen_moves"
+READ_MARK, PIN = "seen", "pin"
+_MARK_MOVES = "seen_moves"
 
 
-class _Moves(msgspec.Struct, array_like=True):
+class _MarkMoves(msgspec.Struct, array_like=True):
     """How often a mark or a pin was moved in all, and whose were the last."""
 
     number: int = 0
@@ -53,53 +53,55 @@ class _Run(msgspec.Struct, frozen=True):
     workspace: str
     updated_at: Instant
     id: RunId
-    waiting: f.Waiting
+    waiting: f.WaitReason
 
 
-def survey(db: apsw.Connection) -> Survey:
-    with snapshot(db):
+def overview(db: apsw.Connection) -> SessionOverview:
+    with read_transaction(db):
         newest = rows(db, "sessions_page", False, LAST, LAST, FEED_SESSIONS_MAX + 1)
         unsettled = rows(db, "unsettled_sessions", FEED_OPEN_MAX + 1)
         more = len(newest) > FEED_SESSIONS_MAX or len(unsettled) > FEED_OPEN_MAX
         pinned = rows(db, "pinned_sessions", PINS_MAX)
         # By number, so that a conversation that is in several is there once.
         found = {row[0]: row for row in (*newest[:FEED_SESSIONS_MAX], *unsettled[:FEED_OPEN_MAX], *pinned)}
-        asked = _questions(db, rows(db, "waiting_runs", QUESTIONS_MAX))
-        standings = [_standing(db, no, SESSIONS.read(row[1:]), asked) for no, row in found.items()]
-    return Survey(tuple(standings), tuple(asked), more)
+        questions = _questions(db, rows(db, "waiting_runs", QUESTIONS_MAX))
+        standings = [_session_status(db, no, SESSIONS.read(row[1:]), questions) for no, row in found.items()]
+    return SessionOverview(tuple(standings), tuple(questions), more)
 
 
-def standings(db: apsw.Connection, session_ids: Sequence[SessionId]) -> Mapping[SessionId, Standing]:
-    found: dict[SessionId, Standing] = {}
-    with snapshot(db):
+def session_statuses(
+    db: apsw.Connection, session_ids: Sequence[SessionId]
+) -> Mapping[SessionId, SessionStatus]:
+    found: dict[SessionId, SessionStatus] = {}
+    with read_transaction(db):
         for session_id in session_ids:
             row = one(db, "session_by_id", session_id)
             if row is not None:
-                asked = _questions(db, rows(db, "waiting_runs_of", row[0]))
-                found[session_id] = _standing(db, row[0], SESSIONS.read(row[1:]), asked)
+                questions = _questions(db, rows(db, "waiting_runs_of", row[0]))
+                found[session_id] = _session_status(db, row[0], SESSIONS.read(row[1:]), questions)
     return found
 
 
-def questions(db: apsw.Connection, limit: int) -> Sequence[Question]:
-    with snapshot(db):
-        return _questions(db, rows(db, "waiting_runs", bounded(limit, QUESTIONS_MAX)))[:limit]
+def questions(db: apsw.Connection, limit: int) -> Sequence[OpenQuestion]:
+    with read_transaction(db):
+        return _questions(db, rows(db, "waiting_runs", clamp_limit(limit, QUESTIONS_MAX)))[:limit]
 
 
 def unread(db: apsw.Connection, session_ids: Sequence[SessionId]) -> frozenset[SessionId]:
-    with snapshot(db):
+    with read_transaction(db):
         found = [(session_id, one(db, "session_by_id", session_id)) for session_id in session_ids]
         return frozenset(name for name, row in found if row is not None and _is_unread(db, row[0]))
 
 
-def see(tx: Tx, session_id: SessionId, seq: Seq) -> bool:
+def mark_read(tx: Tx, session_id: SessionId, seq: Seq) -> bool:
     """Move a session's mark forward; False if it was there already. Raises NoSuchSession, BadCursor."""
     _, head = locate(tx.db, session_id)
     if seq > head:
         raise BadCursor(cursor=seq)
     if seq <= value(tx.db, "mark", session_id):
         return False
-    key_value.put(tx, SEEN, session_id, b"%d" % seq)
-    _tell(tx, session_id)
+    key_value.put(tx, READ_MARK, session_id, b"%d" % seq)
+    _record_move(tx, session_id)
     return True
 
 
@@ -114,16 +116,16 @@ def pin(tx: Tx, session_id: SessionId, pinned: bool) -> bool:
         raise TooLarge(what="The list of pinned conversations", size=count + 1, limit=PINS_MAX)
     else:
         key_value.put(tx, PIN, session_id, b"")
-    _tell(tx, session_id)
+    _record_move(tx, session_id)
     return True
 
 
 def pinned(db: apsw.Connection, session_ids: Sequence[SessionId]) -> frozenset[SessionId]:
-    with snapshot(db):
+    with read_transaction(db):
         return frozenset(session_id for session_id in session_ids if _is_pinned(db, session_id))
 
 
-def seen_since(db: apsw.Connection, number: int) -> tuple[int, frozenset[SessionId] | None]:
+def marks_moved_since(db: apsw.Connection, number: int) -> tuple[int, frozenset[SessionId] | None]:
     moves = _moves(db)
     behind = moves.number - number
     # Ahead of the last move: another store has been put in this one's place.
@@ -132,27 +134,29 @@ def seen_since(db: apsw.Connection, number: int) -> tuple[int, frozenset[Session
     return moves.number, frozenset(moves.sessions[len(moves.sessions) - behind :])
 
 
-def _tell(tx: Tx, session_id: SessionId) -> None:
+def _record_move(tx: Tx, session_id: SessionId) -> None:
     """Let the other processes know that a mark or a pin was moved."""
     moves = _moves(tx.db)
-    told = (*moves.sessions, session_id)[-SEEN_NEWS_MAX:]
-    key_value.put(tx, _MOVES, "", msgspec.json.encode(_Moves(moves.number + 1, told)))
+    sessions = (*moves.sessions, session_id)[-SEEN_UPDATES_MAX:]
+    key_value.put(tx, _MARK_MOVES, "", msgspec.json.encode(_MarkMoves(moves.number + 1, sessions)))
 
 
-def _moves(db: apsw.Connection) -> _Moves:
-    kept = key_value.items(db, _MOVES).get("")
-    return msgspec.json.decode(kept, type=_Moves) if kept is not None else _Moves()
+def _moves(db: apsw.Connection) -> _MarkMoves:
+    stored = key_value.items(db, _MARK_MOVES).get("")
+    return msgspec.json.decode(stored, type=_MarkMoves) if stored is not None else _MarkMoves()
 
 
-def _standing(db: apsw.Connection, no: int, row: SessionRow, asked: Iterable[Question]) -> Standing:
-    own = tuple(question for question in asked if question.session_id == row.id)
-    return Standing(row, _is_unread(db, no), own, _is_pinned(db, row.id), _opening(db, no, row))
+def _session_status(
+    db: apsw.Connection, no: int, row: SessionRow, questions: Iterable[OpenQuestion]
+) -> SessionStatus:
+    own = tuple(question for question in questions if question.session_id == row.id)
+    return SessionStatus(row, _is_unread(db, no), own, _is_pinned(db, row.id), _opening_text(db, no, row))
 
 
-def _opening(db: apsw.Connection, no: int, row: SessionRow) -> str:
+def _opening_text(db: apsw.Connection, no: int, row: SessionRow) -> str:
     found = None if row.title else one(db, "first_turn_event", no)
     fact = _fact(found) if found is not None else None
-    return first_words(text_of(fact.parts)) if isinstance(fact, f.TurnAccepted) else ""
+    return first_words(message_text(fact.parts)) if isinstance(fact, f.TurnAccepted) else ""
 
 
 def _is_pinned(db: apsw.Connection, session_id: SessionId) -> bool:
@@ -164,25 +168,25 @@ def _is_unread(db: apsw.Connection, no: int) -> bool:
     return row is not None and bool(row[0])
 
 
-def _questions(db: apsw.Connection, waiting: Iterable[tuple[Any, ...]]) -> list[Question]:
+def _questions(db: apsw.Connection, waiting: Iterable[tuple[Any, ...]]) -> list[OpenQuestion]:
     """What these runs ask, the oldest question first."""
-    found = [question for columns in waiting for question in _asked(db, _Run(*columns))]
+    found = [question for columns in waiting for question in _questions_of_run(db, _Run(*columns))]
     return sorted(found, key=lambda question: (question.asked_at, question.run_id))[:QUESTIONS_MAX]
 
 
-def _asked(db: apsw.Connection, run: _Run) -> list[Question]:
+def _questions_of_run(db: apsw.Connection, run: _Run) -> list[OpenQuestion]:
     tools = [TOOLS.read(row) for row in rows(db, "open_tools", run.no, run.id)]
-    calls = [tool for tool in tools if needs_a_person(tool)]
+    calls = [tool for tool in tools if needs_user(tool)]
     if calls:
-        told = _told(db, run, calls)
-        return [_about_call(run, tool, told[tool.id]) for tool in calls]
+        call_infos = _call_infos(db, run, calls)
+        return [_question_about_call(run, tool, call_infos[tool.id]) for tool in calls]
     row = one(db, "newest_waiting", run.no)
     at, fact = (row[1], _fact(row)) if row is not None else (run.updated_at, None)
     reason = fact.detail if isinstance(fact, f.RunWaiting) and fact.run_id == run.id else ""
     return [_question(run, run.waiting, at, reason)]
 
 
-class _Told(msgspec.Struct):
+class _CallInfo(msgspec.Struct):
     """What the journal says of a call: its newest arguments, when it was asked about, and why."""
 
     asked_at: Instant
@@ -191,13 +195,13 @@ class _Told(msgspec.Struct):
     asked: f.QuestionAsked | None = None
 
 
-def _told(db: apsw.Connection, run: _Run, calls: Sequence[ToolRow]) -> dict[CallId, _Told]:
-    told = {tool.id: _Told(run.updated_at) for tool in calls}
+def _call_infos(db: apsw.Connection, run: _Run, calls: Sequence[ToolRow]) -> dict[CallId, _CallInfo]:
+    call_infos = {tool.id: _CallInfo(run.updated_at) for tool in calls}
     for row in rows(db, "call_events", run.no, calls[0].turn, calls[0].place):
         fact, at = _fact(row), row[1]
         if not isinstance(fact, f.ToolIntended | f.ApprovalRequested | f.QuestionAsked | f.ToolInDoubt):
             continue
-        of_call = told.get(fact.call_id)
+        of_call = call_infos.get(fact.call_id)
         if of_call is None:
             continue
         if isinstance(fact, f.ToolIntended):
@@ -206,32 +210,32 @@ def _told(db: apsw.Connection, run: _Run, calls: Sequence[ToolRow]) -> dict[Call
             of_call.asked_at = at
             of_call.asked = fact if isinstance(fact, f.QuestionAsked) else None
             of_call.reason = fact.reason if isinstance(fact, f.ApprovalRequested) else ""
-    return told
+    return call_infos
 
 
 def _fact(row: tuple[Any, ...]) -> object:
     try:
-        return event_of(row).fact
+        return event_from_row(row).fact
     except msgspec.ValidationError:
         # Damaged: doctor tells. The question is shown all the same, without what cannot be read.
         return None
 
 
-def _about_call(run: _Run, tool: ToolRow, told: _Told) -> Question:
+def _question_about_call(run: _Run, tool: ToolRow, call_info: _CallInfo) -> OpenQuestion:
     in_doubt = tool.state == "in_doubt"
-    kind: f.Waiting = "in_doubt" if in_doubt else "question" if tool.approval == "asked" else "approval"
-    question = _question(run, kind, told.asked_at, told.reason)
-    if told.asked is not None:
-        asked = told.asked
+    kind: f.WaitReason = "in_doubt" if in_doubt else "question" if tool.approval == "asked" else "approval"
+    question = _question(run, kind, call_info.asked_at, call_info.reason)
+    if call_info.asked is not None:
+        asked = call_info.asked
         question = msgspec.structs.replace(
             question, question=asked.question, choices=asked.choices, multiple=asked.multiple
         )
-    cut = told.arguments[:QUESTION_ARGUMENTS_CHARS_MAX]
+    cut = call_info.arguments[:QUESTION_ARGUMENTS_CHARS_MAX]
     return msgspec.structs.replace(
         question, call_id=tool.id, name=tool.name, arguments=cut, effect=tool.effect,
-        arguments_cut=len(cut) < len(told.arguments), may_have_run=in_doubt,
+        arguments_cut=len(cut) < len(call_info.arguments), may_have_run=in_doubt,
     )  # fmt: skip
 
 
-def _question(run: _Run, kind: f.Waiting, at: Instant, reason: str) -> Question:
-    return Question(run.session_id, run.title, run.workspace, run.id, kind, at, reason)
+def _question(run: _Run, kind: f.WaitReason, at: Instant, reason: str) -> OpenQuestion:
+    return OpenQuestion(run.session_id, run.title, run.workspace, run.id, kind, at, reason)

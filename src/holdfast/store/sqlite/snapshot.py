@@ -8,11 +8,11 @@ import apsw
 from holdfast.domain.events.codec import Event
 from holdfast.domain.events.facts import Ranges
 from holdfast.domain.ids import RunId, Seq, SessionId
-from holdfast.domain.state.rows import Debt, DebtRow, RunRow, SessionRow, ToolRow, TurnRow
-from holdfast.store.ports import Hit, Message, MessagePage, SessionPage, Snapshot
-from holdfast.store.session_status import Standing
+from holdfast.domain.state.rows import QueuedCommit, QueuedCommitRow, RunRow, SessionRow, ToolRow, TurnRow
+from holdfast.store.ports import MessagePage, SearchHit, SessionPage, Snapshot, StoredMessage
+from holdfast.store.session_status import SessionStatus
 from holdfast.store.sqlite import key_value, memory_queue, notes, search, session_status, views
-from holdfast.store.sqlite.sql import snapshot
+from holdfast.store.sqlite.sql import read_transaction
 
 T = TypeVar("T")
 
@@ -30,18 +30,20 @@ class SqliteSnapshot:
         return views.locate(self._db, session_id)[1]
 
     def sessions(
-        self, cursor: str | None, limit: int, archived: bool = False, words: Sequence[str] = ()
+        self, cursor: str | None, limit: int, archived: bool = False, title_words: Sequence[str] = ()
     ) -> SessionPage:
-        return views.sessions(self._db, cursor, limit, archived, words)
+        return views.sessions(self._db, cursor, limit, archived, title_words)
 
     def messages(self, session_id: SessionId, before: str | None, limit: int) -> MessagePage:
         return views.messages(self._db, session_id, before, limit)
 
-    def search(self, query: str, limit: int, session_id: SessionId | None = None) -> Sequence[Hit]:
+    def search(self, query: str, limit: int, session_id: SessionId | None = None) -> Sequence[SearchHit]:
         return search.find(self._db, query, limit, session_id)
 
-    def prepared(self, session_id: SessionId, from_turn: int, before: Seq | None = None) -> Sequence[Event]:
-        return views.prepared(self._db, session_id, from_turn, before)
+    def prepared_contexts(
+        self, session_id: SessionId, from_turn: int, before: Seq | None = None
+    ) -> Sequence[Event]:
+        return views.prepared_contexts(self._db, session_id, from_turn, before)
 
     def turns(self, session_id: SessionId) -> Sequence[TurnRow]:
         return views.turns(self._db, session_id)
@@ -61,20 +63,20 @@ class SqliteSnapshot:
     def tools(self, session_id: SessionId, run_id: RunId) -> Sequence[ToolRow]:
         return views.open_tools(self._db, session_id, run_id)
 
-    def standings(self, session_ids: Sequence[SessionId]) -> Mapping[SessionId, Standing]:
-        return session_status.standings(self._db, session_ids)
+    def session_statuses(self, session_ids: Sequence[SessionId]) -> Mapping[SessionId, SessionStatus]:
+        return session_status.session_statuses(self._db, session_ids)
 
-    def debts(self, session_id: SessionId) -> Sequence[DebtRow]:
-        return memory_queue.debts(self._db, session_id, buried=False)
+    def queued_commits(self, session_id: SessionId) -> Sequence[QueuedCommitRow]:
+        return memory_queue.queued_commits(self._db, session_id, deleted=False)
 
-    def open_debts(self, limit: int) -> Sequence[Debt]:
-        return memory_queue.open_debts(self._db, limit)
+    def pending_commits(self, limit: int) -> Sequence[QueuedCommit]:
+        return memory_queue.pending_commits(self._db, limit)
 
-    def kept_debts(self, limit: int) -> Sequence[Debt]:
-        return memory_queue.kept_debts(self._db, limit)
+    def unretracted_commits(self, limit: int) -> Sequence[QueuedCommit]:
+        return memory_queue.unretracted_commits(self._db, limit)
 
-    def told(self, session_id: SessionId, turns: Ranges) -> Sequence[Message]:
-        return memory_queue.told(self._db, session_id, turns, number=0)
+    def turn_messages(self, session_id: SessionId, turns: Ranges) -> Sequence[StoredMessage]:
+        return memory_queue.turn_messages(self._db, session_id, turns, number=0)
 
     def count_notes(self, session_id: SessionId) -> int:
         return notes.count_of_session(self._db, session_id)
@@ -85,5 +87,5 @@ class SqliteSnapshot:
 
 def read(db: apsw.Connection, query: Callable[[Snapshot], T]) -> T:
     """Return `query` of a snapshot that ends with this call."""
-    with snapshot(db):
+    with read_transaction(db):
         return query(SqliteSnapshot(db))

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar, get_args, get_origin
 import apsw
 import msgspec
 
-from holdfast.domain.state.rows import DebtRow, MessageRow, RunRow, SessionRow, ToolRow, TurnRow
+from holdfast.domain.state.rows import MessageRow, QueuedCommitRow, RunRow, SessionRow, ToolRow, TurnRow
 
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 R = TypeVar("R", bound=msgspec.Struct)
@@ -35,7 +35,7 @@ SQL = _load()
 
 
 @contextmanager
-def snapshot(db: apsw.Connection) -> Iterator[None]:
+def read_transaction(db: apsw.Connection) -> Iterator[None]:
     """Read as of one moment: that of the transaction under way, or else of a new one."""
     if db.in_transaction:
         yield
@@ -113,4 +113,4 @@ TURNS = Columns(TurnRow)
 RUNS = Columns(RunRow)
 TOOLS = Columns(ToolRow)
 MESSAGES = Columns(MessageRow)
-DEBTS = Columns(DebtRow)
+QUEUED_COMMITS = Columns(QueuedCommitRow)

@@ -13,30 +13,30 @@ from holdfast.domain.clock import Clock, Instant, SystemClock
 from holdfast.domain.errors import ImportConflict, StoreInUse, TooLarge
 from holdfast.domain.events.codec import Event
 from holdfast.domain.events.facts import Ranges
-from holdfast.domain.ids import Ids, ProcessId, RunId, Seq, SessionId
-from holdfast.domain.limits import BLOB_BYTES_MAX, ITEM_BYTES_MAX, READ_BYTES_MAX, READ_EVENTS_MAX
-from holdfast.domain.state.changes import Change
-from holdfast.domain.state.rows import Debt, DebtRow, RunRow, SessionRow, ToolRow
+from holdfast.domain.ids import IdGenerator, ProcessId, RunId, Seq, SessionId
+from holdfast.domain.limits import BLOB_BYTES_MAX, KV_ITEM_BYTES_MAX, READ_BYTES_MAX, READ_EVENTS_MAX
+from holdfast.domain.state.changes import CommittedChange
+from holdfast.domain.state.rows import QueuedCommit, QueuedCommitRow, RunRow, SessionRow, ToolRow
 from holdfast.store.archive import WORKSPACES
-from holdfast.store.commit_metrics import CommitMeter
-from holdfast.store.hub import Follower, Hub, News, Watch, following, tail
-from holdfast.store.plain_files import keep_own, locked
+from holdfast.store.commit_metrics import CommitMetrics
+from holdfast.store.hub import CommittedEvents, Hub, HubFollower, HubWatch, open_follower, tail
+from holdfast.store.plain_files import folder_lock, make_private
 from holdfast.store.ports import (
     Append,
+    AppendReceipt,
     Durability,
-    Finding,
-    Hit,
     Lease,
-    Message,
     MessagePage,
     Progress,
-    Receipt,
+    SearchHit,
     SessionPage,
     Snapshot,
-    Swept,
-    Totals,
+    StoredMessage,
+    StoreFinding,
+    StoreTotals,
+    SweepResult,
 )
-from holdfast.store.session_status import Question, Standing, Survey
+from holdfast.store.session_status import OpenQuestion, SessionOverview, SessionStatus
 from holdfast.store.sqlite import (
     backup,
     blobs,
@@ -51,39 +51,45 @@ from holdfast.store.sqlite import (
     sweeper,
     views,
 )
-from holdfast.store.sqlite.chat_store import ChatStore
+from holdfast.store.sqlite.chat_store import SqliteChatStore
 from holdfast.store.sqlite.checkpoints import WAL_BYTES_MAX
 from holdfast.store.sqlite.committer import SqliteCommitter
-from holdfast.store.sqlite.connection import WRITE_WAIT_S, Place, check_library, opened, translated
-from holdfast.store.sqlite.doctor import Checkup
+from holdfast.store.sqlite.connection import (
+    WRITE_WAIT_S,
+    StoreLocation,
+    check_library,
+    open_in_thread,
+    translate_errors,
+)
+from holdfast.store.sqlite.doctor import StoreCheck
 from holdfast.store.sqlite.filesystem import refuse_network
-from holdfast.store.sqlite.note_store import NoteStore
+from holdfast.store.sqlite.note_store import SqliteNoteStore
 from holdfast.store.sqlite.processes import ProcessLock
 from holdfast.store.sqlite.readers import Readers
 from holdfast.store.writer import Writer
 
 T = TypeVar("T")
-ADOPT_EVENTS_PER_CHANGE = 20_000
+IMPORT_EVENTS_PER_CHANGE = 20_000
 """An import of up to so many events is one change: no server sees it half, and takes up work in it."""
 
 
-class SqliteStore(NoteStore, ChatStore):
+class SqliteStore(SqliteNoteStore, SqliteChatStore):
     """One file that any number of processes share. Open it with `open`; belongs to one event loop."""
 
     def __init__(
         self,
-        place: Place,
+        location: StoreLocation,
         clock: Clock,
         lock: ProcessLock,
         readers: Readers,
         writer: Writer,
         hub: Hub,
-        copy_before: Path | None = None,
+        pre_migration_copy: Path | None = None,
     ) -> None:
         super().__init__(clock, lock, readers, writer)
-        self._place = place
+        self._location = location
         self._hub = hub
-        self._copy_before = copy_before
+        self._pre_migration_copy = pre_migration_copy
         self._lease_grace = leases.LeaseGrace()
 
     @classmethod
@@ -100,72 +106,76 @@ class SqliteStore(NoteStore, ChatStore):
         """Open the store in `folder`, or make it there. Raises a StoreFault that says what to do."""
         clock = clock or SystemClock()
         check_library()
-        place = Place(folder, durability, vfs, wait_s)
-        lock = await opened(lambda: _move_in(place, clock), ProcessLock.release)
+        location = StoreLocation(folder, durability, vfs, wait_s)
+        lock = await open_in_thread(lambda: _prepare_folder(location, clock), ProcessLock.release)
         loop, hub = asyncio.get_running_loop(), Hub()
 
-        def tell(news: News) -> None:
-            loop.call_soon_threadsafe(hub.publish, news)
+        def publish(events: CommittedEvents) -> None:
+            loop.call_soon_threadsafe(hub.publish, events)
 
         try:
-            committer = await opened(
-                lambda: SqliteCommitter(place, clock, tell, wal_bytes_max), SqliteCommitter.close
+            committer = await open_in_thread(
+                lambda: SqliteCommitter(location, clock, publish, wal_bytes_max), SqliteCommitter.close
             )
         except BaseException:
             lock.release()
             raise
         writer = Writer(committer, hub.publish)
-        return cls(place, clock, lock, Readers(place), writer, hub, committer.copy_before)
+        return cls(location, clock, lock, Readers(location), writer, hub, committer.pre_migration_copy)
 
     async def close(self) -> None:
         await self._writer.close()
         await asyncio.to_thread(self._readers.close)
         self._lock.release()
         # Tails that wait find out that the store is closed.
-        self._hub.wake()
+        self._hub.resync_all()
 
     # The journal.
 
-    async def append(self, *appends: Append) -> tuple[Receipt, ...]:
-        await self._writer.room()
+    async def append(self, *appends: Append) -> tuple[AppendReceipt, ...]:
+        await self._writer.wait_for_capacity()
         return await asyncio.shield(self._writer.submit(*appends))
 
-    def submit(self, append: Append) -> "asyncio.Future[tuple[Receipt, ...]]":
+    def submit(self, append: Append) -> "asyncio.Future[tuple[AppendReceipt, ...]]":
         return self._writer.submit(append)
 
     @property
-    def has_room(self) -> bool:
-        return self._writer.has_room
+    def has_capacity(self) -> bool:
+        return self._writer.has_capacity
 
-    async def room(self) -> None:
-        await self._writer.room()
+    async def wait_for_capacity(self) -> None:
+        await self._writer.wait_for_capacity()
 
-    def note_changes(self, note: Callable[[Change], None]) -> None:
-        self._writer.notes.append(note)
+    def add_change_listener(self, listener: Callable[[CommittedChange], None]) -> None:
+        self._writer.change_listeners.append(listener)
 
     async def read(self, session_id: SessionId, after: Seq, limit: int) -> Sequence[Event]:
         return await self._readers.read(views.events, session_id, after, limit)
 
     def tail(self, session_id: SessionId, after: Seq) -> AsyncIterator[Event]:
-        return tail(self._hub, self._read_on, session_id, after)
+        return tail(self._hub, self._read_for_follower, session_id, after)
 
     def follow(
-        self, session_id: SessionId, after: Seq, ring: Callable[[], None]
-    ) -> AbstractContextManager[Follower]:
-        return following(self._hub, self._read_on, session_id, after, ring)
+        self, session_id: SessionId, after: Seq, notify: Callable[[], None]
+    ) -> AbstractContextManager[HubFollower]:
+        return open_follower(self._hub, self._read_for_follower, session_id, after, notify)
 
-    async def adopt(self, session_id: SessionId, events: Sequence[Event], closes: bool = False) -> int:
+    async def import_session(
+        self, session_id: SessionId, events: Sequence[Event], cancel_open_runs: bool = False
+    ) -> int:
         await self._refuse_conflict(session_id, events)
         count = 0
-        for start in range(0, len(events), ADOPT_EVENTS_PER_CHANGE):
-            end = start + ADOPT_EVENTS_PER_CHANGE
-            count += await self._adopt_slice(session_id, events[start:end], closes and end >= len(events))
+        for start in range(0, len(events), IMPORT_EVENTS_PER_CHANGE):
+            end = start + IMPORT_EVENTS_PER_CHANGE
+            count += await self._import_slice(
+                session_id, events[start:end], cancel_open_runs and end >= len(events)
+            )
         return count
 
     # Views.
 
-    async def snapshot(self, query: Callable[[Snapshot], T], searches: bool = False) -> T:
-        if searches:
+    async def snapshot(self, query: Callable[[Snapshot], T], needs_search: bool = False) -> T:
+        if needs_search:
             await self._index_all()
         return await self._readers.read(snapshot.read, query)
 
@@ -176,17 +186,17 @@ class SqliteStore(NoteStore, ChatStore):
         return (await self._readers.read(views.locate, session_id))[1]
 
     async def sessions(
-        self, cursor: str | None, limit: int, archived: bool = False, words: Sequence[str] = ()
+        self, cursor: str | None, limit: int, archived: bool = False, title_words: Sequence[str] = ()
     ) -> SessionPage:
-        return await self._readers.read(views.sessions, cursor, limit, archived, words)
+        return await self._readers.read(views.sessions, cursor, limit, archived, title_words)
 
     async def messages(self, session_id: SessionId, before: str | None, limit: int) -> MessagePage:
         return await self._readers.read(views.messages, session_id, before, limit)
 
-    async def prepared(
+    async def prepared_contexts(
         self, session_id: SessionId, from_turn: int, before: Seq | None = None
     ) -> Sequence[Event]:
-        return await self._readers.read(views.prepared, session_id, from_turn, before)
+        return await self._readers.read(views.prepared_contexts, session_id, from_turn, before)
 
     async def summary(self, session_id: SessionId) -> tuple[Event | None, Seq]:
         return await self._readers.read(views.summary, session_id)
@@ -194,8 +204,8 @@ class SqliteStore(NoteStore, ChatStore):
     async def successor(self, session_id: SessionId) -> SessionId | None:
         return await self._readers.read(views.successor, session_id)
 
-    async def buried(self, session_id: SessionId) -> int:
-        return await self._readers.read(views.buried, session_id)
+    async def deleted_session_number(self, session_id: SessionId) -> int:
+        return await self._readers.read(views.deleted_session_number, session_id)
 
     async def run(self, run_id: RunId) -> tuple[SessionId, RunRow]:
         return await self._readers.read(views.find_run, run_id)
@@ -215,75 +225,79 @@ class SqliteStore(NoteStore, ChatStore):
     async def tools(self, session_id: SessionId, run_id: RunId) -> Sequence[ToolRow]:
         return await self._readers.read(views.open_tools, session_id, run_id)
 
-    async def search(self, query: str, limit: int, session_id: SessionId | None = None) -> Sequence[Hit]:
-        return await self.snapshot(lambda seen: seen.search(query, limit, session_id), searches=True)
+    async def search(
+        self, query: str, limit: int, session_id: SessionId | None = None
+    ) -> Sequence[SearchHit]:
+        return await self.snapshot(lambda seen: seen.search(query, limit, session_id), needs_search=True)
 
-    async def totals(self) -> Totals:
-        return await self._readers.read(views.totals, self._place.file)
+    async def totals(self) -> StoreTotals:
+        return await self._readers.read(views.totals, self._location.file)
 
     # Attention.
 
-    async def survey(self) -> Survey:
-        return await self._readers.read(session_status.survey)
+    async def overview(self) -> SessionOverview:
+        return await self._readers.read(session_status.overview)
 
-    async def standings(self, session_ids: Sequence[SessionId]) -> Mapping[SessionId, Standing]:
-        return await self._readers.read(session_status.standings, session_ids)
+    async def session_statuses(self, session_ids: Sequence[SessionId]) -> Mapping[SessionId, SessionStatus]:
+        return await self._readers.read(session_status.session_statuses, session_ids)
 
-    async def questions(self, limit: int) -> Sequence[Question]:
+    async def questions(self, limit: int) -> Sequence[OpenQuestion]:
         return await self._readers.read(session_status.questions, limit)
 
     async def unread(self, session_ids: Sequence[SessionId]) -> frozenset[SessionId]:
         return await self._readers.read(session_status.unread, session_ids)
 
-    async def see(self, session_id: SessionId, seq: Seq) -> None:
-        if await self._do(lambda tx: session_status.see(tx, session_id, seq)):
-            self._hub.touch(frozenset({session_id}))
+    async def mark_read(self, session_id: SessionId, seq: Seq) -> None:
+        if await self._transact(lambda tx: session_status.mark_read(tx, session_id, seq)):
+            self._hub.notify_changed(frozenset({session_id}))
 
     async def pin(self, session_id: SessionId, pinned: bool) -> None:
-        if await self._do(lambda tx: session_status.pin(tx, session_id, pinned)):
-            self._hub.touch(frozenset({session_id}))
+        if await self._transact(lambda tx: session_status.pin(tx, session_id, pinned)):
+            self._hub.notify_changed(frozenset({session_id}))
 
     async def pinned(self, session_ids: Sequence[SessionId]) -> frozenset[SessionId]:
         return await self._readers.read(session_status.pinned, session_ids)
 
-    async def seen_since(self, number: int) -> tuple[int, frozenset[SessionId] | None]:
-        return await self._readers.read(session_status.seen_since, number)
+    async def marks_moved_since(self, number: int) -> tuple[int, frozenset[SessionId] | None]:
+        return await self._readers.read(session_status.marks_moved_since, number)
 
-    def watch(self, ring: Callable[[], None]) -> AbstractContextManager[Watch]:
-        return self._hub.watch(ring)
+    def watch(self, notify: Callable[[], None]) -> AbstractContextManager[HubWatch]:
+        return self._hub.watch(notify)
 
     # Debts.
 
-    async def debts(self, session_id: SessionId, buried: bool = False) -> Sequence[DebtRow]:
-        return await self._readers.read(memory_queue.debts, session_id, buried)
+    async def queued_commits(self, session_id: SessionId, deleted: bool = False) -> Sequence[QueuedCommitRow]:
+        return await self._readers.read(memory_queue.queued_commits, session_id, deleted)
 
-    async def owing(self, session_id: SessionId) -> Sequence[Debt]:
-        return await self._readers.read(memory_queue.owing, session_id)
+    async def pending_commits_of(self, session_id: SessionId) -> Sequence[QueuedCommit]:
+        return await self._readers.read(memory_queue.pending_commits_of, session_id)
 
-    async def open_debts(self, limit: int) -> Sequence[Debt]:
-        return await self._readers.read(memory_queue.open_debts, limit)
+    async def pending_commits(self, limit: int) -> Sequence[QueuedCommit]:
+        return await self._readers.read(memory_queue.pending_commits, limit)
 
-    async def due_debts(
-        self, quiet_since: Instant, now: Instant, limit: int, resting: Sequence[str] = ()
-    ) -> Sequence[Debt]:
-        return await self._readers.read(memory_queue.due_debts, quiet_since, now, limit, resting)
+    async def due_commits(
+        self, quiet_since: Instant, now: Instant, limit: int, owners_in_backoff: Sequence[str] = ()
+    ) -> Sequence[QueuedCommit]:
+        return await self._readers.read(memory_queue.due_commits, quiet_since, now, limit, owners_in_backoff)
 
-    async def debt_totals(self) -> tuple[int, Instant]:
+    async def pending_commit_totals(self) -> tuple[int, Instant]:
         return await self._readers.read(memory_queue.totals)
 
-    async def told(self, session_id: SessionId, turns: Ranges, number: int = 0) -> Sequence[Message]:
-        return await self._readers.read(memory_queue.told, session_id, turns, number)
+    async def turn_messages(
+        self, session_id: SessionId, turns: Ranges, number: int = 0
+    ) -> Sequence[StoredMessage]:
+        return await self._readers.read(memory_queue.turn_messages, session_id, turns, number)
 
     # Leases.
 
     async def claim(self, run_id: RunId, lease_ms: int) -> Lease:
         lock, grace = self._lock, self._lease_grace
-        return await self._do(
+        return await self._transact(
             lambda tx: leases.claim(tx, run_id, lock.process_id, lease_ms, lock.is_alive, grace)
         )
 
     async def renew(self, lease: Lease, lease_ms: int) -> Lease:
-        return await self._do(lambda tx: leases.renew(tx, lease, lease_ms))
+        return await self._transact(lambda tx: leases.renew(tx, lease, lease_ms))
 
     def is_alive(self, process_id: ProcessId) -> bool:
         return self._lock.is_alive(process_id)
@@ -293,11 +307,11 @@ class SqliteStore(NoteStore, ChatStore):
         return self._lock.process_id
 
     async def release(self, lease: Lease) -> None:
-        await self._do(lambda tx: leases.release(tx, lease))
+        await self._transact(lambda tx: leases.release(tx, lease))
 
     async def claim_name(self, name: str, lease_ms: int) -> Lease:
         lock, grace = self._lock, self._lease_grace
-        return await self._do(
+        return await self._transact(
             lambda tx: leases.claim_name(tx, name, lock.process_id, lease_ms, lock.is_alive, grace)
         )
 
@@ -307,7 +321,7 @@ class SqliteStore(NoteStore, ChatStore):
         if len(content) > BLOB_BYTES_MAX:
             raise TooLarge(what="A file", size=len(content), limit=BLOB_BYTES_MAX)
         digest = await asyncio.to_thread(blobs.digest_of, content)
-        number, complete = await self._do(lambda tx: blobs.begin(tx, digest))
+        number, complete = await self._transact(lambda tx: blobs.begin(tx, digest))
         pieces = [] if complete else blobs.chunks(content)
         for n, piece in enumerate(pieces):
             await self._put_chunk(number, n, piece, last=n == len(pieces) - 1)
@@ -319,17 +333,21 @@ class SqliteStore(NoteStore, ChatStore):
     # The shelf.
 
     async def put_item(self, kind: str, item_id: str, body: bytes) -> None:
-        if len(body) > ITEM_BYTES_MAX:
-            raise TooLarge(what="An item", size=len(body), limit=ITEM_BYTES_MAX)
-        await self._do(lambda tx: key_value.put(tx, kind, item_id, body))
+        if len(body) > KV_ITEM_BYTES_MAX:
+            raise TooLarge(what="An item", size=len(body), limit=KV_ITEM_BYTES_MAX)
+        await self._transact(lambda tx: key_value.put(tx, kind, item_id, body))
 
     async def take_item(self, kind: str, item_id: str) -> bytes | None:
-        return await self._do(lambda tx: key_value.take(tx, kind, item_id))
+        return await self._transact(lambda tx: key_value.take(tx, kind, item_id))
 
-    async def swap_item(self, kind: str, item_id: str, before: bytes, after: bytes | None) -> bool:
-        if after is not None and len(after) > ITEM_BYTES_MAX:
-            raise TooLarge(what="An item", size=len(after), limit=ITEM_BYTES_MAX)
-        return await self._do(lambda tx: key_value.swap(tx, kind, item_id, before, after))
+    async def compare_and_swap_item(
+        self, kind: str, item_id: str, expected: bytes, replacement: bytes | None
+    ) -> bool:
+        if replacement is not None and len(replacement) > KV_ITEM_BYTES_MAX:
+            raise TooLarge(what="An item", size=len(replacement), limit=KV_ITEM_BYTES_MAX)
+        return await self._transact(
+            lambda tx: key_value.compare_and_swap(tx, kind, item_id, expected, replacement)
+        )
 
     async def item(self, kind: str, item_id: str) -> bytes | None:
         return await self._readers.read(key_value.item, kind, item_id)
@@ -340,39 +358,39 @@ class SqliteStore(NoteStore, ChatStore):
     # Upkeep.
 
     @property
-    def copy_before(self) -> Path | None:
-        return self._copy_before
+    def pre_migration_copy(self) -> Path | None:
+        return self._pre_migration_copy
 
     @property
-    def commits(self) -> CommitMeter:
-        return self._writer.meter
+    def commit_metrics(self) -> CommitMetrics:
+        return self._writer.metrics
 
-    async def sweep(self) -> Swept:
-        swept = Swept()
-        while (slice_ := await self._do(sweeper.sweep_slice)) is not None:
-            swept = sweeper.total(swept, slice_)
-        while (freed := await self._do(sweeper.vacuum_slice)) > 0:
-            swept = sweeper.total(swept, Swept(bytes_freed=freed))
+    async def sweep(self) -> SweepResult:
+        swept = SweepResult()
+        while (slice_ := await self._transact(sweeper.sweep_slice)) is not None:
+            swept = sweeper.add_results(swept, slice_)
+        while (freed := await self._transact(sweeper.vacuum_slice)) > 0:
+            swept = sweeper.add_results(swept, SweepResult(bytes_freed=freed))
         return swept
 
-    async def check(self, mend: bool, progress: Progress) -> Sequence[Finding]:
+    async def check(self, repair: bool, progress: Progress) -> Sequence[StoreFinding]:
         await self._index_all()
-        found = await Checkup(self._place, self._readers, self._do).run(mend, progress)
+        findings = await StoreCheck(self._location, self._readers, self._transact).run(repair, progress)
         await self._index_all()
-        return found
+        return findings
 
     async def backup(self, path: Path, progress: Progress) -> None:
-        await self._readers.run(backup.copy, self._place, path, progress)
+        await self._readers.run(backup.copy_store, self._location, path, progress)
 
-    async def _read_on(self, session_id: SessionId, after: Seq, limit: int) -> Sequence[Event]:
+    async def _read_for_follower(self, session_id: SessionId, after: Seq, limit: int) -> Sequence[Event]:
         """For those who follow: what they hold until it is taken is bounded in bytes too."""
         return await self._readers.read(views.events, session_id, after, limit, READ_BYTES_MAX)
 
     async def _put_chunk(self, number: int, n: int, piece: bytes, last: bool) -> None:
-        await self._do(lambda tx: blobs.put_chunk(tx, number, n, piece, last))
+        await self._transact(lambda tx: blobs.put_chunk(tx, number, n, piece, last))
 
     async def _index_all(self) -> None:
-        newest = await self._readers.read(views.newest_event)
+        newest = await self._readers.read(views.newest_indexable)
         while True:
             start, end, words = await self._readers.read(search.next_slice)
             if start >= newest or end == start:
@@ -380,10 +398,12 @@ class SqliteStore(NoteStore, ChatStore):
             await self._add_words(start, end, words)
 
     async def _add_words(self, start: int, end: int, words: list[tuple[int, str]]) -> None:
-        await self._do(lambda tx: search.add_slice(tx, start, end, words))
+        await self._transact(lambda tx: search.add_slice(tx, start, end, words))
 
-    async def _adopt_slice(self, session_id: SessionId, events: Sequence[Event], closes: bool) -> int:
-        return await self._do(lambda tx: journal.adopt(tx, session_id, events, closes))
+    async def _import_slice(
+        self, session_id: SessionId, events: Sequence[Event], cancel_open_runs: bool
+    ) -> int:
+        return await self._transact(lambda tx: journal.import_slice(tx, session_id, events, cancel_open_runs))
 
     async def _refuse_conflict(self, session_id: SessionId, events: Sequence[Event]) -> None:
         if await self._readers.read(views.find, session_id) is None:
@@ -397,17 +417,23 @@ class SqliteStore(NoteStore, ChatStore):
             after = here[-1].seq
 
 
-def _move_in(place: Place, clock: Clock) -> ProcessLock:
-    with translated(place.folder, place.wait_s):
-        place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        refuse_network(place.folder)
+def _prepare_folder(location: StoreLocation, clock: Clock) -> ProcessLock:
+    with translate_errors(location.folder, location.wait_s):
+        location.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        refuse_network(location.folder)
         # Others may enter the folder: it was there before, or somebody let them.
-        for path in (place.file, place.log, place.index, place.stamp, place.folder / WORKSPACES):
-            keep_own(path)
-        with locked(place.folder, place.wait_s) as is_held:
+        for path in (
+            location.file,
+            location.wal,
+            location.shm,
+            location.marker,
+            location.folder / WORKSPACES,
+        ):
+            make_private(path)
+        with folder_lock(location.folder, location.wait_s) as is_held:
             if not is_held:
-                raise StoreInUse(path=place.folder)
-            restore.clean_up(place.folder)
-            lock = ProcessLock(place.folder, Ids(clock).process())
-        lock.others()  # Whoever comes in clears away what the dead have left.
+                raise StoreInUse(path=location.folder)
+            restore.clean_up(location.folder)
+            lock = ProcessLock(location.folder, IdGenerator(clock).process())
+        lock.living_others()  # Whoever comes in clears away what the dead have left.
         return lock

@@ -8,29 +8,29 @@ from msgspec.structs import replace
 
 from holdfast.domain.events.codec import Event
 from holdfast.domain.events.facts import Delta, MessageSettled
-from holdfast.domain.events.stream_fold import digest_of_message, digest_of_tool
+from holdfast.domain.events.stream_fold import message_digest, output_digest
 from holdfast.domain.events.tool_facts import ToolSettled
 from holdfast.domain.limits import (
-    CHATS_KEPT_MS,
+    CHAT_RETENTION_MS,
     NOTES_REPLACED_MAX,
     PRUNE_AFTER_MS,
     PURGE_AFTER_MS,
     UNUSED_BLOB_AFTER_MS,
 )
 from holdfast.domain.state.rows import MessageRow
-from holdfast.store.ports import Swept
+from holdfast.store.ports import SweepResult
 from holdfast.store.sqlite import chats, notes
 from holdfast.store.sqlite.journal import Tx
 from holdfast.store.sqlite.sql import MESSAGES, one, rows, run, value
-from holdfast.store.sqlite.views import content, deltas_of
+from holdfast.store.sqlite.views import deltas_of, read_message_events
 
 SLICE_ROWS = 500
 _DELTAS = get_args(Delta)
 
 
-def sweep_slice(tx: Tx) -> Swept | None:
+def sweep_slice(tx: Tx) -> SweepResult | None:
     """One slice of whatever is due; None when nothing is."""
-    for part in (_prune, _purge, _drop_blobs, _drop_chats, _drop_notes):
+    for part in (_prune, _purge, _delete_unused_blobs, _prune_chats, _prune_notes):
         done = part(tx)
         if done is not None:
             return done
@@ -49,8 +49,8 @@ def vacuum_slice(tx: Tx) -> int:
     return (before - free_pages(tx.db)[0]) * page_bytes
 
 
-def _prune(tx: Tx) -> Swept | None:
-    swept = Swept()
+def _prune(tx: Tx) -> SweepResult | None:
+    swept = SweepResult()
     due = rows(tx.db, "prunable", tx.at - PRUNE_AFTER_MS, 20)
     if not due:
         return None
@@ -62,7 +62,7 @@ def _prune(tx: Tx) -> Swept | None:
     return swept
 
 
-def _prune_one(tx: Tx, no: int, turn: int, place: int, swept: Swept) -> Swept:
+def _prune_one(tx: Tx, no: int, turn: int, place: int, swept: SweepResult) -> SweepResult:
     columns = one(tx.db, "get_message", no, turn, place)
     if columns is None:
         return swept
@@ -70,7 +70,7 @@ def _prune_one(tx: Tx, no: int, turn: int, place: int, swept: Swept) -> Swept:
     deltas = deltas_of(tx.db, no, row, row.body_seq)
     if not deltas:
         return swept
-    (body,) = content(tx.db, no, row)
+    (body,) = read_message_events(tx.db, no, row)
     if not adds_up(row, deltas, body):
         return replace(swept, mismatched=swept.mismatched + 1)
     for event in deltas:
@@ -83,50 +83,56 @@ def adds_up(row: MessageRow, deltas: list[Event], body: Event) -> bool:
     settled = body.fact
     facts = [fact for event in deltas if isinstance(fact := event.fact, _DELTAS)]
     if isinstance(settled, ToolSettled):
-        return digest_of_tool(facts, row.id) == settled.digest
-    return isinstance(settled, MessageSettled) and digest_of_message(facts, row.id) == settled.digest
+        return output_digest(facts, row.id) == settled.digest
+    return isinstance(settled, MessageSettled) and message_digest(facts, row.id) == settled.digest
 
 
-def _purge(tx: Tx) -> Swept | None:
-    for (no,) in rows(tx.db, "doomed_sessions", tx.at - PURGE_AFTER_MS, 20):
-        positions = rows(tx.db, "doomed_events", no, SLICE_ROWS)
+def _purge(tx: Tx) -> SweepResult | None:
+    for (no,) in rows(tx.db, "purgeable_sessions", tx.at - PURGE_AFTER_MS, 20):
+        positions = rows(tx.db, "purgeable_events", no, SLICE_ROWS)
         for (position,) in positions:
             run(tx.db, "unindex", position)
             run(tx.db, "delete_position", position)
-        deltas = rows(tx.db, "doomed_deltas", no, SLICE_ROWS)
+        deltas = rows(tx.db, "purgeable_deltas", no, SLICE_ROWS)
         for (position,) in deltas:
             run(tx.db, "delete_delta_position", position)
         if positions or deltas:
-            return Swept(deltas=len(positions) + len(deltas))
+            return SweepResult(deltas=len(positions) + len(deltas))
         # The newest event of the whole file stays until another one follows it.
         if not value(tx.db, "session_has_events", no):
-            _forget(tx, no)
-            return Swept(sessions=1)
+            _delete_session(tx, no)
+            return SweepResult(sessions=1)
     return None
 
 
-def _forget(tx: Tx, no: int) -> None:
-    for (run_id,) in rows(tx.db, "doomed_runs", no):
+def _delete_session(tx: Tx, no: int) -> None:
+    for (run_id,) in rows(tx.db, "runs_to_purge", no):
         run(tx.db, "delete_lease", run_id)
-    for table in ("turns", "runs", "tools", "messages", "debts", "blob_uses", "prunables", "kept", "session"):
+    for table in ("turns", "runs", "tools", "messages", "queued_commits", "blob_uses", "prunables", "session_items", "session"):
         run(tx.db, f"delete_{table}", no)
 
 
-def _drop_blobs(tx: Tx) -> Swept | None:
+def _delete_unused_blobs(tx: Tx) -> SweepResult | None:
     unused = rows(tx.db, "unused_blobs", tx.at - UNUSED_BLOB_AFTER_MS, 5)
     for (blob,) in unused:
         run(tx.db, "delete_chunks", blob)
         run(tx.db, "delete_blob", blob)
-    return Swept(blobs=len(unused)) if unused else None
+    return SweepResult(blobs=len(unused)) if unused else None
 
 
-def _drop_chats(tx: Tx) -> Swept | None:
-    return Swept(deltas=gone) if (gone := chats.sweep(tx, tx.at - CHATS_KEPT_MS, SLICE_ROWS)) else None
+def _prune_chats(tx: Tx) -> SweepResult | None:
+    return (
+        SweepResult(deltas=deleted)
+        if (deleted := chats.prune(tx, tx.at - CHAT_RETENTION_MS, SLICE_ROWS))
+        else None
+    )
 
 
-def _drop_notes(tx: Tx) -> Swept | None:
-    return Swept(deltas=gone) if (gone := notes.prune(tx, NOTES_REPLACED_MAX, SLICE_ROWS)) else None
+def _prune_notes(tx: Tx) -> SweepResult | None:
+    return (
+        SweepResult(deltas=deleted) if (deleted := notes.prune(tx, NOTES_REPLACED_MAX, SLICE_ROWS)) else None
+    )
 
 
-def total(one: Swept, other: Swept) -> Swept:
-    return Swept(*(getattr(one, name) + getattr(other, name) for name in one.__struct_fields__))
+def add_results(one: SweepResult, other: SweepResult) -> SweepResult:
+    return SweepResult(*(getattr(one, name) + getattr(other, name) for name in one.__struct_fields__))

@@ -13,9 +13,19 @@ from holdfast.domain.events.tool_facts import ToolOutputAppended
 from holdfast.domain.ids import Position, RunId, Seq, SessionId
 from holdfast.domain.limits import PAGE_MESSAGES_MAX, PAGE_SESSIONS_MAX, READ_EVENTS_MAX
 from holdfast.domain.state.rows import MessageRow, RunRow, SessionRow, ToolRow, TurnRow
-from holdfast.store.ports import Message, MessagePage, SessionPage, Totals
-from holdfast.store.sqlite.bodies import event_of
-from holdfast.store.sqlite.sql import MESSAGES, RUNS, SESSIONS, TOOLS, TURNS, one, rows, snapshot, value
+from holdfast.store.ports import MessagePage, SessionPage, StoredMessage, StoreTotals
+from holdfast.store.sqlite.bodies import event_from_row
+from holdfast.store.sqlite.sql import (
+    MESSAGES,
+    RUNS,
+    SESSIONS,
+    TOOLS,
+    TURNS,
+    one,
+    read_transaction,
+    rows,
+    value,
+)
 
 LAST = 1 << 62
 """Past every number that is given out."""
@@ -49,8 +59,8 @@ def events(
     no, _ = locate(db, session_id)
     found: list[Event] = []
     size = 0
-    for row in rows(db, "read_events", no, after, bounded(limit, READ_EVENTS_MAX)):
-        event = event_of(row)
+    for row in rows(db, "read_events", no, after, clamp_limit(limit, READ_EVENTS_MAX)):
+        event = event_from_row(row)
         size += len(event.body)
         # At least one, however large: a reader must always get on.
         if found and bytes_max is not None and size > bytes_max:
@@ -60,12 +70,12 @@ def events(
 
 
 def sessions(
-    db: apsw.Connection, cursor: str | None, limit: int, archived: bool, words: Sequence[str] = ()
+    db: apsw.Connection, cursor: str | None, limit: int, archived: bool, title_words: Sequence[str] = ()
 ) -> SessionPage:
-    limit = bounded(limit, PAGE_SESSIONS_MAX)
+    limit = clamp_limit(limit, PAGE_SESSIONS_MAX)
     updated_at, no = _two_numbers(cursor) if cursor is not None else (LAST, LAST)
-    if words:
-        found = _titled(db, updated_at, no, limit, archived, [word.casefold() for word in words])
+    if title_words:
+        found = _titled(db, updated_at, no, limit, archived, [word.casefold() for word in title_words])
     else:
         found = rows(db, "sessions_page", archived, updated_at, no, limit)
     page = tuple(SESSIONS.read(row[1:]) for row in found)
@@ -78,7 +88,7 @@ def _titled(
 ) -> list[tuple[Any, ...]]:
     """The next sessions whose titles hold all of `words`, each with its number in front."""
     found: list[tuple[Any, ...]] = []
-    with snapshot(db):
+    with read_transaction(db):
         while slice_ := rows(db, "titles_page", archived, updated_at, no, _TITLES_PER_SLICE):
             for number, _, title in slice_:
                 folded = title.casefold()
@@ -92,23 +102,23 @@ def _titled(
 
 def messages(db: apsw.Connection, session_id: SessionId, before: str | None, limit: int) -> MessagePage:
     """One page, read in one snapshot, so that no message is seen half settled."""
-    limit = bounded(limit, PAGE_MESSAGES_MAX)
+    limit = clamp_limit(limit, PAGE_MESSAGES_MAX)
     turn, place = _two_numbers(before) if before is not None else (LAST, LAST)
-    with snapshot(db):
+    with read_transaction(db):
         no, head = locate(db, session_id)
         columns = rows(db, "messages_page", no, turn, place, limit)
         found = [(MESSAGES.read(row[:-1]), row[-1] == "live") for row in reversed(columns)]
-        page = tuple(Message(row, live, content(db, no, row)) for row, live in found)
+        page = tuple(StoredMessage(row, live, read_message_events(db, no, row)) for row, live in found)
     first = page[0].row if len(page) == limit else None
     return MessagePage(page, head, f"{first.turn}.{first.place}" if first else None)
 
 
-def prepared(
+def prepared_contexts(
     db: apsw.Connection, session_id: SessionId, from_turn: int, before: Seq | None
 ) -> Sequence[Event]:
     no, _ = locate(db, session_id)
     end = before if before is not None else LAST
-    return [event_of(row) for row in rows(db, "prepared_from", no, from_turn, end)]
+    return [event_from_row(row) for row in rows(db, "prepared_from", no, from_turn, end)]
 
 
 def turns(db: apsw.Connection, session_id: SessionId) -> Sequence[TurnRow]:
@@ -118,21 +128,21 @@ def turns(db: apsw.Connection, session_id: SessionId) -> Sequence[TurnRow]:
 
 def removals(db: apsw.Connection, session_id: SessionId) -> Sequence[Event]:
     no, _ = locate(db, session_id)
-    return [event_of(row) for row in rows(db, "removals", no)]
+    return [event_from_row(row) for row in rows(db, "removals", no)]
 
 
 def summary(db: apsw.Connection, session_id: SessionId) -> tuple[Event | None, Seq]:
-    with snapshot(db):
+    with read_transaction(db):
         no, head = locate(db, session_id)
         for row in rows(db, "summaries", no, _SUMMARIES_MAX):
-            event = event_of(row)
+            event = event_from_row(row)
             fact = event.fact
-            if isinstance(fact, SessionCompacted) and _stands(db, no, fact):
+            if isinstance(fact, SessionCompacted) and _is_live(db, no, fact):
                 return event, head
     return None, head
 
 
-def _stands(db: apsw.Connection, no: int, summary: SessionCompacted) -> bool:
+def _is_live(db: apsw.Connection, no: int, summary: SessionCompacted) -> bool:
     live = all(value(db, "count_live", no, a, b) == b - a + 1 for a, b in summary.covers)
     return live and bool(summary.covers) and bool(summary.summary.strip())
 
@@ -142,7 +152,7 @@ def successor(db: apsw.Connection, session_id: SessionId) -> SessionId | None:
     return SessionId(row[0]) if row is not None and row[0] is not None else None
 
 
-def buried(db: apsw.Connection, session_id: SessionId) -> int:
+def deleted_session_number(db: apsw.Connection, session_id: SessionId) -> int:
     row = one(db, "buried", session_id)
     return int(row[0]) if row is not None else 0
 
@@ -176,9 +186,9 @@ def open_tools(db: apsw.Connection, session_id: SessionId, run_id: RunId) -> Seq
     return [TOOLS.read(row) for row in rows(db, "open_tools", no, run_id)]
 
 
-def bounded(limit: int, most: int) -> int:
+def clamp_limit(limit: int, limit_max: int) -> int:
     """How many are asked for: at least one, or a page could not tell where the next begins."""
-    return max(1, min(limit, most))
+    return max(1, min(limit, limit_max))
 
 
 def _two_numbers(cursor: str) -> tuple[int, int]:
@@ -188,42 +198,42 @@ def _two_numbers(cursor: str) -> tuple[int, int]:
     return int(first), int(second)
 
 
-def newest_event(db: apsw.Connection) -> Position:
+def newest_indexable(db: apsw.Connection) -> Position:
     """The position of the newest event that is no delta: how far the index can get."""
-    return int(value(db, "newest_event"))
+    return int(value(db, "newest_indexable"))
 
 
-def newest(db: apsw.Connection) -> Position:
+def newest_position(db: apsw.Connection) -> Position:
     """The position of the newest event of all."""
     return int(value(db, "newest_position"))
 
 
-def totals(db: apsw.Connection, file: Path) -> Totals:
+def totals(db: apsw.Connection, file: Path) -> StoreTotals:
     (sessions, events, archived) = rows(db, "totals")[0]
     wal = file.with_name(file.name + "-wal")
     size = sum(path.stat().st_size for path in (file, wal) if path.exists())
-    return Totals(sessions, events or 0, size, int(db.pragma("user_version")), archived)
+    return StoreTotals(sessions, events or 0, size, int(db.pragma("user_version")), archived)
 
 
 def count_sessions(db: apsw.Connection) -> int:
     return int(value(db, "count_sessions"))
 
 
-def content(db: apsw.Connection, no: int, row: MessageRow) -> tuple[Event, ...]:
+def read_message_events(db: apsw.Connection, no: int, row: MessageRow) -> tuple[Event, ...]:
     """What a message says: its body, or the event that opened it and its deltas so far."""
     if row.body_seq:
-        return tuple(event_of(columns) for columns in rows(db, "read_event", no, row.body_seq))
-    first = [event_of(columns) for columns in rows(db, "read_event", no, row.first_seq)]
+        return tuple(event_from_row(columns) for columns in rows(db, "read_event", no, row.body_seq))
+    first = [event_from_row(columns) for columns in rows(db, "read_event", no, row.first_seq)]
     return (*first, *deltas_of(db, no, row, LAST))
 
 
 def deltas_of(db: apsw.Connection, no: int, row: MessageRow, until: Seq) -> list[Event]:
     """What was streamed of a message or call, up to `until`."""
-    events = [event_of(columns) for columns in rows(db, "read_deltas", no, row.first_seq, until)]
-    return [event for event in events if belongs(event, row)]
+    events = [event_from_row(columns) for columns in rows(db, "read_deltas", no, row.first_seq, until)]
+    return [event for event in events if is_delta_of(event, row)]
 
 
-def belongs(event: Event, row: MessageRow) -> bool:
+def is_delta_of(event: Event, row: MessageRow) -> bool:
     """Whether an event is a delta of the message or of the tool call in `row`."""
     if event.kind not in DELTA_KINDS:
         return False

@@ -15,46 +15,46 @@ from holdfast.domain.errors import StoreBusy
 from holdfast.store.plain_files import try_lock
 
 _RETRY_S = 0.0003
-_NEWS_EVERY_S = 0.025
+_CALLBACK_INTERVAL_S = 0.025
 
 
-class WriteTurn:
+class WriteLock:
     """The right to write to a folder's store; one holder at a time over all processes."""
 
     def __init__(self, folder: Path, wait_s: float) -> None:
         self._path = folder / "write.lock"
         self._wait_s = wait_s
         self._next = _open(folder / "write.next.lock")
-        self._turn = _open(self._path)
+        self._current = _open(self._path)
 
-    def take(self, meanwhile: Callable[[], None]) -> None:
+    def acquire(self, while_waiting: Callable[[], None]) -> None:
         """Wait for the turn; `meanwhile` is called now and then until it comes.
 
         Raises StoreBusy when another process keeps it for longer than the wait that was set.
         """
-        self._take(self._next, meanwhile)
+        self._acquire(self._next, while_waiting)
         try:
-            self._take(self._turn, meanwhile)
+            self._acquire(self._current, while_waiting)
         finally:
             fcntl.flock(self._next, fcntl.LOCK_UN)
 
-    def give_back(self) -> None:
-        fcntl.flock(self._turn, fcntl.LOCK_UN)
+    def release(self) -> None:
+        fcntl.flock(self._current, fcntl.LOCK_UN)
 
     @contextmanager
-    def held(self, meanwhile: Callable[[], None]) -> Iterator[None]:
+    def hold(self, while_waiting: Callable[[], None]) -> Iterator[None]:
         """Hold the turn for a while; raises as `take` does."""
-        self.take(meanwhile)
+        self.acquire(while_waiting)
         try:
             yield
         finally:
-            self.give_back()
+            self.release()
 
     def close(self) -> None:
         os.close(self._next)
-        os.close(self._turn)
+        os.close(self._current)
 
-    def _take(self, lock: int, meanwhile: Callable[[], None]) -> None:
+    def _acquire(self, lock: int, while_waiting: Callable[[], None]) -> None:
         if try_lock(lock):
             return
         start = called = time.monotonic()
@@ -62,9 +62,9 @@ class WriteTurn:
             now = time.monotonic()
             if now - start > self._wait_s:
                 raise StoreBusy(seconds=round(self._wait_s), path=self._path.parent)
-            if now - called > _NEWS_EVERY_S:
+            if now - called > _CALLBACK_INTERVAL_S:
                 called = now
-                meanwhile()
+                while_waiting()
             time.sleep(_RETRY_S)
 
 

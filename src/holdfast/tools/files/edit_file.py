@@ -14,20 +14,20 @@ from holdfast.domain.events.facts import Effect
 from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import EDIT_FILE_BYTES_MAX
-from holdfast.tools.arguments import Refused, failed, flaw_in, read_arguments, spec_of
-from holdfast.tools.files.atomic_replace import Seen
-from holdfast.tools.files.file_changer import Changing
-from holdfast.tools.files.workspace import shown
+from holdfast.tools.arguments import ToolError, argument_error, failed_result, read_arguments, tool_spec
+from holdfast.tools.files.atomic_replace import FileSnapshot
+from holdfast.tools.files.file_changer import FileChanger
+from holdfast.tools.files.workspace import quote_path
 from holdfast.tools.ports import ToolResult, ToolRun
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
-_LINES_NAMED_MAX = 10
+_LINE_NUMBERS_MAX = 10
 _LINES_COMPARED_MAX = 2_000
-_LINES_WANTED_MAX = 50
+_OLD_LINES_MAX = 50
 _LINE_CHARS_MAX = 120
 
 
-class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class EditFileArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: Annotated[str, Meta(description="File in the workspace, relative to it or absolute.")]
     old_text: Annotated[
         str,
@@ -37,84 +37,92 @@ class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     replace_all: Annotated[bool, Meta(description="Replace every occurrence.")] = False
 
 
-class EditFile:
+class EditFileTool:
     """Edits a file. Doing the same call again does nothing more: a note tells whether it was done."""
 
-    spec = spec_of(
+    spec = tool_spec(
         "edit_file",
         "Replace text in a text file of the workspace. `old_text` must occur exactly once, white space"
         " included, unless `replace_all` is set. Line ends and encoding stay as they are.",
-        Arguments,
+        EditFileArguments,
     )
     effect: Effect = "idempotent"
-    asks = True
+    needs_approval = True
 
-    def __init__(self, changing: Changing) -> None:
-        self._changing = changing
+    def __init__(self, file_changer: FileChanger) -> None:
+        self._file_changer = file_changer
 
-    def flaw(self, arguments: str) -> str:
-        return flaw_in(arguments, _read)
+    def validate(self, arguments: str) -> str:
+        return argument_error(arguments, _read_edit_arguments)
 
-    async def foreseen(self, arguments: str, workspace: Path) -> str:
+    async def preflight(self, arguments: str, workspace: Path) -> str:
         try:
-            wanted = _read(arguments)
-            await self._changing.foresee(workspace, wanted.path, partial(_edited, wanted, []), False)
-        except Refused as refusal:
-            return str(refusal)
+            edit = _read_edit_arguments(arguments)
+            await self._file_changer.preflight(
+                workspace, edit.path, partial(_edited_content, edit, []), False
+            )
+        except ToolError as error:
+            return str(error)
         return ""
 
     async def run(self, call: ToolRun) -> ToolResult:
         try:
-            arguments = _read(call.arguments)
+            arguments = _read_edit_arguments(call.arguments)
             counts: list[int] = []
-            done = await self._changing.apply(
-                call, arguments.path, partial(_edited, arguments, counts), is_exact=True, makes_folders=False
+            result = await self._file_changer.apply(
+                call,
+                arguments.path,
+                partial(_edited_content, arguments, counts),
+                is_exact=True,
+                create_folders=False,
             )
-        except Refused as refusal:
-            return failed(refusal)
+        except ToolError as error:
+            return failed_result(error)
         # A call that had been carried out before is told by what is there now.
-        times = f", {counted(counts[-1], 'replacement')}" if counts else ""
-        said = Text(f"edited {shown(arguments.path)}{times}")
-        return ToolResult("done", (said, done.change), partial(self._changing.settled, call.call_id))
+        times = f", {pluralize(counts[-1], 'replacement')}" if counts else ""
+        text = Text(f"edited {quote_path(arguments.path)}{times}")
+        return ToolResult(
+            "done", (text, result.change), partial(self._file_changer.discard_note, call.call_id)
+        )
 
-    async def is_gone(self, call_id: CallId) -> bool:
+    async def is_finished(self, call_id: CallId) -> bool:
         return True  # It lives and dies with its process.
 
 
-def _read(text: str) -> Arguments:
+def _read_edit_arguments(text: str) -> EditFileArguments:
     """Raises Refused."""
-    arguments = read_arguments(text, Arguments)
+    arguments = read_arguments(text, EditFileArguments)
     if not arguments.old_text:
-        raise Refused("old_text is empty; write_file writes a whole file")
+        raise ToolError("old_text is empty; write_file writes a whole file")
     if arguments.old_text == arguments.new_text:
-        raise Refused("old_text and new_text are the same: there is nothing to do")
+        raise ToolError("old_text and new_text are the same: there is nothing to do")
     return arguments
 
 
-def _edited(arguments: Arguments, counts: list[int], seen: Seen | None) -> bytes:
-    path = shown(arguments.path)
-    if seen is None:
-        raise Refused(f"there is no {path}; write_file makes one")
-    before = seen.content
+def _edited_content(arguments: EditFileArguments, counts: list[int], snapshot: FileSnapshot | None) -> bytes:
+    path = quote_path(arguments.path)
+    if snapshot is None:
+        raise ToolError(f"there is no {path}; write_file makes one")
+    before = snapshot.content
     if before is None or len(before) > EDIT_FILE_BYTES_MAX:
-        raise Refused(f"{path} is {seen.size_bytes:,} bytes; edit_file takes {EDIT_FILE_BYTES_MAX:,}")
+        raise ToolError(f"{path} is {snapshot.size_bytes:,} bytes; edit_file takes {EDIT_FILE_BYTES_MAX:,}")
     try:
-        document = Document.of(before, arguments.old_text + arguments.new_text)
-        text, count = replaced(document, arguments.old_text, arguments.new_text, arguments.replace_all)
-        after = document.encoded(text)
-    except Miss as miss:
-        raise Refused(f"{path}: {miss}") from None
+        document = TextDocument.decode(before, arguments.old_text + arguments.new_text)
+        text, count = replace_text(document, arguments.old_text, arguments.new_text, arguments.replace_all)
+        after = document.encode(text)
+    except EditError as error:
+        raise ToolError(f"{path}: {error}") from None
     if len(after) > EDIT_FILE_BYTES_MAX:
-        raise Refused(f"{path} would have {len(after):,} bytes; edit_file takes {EDIT_FILE_BYTES_MAX:,}")
+        raise ToolError(f"{path} would have {len(after):,} bytes; edit_file takes {EDIT_FILE_BYTES_MAX:,}")
     counts.append(count)
     return after
 
 
-class Miss(Exception):
+class EditError(Exception):
     """Why nothing was replaced, as the model reads it."""
 
 
-class Document(msgspec.Struct, frozen=True):
+class TextDocument(msgspec.Struct, frozen=True):
     """A file's text, and how it was written."""
 
     text: str
@@ -124,7 +132,7 @@ class Document(msgspec.Struct, frozen=True):
     has_crlf: bool = False
 
     @classmethod
-    def of(cls, content: bytes, said: str) -> "Document":
+    def decode(cls, content: bytes, edit_text: str) -> "TextDocument":
         """What `content` says, to be changed by what is in `said`. Raises Miss for what is not text."""
         bom, encoding = next(((b, e) for b, e in _BOMS if content.startswith(b)), (b"", "utf-8"))
         body = content[len(bom) :]
@@ -132,53 +140,53 @@ class Document(msgspec.Struct, frozen=True):
         try:
             text = body.decode(encoding)
         except UnicodeDecodeError:
-            if encoding != "utf-8" or not said.isascii():
-                raise Miss("it is not text in UTF-8; only plain ASCII can be replaced in it") from None
+            if encoding != "utf-8" or not edit_text.isascii():
+                raise EditError("it is not text in UTF-8; only plain ASCII can be replaced in it") from None
             # Whatever the other bytes mean, they come back as they were.
             text, errors = body.decode(encoding, "surrogateescape"), "surrogateescape"
         if "\0" in text:
-            raise Miss("it is a binary file, not text")
+            raise EditError("it is a binary file, not text")
         has_crlf = "\r\n" in text and text.count("\r\n") == text.count("\n")
         text = text.replace("\r\n", "\n") if has_crlf else text
         return cls(text, bom, encoding, errors, has_crlf)
 
-    def encoded(self, text: str) -> bytes:
+    def encode(self, text: str) -> bytes:
         """`text` written as this was."""
         text = text.replace("\n", "\r\n") if self.has_crlf else text
         try:
             return self.bom + text.encode(self.encoding, self.errors)
         except UnicodeEncodeError:
-            raise Miss("new_text holds half a character, which no file can hold") from None
+            raise EditError("new_text holds half a character, which no file can hold") from None
 
 
-def replaced(document: Document, old: str, new: str, everywhere: bool) -> tuple[str, int]:
+def replace_text(document: TextDocument, old: str, new: str, replace_all: bool) -> tuple[str, int]:
     """The text with `old` replaced, and how often. Raises Miss unless `old` is there once, or everywhere."""
     text = document.text
     if document.has_crlf:
         old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
     first = text.find(old)
     if first < 0:
-        raise Miss(f"old_text is not there. {_nearest(text, old)}".rstrip())
+        raise EditError(f"old_text is not there. {_nearest_match(text, old)}".rstrip())
     # One that overlaps the first is another place too.
-    if not everywhere and text.find(old, first + 1) >= 0:
-        places = _lines_of(text, old)
-        raise Miss(
-            f"old_text is there more than once ({places}); take more of what is around it, or set replace_all"
+    if not replace_all and text.find(old, first + 1) >= 0:
+        line_numbers = _line_numbers(text, old)
+        raise EditError(
+            f"old_text is there more than once ({line_numbers}); take more of what is around it, or set replace_all"
         )
-    count = text.count(old) if everywhere else 1
+    count = text.count(old) if replace_all else 1
     if len(text) + count * (len(new) - len(old)) > EDIT_FILE_BYTES_MAX:
-        raise Miss(f"it would be larger than the {EDIT_FILE_BYTES_MAX:,} bytes that edit_file takes")
-    return text.replace(old, new) if everywhere else text[:first] + new + text[first + len(old) :], count
+        raise EditError(f"it would be larger than the {EDIT_FILE_BYTES_MAX:,} bytes that edit_file takes")
+    return text.replace(old, new) if replace_all else text[:first] + new + text[first + len(old) :], count
 
 
-def counted(count: int, what: str) -> str:
+def pluralize(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def _lines_of(text: str, old: str) -> str:
+def _line_numbers(text: str, old: str) -> str:
     lines: list[int] = []
     at = text.find(old)
-    for _ in range(_LINES_NAMED_MAX):
+    for _ in range(_LINE_NUMBERS_MAX):
         if at >= 0:
             lines.append(text.count("\n", 0, at) + 1)
             at = text.find(old, at + 1)
@@ -186,24 +194,24 @@ def _lines_of(text: str, old: str) -> str:
     return f"line {named}" if len(set(lines)) == 1 else f"lines {named}"
 
 
-def _nearest(text: str, old: str) -> str:
+def _nearest_match(text: str, old: str) -> str:
     """Where something like `old` stands, if anywhere."""
     lines = text.split("\n")
-    wanted = [line for line in old.replace("\r\n", "\n").split("\n") if line.strip()][:_LINES_WANTED_MAX]
-    if not wanted:
+    old_lines = [line for line in old.replace("\r\n", "\n").split("\n") if line.strip()][:_OLD_LINES_MAX]
+    if not old_lines:
         return ""
-    if (at := _loosely(lines, wanted)) is not None:
+    if (at := _find_ignoring_whitespace(lines, old_lines)) is not None:
         return f"With other white space or line ends it is at line {at + 1:,}: read it there."
     compared = [line[:_LINE_CHARS_MAX] for line in lines[:_LINES_COMPARED_MAX]]
-    near = get_close_matches(wanted[0][:_LINE_CHARS_MAX], compared, n=1)
+    near = get_close_matches(old_lines[0][:_LINE_CHARS_MAX], compared, n=1)
     if not near:
         return "Nothing in the file looks like its first line."
     return f"The nearest to its first line is line {compared.index(near[0]) + 1:,}: {near[0].strip()}"
 
 
-def _loosely(lines: Sequence[str], wanted: Sequence[str]) -> int | None:
+def _find_ignoring_whitespace(lines: Sequence[str], old_lines: Sequence[str]) -> int | None:
     plain = [("".join(line.split()), at) for at, line in enumerate(lines) if line.strip()]
-    first, goal = "".join(wanted[0].split()), ["".join(line.split()) for line in wanted]
+    first, goal = "".join(old_lines[0].split()), ["".join(line.split()) for line in old_lines]
     for start, (line, at) in enumerate(plain):
         if line == first and [each for each, _ in plain[start : start + len(goal)]] == goal:
             return at

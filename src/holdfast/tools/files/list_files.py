@@ -8,51 +8,62 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from holdfast.aio.finish import see_through
+from holdfast.aio.finish import run_to_completion
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import LIST_DEPTH_MAX, LIST_FILES_MAX, LIST_SCAN_MAX
-from holdfast.tools.arguments import Refused, done, failed, flaw_in, read_arguments, spec_of
-from holdfast.tools.files.workspace import Walk, shown, walking
+from holdfast.tools.arguments import (
+    ToolError,
+    argument_error,
+    done_result,
+    failed_result,
+    read_arguments,
+    tool_spec,
+)
+from holdfast.tools.files.workspace import WorkspaceWalk, open_walk, quote_path
 from holdfast.tools.ports import ToolResult, ToolRun
-from holdfast.tools.sandbox.protected_paths import Vault
+from holdfast.tools.sandbox.protected_paths import ProtectedPaths
 
 
-class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ListFilesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: Annotated[str, Meta(description="Folder in the workspace, relative to it or absolute.")] = "."
     depth: Annotated[int, Meta(ge=1, le=LIST_DEPTH_MAX, description="Levels of folders to show.")] = 1
 
 
-class ListFiles:
+class ListFilesTool:
     """Lists a folder; changes nothing."""
 
-    spec = spec_of(
+    spec = tool_spec(
         "list_files",
         "List a folder of the workspace, hidden files included: folders end in `/`, files have their size,"
         f" links show where they point. At most {LIST_FILES_MAX} entries.",
-        Arguments,
+        ListFilesArguments,
     )
     effect: Effect = "pure"
-    asks = False
+    needs_approval = False
 
-    def __init__(self, vault: Vault) -> None:
-        self._vault = vault
+    def __init__(self, protected_paths: ProtectedPaths) -> None:
+        self._protected_paths = protected_paths
 
-    def flaw(self, arguments: str) -> str:
-        return flaw_in(arguments, partial(read_arguments, shape=Arguments))
+    def validate(self, arguments: str) -> str:
+        return argument_error(arguments, partial(read_arguments, shape=ListFilesArguments))
 
     async def run(self, call: ToolRun) -> ToolResult:
         try:
-            arguments = read_arguments(call.arguments, Arguments)
-            return done(await see_through(asyncio.to_thread(_list, call, arguments, self._vault)))
-        except Refused as refusal:
-            return failed(refusal)
+            arguments = read_arguments(call.arguments, ListFilesArguments)
+            return done_result(
+                await run_to_completion(
+                    asyncio.to_thread(_list_folder, call, arguments, self._protected_paths)
+                )
+            )
+        except ToolError as error:
+            return failed_result(error)
 
-    async def is_gone(self, call_id: CallId) -> bool:
+    async def is_finished(self, call_id: CallId) -> bool:
         return True  # It lives and dies with its process.
 
 
-class _Listing:
+class _FolderListing:
     """Entries so far, in the order of their paths, up to the limits."""
 
     def __init__(self) -> None:
@@ -60,23 +71,23 @@ class _Listing:
         self.notes: list[str] = []
         self._scanned = 0
 
-    def add_folder(self, walk: Walk, above: str, depth: int) -> None:
+    def add_folder(self, walk: WorkspaceWalk, prefix: str, depth: int) -> None:
         """List the folder that the walk has come to."""
         entries = self._scan(walk.folder)
-        for place, entry in enumerate(entries):
+        for index, entry in enumerate(entries):
             if len(self.lines) >= LIST_FILES_MAX:
-                self._note(f"{len(entries) - place:,} more in {shown(above or '.')}")
+                self._note(f"{len(entries) - index:,} more in {quote_path(prefix or '.')}")
                 return
-            path = above + entry.name
-            self.lines.append(_line(entry, path, walk.folder))
+            path = prefix + entry.name
+            self.lines.append(_entry_line(entry, path, walk.folder))
             if depth > 1 and entry.is_dir(follow_symlinks=False):
                 self._descend(walk, entry.name, path + "/", depth - 1)
 
-    def _descend(self, walk: Walk, name: str, path: str, depth: int) -> None:
+    def _descend(self, walk: WorkspaceWalk, name: str, path: str, depth: int) -> None:
         try:
             walk.enter(name)
-        except (OSError, Refused):
-            self._note(f"{shown(path)} cannot be opened")
+        except (OSError, ToolError):
+            self._note(f"{quote_path(path)} cannot be opened")
             return
         self.add_folder(walk, path, depth)
         walk.leave()
@@ -102,21 +113,21 @@ class _Listing:
         return "\n".join(self.lines + [f"[{note}]" for note in self.notes])
 
 
-def _list(call: ToolRun, arguments: Arguments, vault: Vault) -> str:
-    listing = _Listing()
-    with walking(call.workspace, arguments.path, vault) as walk:
-        name = walk.go(arguments.path)
+def _list_folder(call: ToolRun, arguments: ListFilesArguments, protected_paths: ProtectedPaths) -> str:
+    listing = _FolderListing()
+    with open_walk(call.workspace, arguments.path, protected_paths) as walk:
+        name = walk.open_parent(arguments.path)
         if name:
             walk.enter(name)
         listing.add_folder(walk, "", arguments.depth)
     return listing.text()
 
 
-def _line(entry: "os.DirEntry[str]", path: str, folder: int) -> str:
-    plain = shown(path)[1:-1]
+def _entry_line(entry: "os.DirEntry[str]", path: str, folder: int) -> str:
+    plain = quote_path(path)[1:-1]
     try:
         if entry.is_symlink():
-            return f"{plain} -> {shown(os.readlink(entry.name, dir_fd=folder))[1:-1]}"
+            return f"{plain} -> {quote_path(os.readlink(entry.name, dir_fd=folder))[1:-1]}"
         if entry.is_dir(follow_symlinks=False):
             return f"{plain}/"
         if entry.is_file(follow_symlinks=False):

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from io import BytesIO
 from typing import Any
 
-BROKEN, ENCRYPTED, HEAVY = 1, 2, 3
+EXIT_BROKEN, EXIT_ENCRYPTED, EXIT_OUT_OF_MEMORY = 1, 2, 3
 """Exit codes; the first is also Python's for an uncaught exception."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _PARSER_ERRORS = (
@@ -25,41 +25,41 @@ _PARSER_ERRORS = (
 """Raised by the parser where a file is broken in a way that it does not expect."""
 
 
-class Full(Exception):
+class OutputFull(Exception):
     """There is no room for more text."""
 
 
-class Output:
+class BoundedWriter:
     """The text that goes out, as far as there is room."""
 
     def __init__(self, bytes_max: int) -> None:
         self._room = bytes_max
 
-    def say(self, text: str) -> None:
+    def write(self, text: str) -> None:
         """Raises Full, after as much as there is room for."""
         body = text.encode("utf-8", "replace")
         sys.stdout.buffer.write(body[: self._room])
         sys.stdout.flush()
         self._room -= len(body)
         if self._room < 0:
-            raise Full
+            raise OutputFull
 
 
 def extract(reader: Any, pages_max: int, bytes_max: int, refusal: type[Exception]) -> None:
     """Write the text of the first pages, each below its number; then lines about what was left out."""
-    pages, output, is_scan, broken = reader.pages, Output(bytes_max), True, 0
+    pages, output, is_scan, broken = reader.pages, BoundedWriter(bytes_max), True, 0
     try:
         for number in range(1, min(len(pages), pages_max) + 1):
             text = text_of(pages[number - 1], refusal)
             if text:
                 is_scan = False
-                output.say(f"[page {number}]\n{text}\n\n")
+                output.write(f"[page {number}]\n{text}\n\n")
             broken += text is None
-    except Full:
+    except OutputFull:
         print(f"\n[the text is longer than {bytes_max:,} bytes; the rest is left out]")
         return
     if is_scan:
-        sys.exit(BROKEN if broken else 0)
+        sys.exit(EXIT_BROKEN if broken else 0)
     if broken:
         print(f"[pages that could not be read: {broken:,}]")
     if len(pages) > pages_max:
@@ -74,7 +74,7 @@ def text_of(page: Any, refusal: type[Exception]) -> str | None:
         return None
 
 
-def limit(cpu_s: int, memory_bytes: int) -> None:
+def limit_resources(cpu_s: int, memory_bytes: int) -> None:
     """Bound what this process may use."""
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -84,22 +84,23 @@ def limit(cpu_s: int, memory_bytes: int) -> None:
 
 
 def main(
-    enclose: Callable[[str, int, str, str, list[str], list[str]], None], restrict: Callable[[list[str]], None]
+    enter_sandbox: Callable[[str, int, str, str, list[str], list[str]], None],
+    restrict: Callable[[list[str]], None],
 ) -> None:
     """Read the limits and the walls from the command line, then go behind the walls and do the work."""
-    pages_max, bytes_max, memory_max, cpu_s, way, ports, identity, *places = sys.argv[1:]
-    end = places.index("")
+    pages_max, bytes_max, memory_max, cpu_s, mechanism, port_ruleset, identity, *paths = sys.argv[1:]
+    end = paths.index("")
     content = sys.stdin.buffer.read()
     import pypdf  # Before the walls, and only here: the server never loads it.
 
-    if way:
-        enclose(way, int(ports), identity, "/", places[:end], places[end + 1 :])
+    if mechanism:
+        enter_sandbox(mechanism, int(port_ruleset), identity, "/", paths[:end], paths[end + 1 :])
     if sys.platform == "linux":
         restrict([os.path.realpath(path) for path in sys.path])
-    limit(int(cpu_s), int(memory_max))
+    limit_resources(int(cpu_s), int(memory_max))
     try:
         extract(pypdf.PdfReader(BytesIO(content)), int(pages_max), int(bytes_max), pypdf.errors.PyPdfError)
     except MemoryError:
-        sys.exit(HEAVY)
+        sys.exit(EXIT_OUT_OF_MEMORY)
     except (pypdf.errors.FileNotDecryptedError, pypdf.errors.DependencyError):
-        sys.exit(ENCRYPTED)
+        sys.exit(EXIT_ENCRYPTED)

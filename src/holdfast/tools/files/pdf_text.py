@@ -14,7 +14,7 @@ from time import monotonic
 
 import msgspec
 
-from holdfast.aio.finish import see_through
+from holdfast.aio.finish import run_to_completion
 from holdfast.domain.context.context import FileContent
 from holdfast.domain.limits import (
     FILE_BYTES_MAX,
@@ -26,62 +26,62 @@ from holdfast.domain.limits import (
     PDF_TEXT_BYTES_MAX,
     PDFS_AT_ONCE_MAX,
 )
-from holdfast.tools.files.pdf_program import BROKEN as BROKEN_FILE
-from holdfast.tools.files.pdf_program import ENCRYPTED, HEAVY
+from holdfast.tools.files.pdf_program import EXIT_BROKEN as BROKEN_FILE
+from holdfast.tools.files.pdf_program import EXIT_ENCRYPTED, EXIT_OUT_OF_MEMORY
 from holdfast.tools.sandbox import linux_sandbox
-from holdfast.tools.sandbox.sandbox import Walls
+from holdfast.tools.sandbox.sandbox import Sandbox
 
 _PROGRAM = (
     "import sys; sys.path += sys.argv[1:4]; del sys.argv[1:4]; import linux_sandbox, pdf_program;"
-    "pdf_program.main(linux_sandbox.enclose, linux_sandbox.restrict_to_reading)"
+    "pdf_program.main(linux_sandbox.enter_sandbox, linux_sandbox.restrict_to_reading)"
 )
 _FOLDERS = (Path(__file__).parent, Path(linux_sandbox.__file__).parent)
 _CHUNK_BYTES = 65_536
-_ENDINGS = (0, BROKEN_FILE, ENCRYPTED, HEAVY)
+_FINAL_EXIT_CODES = (0, BROKEN_FILE, EXIT_ENCRYPTED, EXIT_OUT_OF_MEMORY)
 """Exit codes of a program that was not cut off."""
 _LINE_BYTES_MAX = 200
 """Room for the line that says what was left out."""
 TOO_LARGE = FileContent("note", f"is a PDF of more than {FILE_BYTES_MAX // 1_000_000} MB, and was not read")
 NO_TEXT = FileContent("note", "is a PDF without text, probably a scan")
-LOCKED = FileContent("note", "is a PDF with a password, and was not read")
-BROKEN = FileContent("note", "is a PDF that could not be read")
-SLOW = FileContent("note", f"is a PDF that could not be read in {PDF_S_MAX} s")
-BULKY = FileContent("note", "is a PDF that takes too much memory to read")
+PASSWORD_PROTECTED = FileContent("note", "is a PDF with a password, and was not read")
+UNREADABLE = FileContent("note", "is a PDF that could not be read")
+TIMED_OUT = FileContent("note", f"is a PDF that could not be read in {PDF_S_MAX} s")
+OUT_OF_MEMORY = FileContent("note", "is a PDF that takes too much memory to read")
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _CacheEntry(msgspec.Struct, frozen=True):
     content: FileContent
-    until: float
+    expires_at: float
 
     @property
     def size_bytes(self) -> int:
         return len(self.content.body.encode())
 
 
-class PdfTexts:
+class PdfTextExtractor:
     """Extracts the text of PDF files, and keeps what it has read. Belongs to one event loop."""
 
     def __init__(
         self,
-        walls: Walls,
+        sandbox: Sandbox,
         seconds_max: float = PDF_S_MAX,
         memory_bytes_max: int = PDF_MEMORY_BYTES_MAX,
         now: Callable[[], float] = monotonic,
     ) -> None:
-        self._walls = walls
+        self._sandbox = sandbox
         self._seconds_max = seconds_max
         self._memory_bytes_max = memory_bytes_max
         self._now = now
         self._slots = asyncio.Semaphore(PDFS_AT_ONCE_MAX)
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
-        self._kept_bytes = 0
+        self._cache: OrderedDict[str, _CacheEntry] = OrderedDict()
+        self._cache_bytes = 0
 
-    def kept(self, blob: str) -> FileContent | None:
+    def cached(self, blob: str) -> FileContent | None:
         """Return what was read of this file, if that is still held."""
-        found = self._kept.get(blob)
-        if found is None or found.until <= self._now():
+        found = self._cache.get(blob)
+        if found is None or found.expires_at <= self._now():
             return None
-        self._kept.move_to_end(blob)
+        self._cache.move_to_end(blob)
         return found.content
 
     async def read(self, blob: str, content: bytes) -> FileContent:
@@ -89,26 +89,28 @@ class PdfTexts:
         if len(content) > FILE_BYTES_MAX:
             return TOO_LARGE
         async with self._slots:
-            found = self.kept(blob)
+            found = self.cached(blob)
             if found is None:
-                found, is_final = await self._extracted(content)
-                self._keep(blob, _Kept(found, math.inf if is_final else self._now() + PDF_RETRY_S))
+                found, is_final = await self._extract(content)
+                self._add_to_cache(
+                    blob, _CacheEntry(found, math.inf if is_final else self._now() + PDF_RETRY_S)
+                )
         return found
 
-    def _keep(self, blob: str, found: _Kept) -> None:
-        before = self._kept.pop(blob, None)
-        self._kept[blob] = found
-        self._kept_bytes += found.size_bytes - (before.size_bytes if before is not None else 0)
-        while self._kept_bytes > PDF_CACHE_BYTES_MAX:
-            _, gone = self._kept.popitem(last=False)
-            self._kept_bytes -= gone.size_bytes
+    def _add_to_cache(self, blob: str, entry: _CacheEntry) -> None:
+        before = self._cache.pop(blob, None)
+        self._cache[blob] = entry
+        self._cache_bytes += entry.size_bytes - (before.size_bytes if before is not None else 0)
+        while self._cache_bytes > PDF_CACHE_BYTES_MAX:
+            _, gone = self._cache.popitem(last=False)
+            self._cache_bytes -= gone.size_bytes
 
-    async def _extracted(self, content: bytes) -> tuple[FileContent, bool]:
+    async def _extract(self, content: bytes) -> tuple[FileContent, bool]:
         """Return the content for the model, and whether another try would give the same."""
         try:
-            process = await self._started()
+            process = await self._start_process()
         except OSError:
-            return BROKEN, False
+            return UNREADABLE, False
         output, is_late = bytearray(), False
         try:
             assert process.stdin is not None and process.stdout is not None, "both were asked for"
@@ -125,11 +127,11 @@ class PdfTexts:
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            await see_through(process.wait())
+            await run_to_completion(process.wait())
         found = _content_of(bytes(output).decode("utf-8", "replace"), None if is_late else process.returncode)
-        return found, not is_late and process.returncode in _ENDINGS
+        return found, not is_late and process.returncode in _FINAL_EXIT_CODES
 
-    async def _started(self) -> asyncio.subprocess.Process:
+    async def _start_process(self) -> asyncio.subprocess.Process:
         """Start the program. Raises OSError."""
         found = find_spec("pypdf")
         if found is None or found.origin is None:
@@ -137,13 +139,13 @@ class PdfTexts:
         limits = (PDF_PAGES_MAX, PDF_TEXT_BYTES_MAX, self._memory_bytes_max, PDF_S_MAX + 1)
         return await asyncio.create_subprocess_exec(
             sys.executable, "-I", "-S", "-W", "ignore", "-c", _PROGRAM, str(Path(found.origin).parents[1]),
-            *map(str, (*_FOLDERS, *limits)), *self._walls.words(),
+            *map(str, (*_FOLDERS, *limits)), *self._sandbox.to_args(),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
             cwd="/",
             env={},
-            pass_fds=self._walls.files(),
+            pass_fds=self._sandbox.inherited_fds(),
             start_new_session=True,
         )  # fmt: skip
 
@@ -152,5 +154,11 @@ def _content_of(text: str, code: int | None) -> FileContent:
     """Return the content for the model. Without a code the program ran out of time."""
     if text:
         return FileContent("text", text if code == 0 else f"{text}\n[the rest could not be read]")
-    notes = {0: NO_TEXT, ENCRYPTED: LOCKED, HEAVY: BULKY, None: SLOW, -signal.SIGXCPU: SLOW}
-    return notes.get(code, BROKEN)
+    notes = {
+        0: NO_TEXT,
+        EXIT_ENCRYPTED: PASSWORD_PROTECTED,
+        EXIT_OUT_OF_MEMORY: OUT_OF_MEMORY,
+        None: TIMED_OUT,
+        -signal.SIGXCPU: TIMED_OUT,
+    }
+    return notes.get(code, UNREADABLE)

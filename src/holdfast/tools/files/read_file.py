@@ -10,21 +10,28 @@ from typing import Annotated, BinaryIO
 import msgspec
 from msgspec import Meta
 
-from holdfast.aio.finish import see_through
+from holdfast.aio.finish import run_to_completion
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId, is_id
 from holdfast.domain.limits import READ_FILE_BYTES_MAX, READ_FILE_LINES_MAX, READ_FILE_SCAN_BYTES_MAX
-from holdfast.tools.arguments import Refused, done, failed, flaw_in, read_arguments, spec_of
-from holdfast.tools.files.workspace import shown, walking
-from holdfast.tools.output import OUTPUT, whole_characters
+from holdfast.tools.arguments import (
+    ToolError,
+    argument_error,
+    done_result,
+    failed_result,
+    read_arguments,
+    tool_spec,
+)
+from holdfast.tools.files.workspace import open_walk, quote_path
+from holdfast.tools.output import OUTPUT_PREFIX, trim_partial_character
 from holdfast.tools.ports import ToolResult, ToolRun
-from holdfast.tools.sandbox.protected_paths import Vault
+from holdfast.tools.sandbox.protected_paths import ProtectedPaths
 
 _SNIFF_BYTES = 8_192
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # A pipe must not hold the call up.
 
 
-class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ReadFileArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: Annotated[str, Meta(description="File in the workspace, relative to it or absolute.")]
     offset_lines: Annotated[int, Meta(ge=0, description="Lines to skip first.")] = 0
     limit_lines: Annotated[int, Meta(ge=1, le=READ_FILE_LINES_MAX, description="Lines to read.")] = (
@@ -32,80 +39,86 @@ class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     )
 
 
-class Passage(msgspec.Struct):
+class LineRange(msgspec.Struct):
     """What was read: whole lines, or the beginning of one that is too long."""
 
     body: bytes = b""
     lines: int = 0
     is_cut: bool = False
     """The last line goes on."""
-    more: bool = False
+    has_more: bool = False
     """Lines follow."""
 
 
-class ReadFile:
+class ReadFileTool:
     """Reads a text file; changes nothing."""
 
-    spec = spec_of(
+    spec = tool_spec(
         "read_file",
-        f"Read a text file of the workspace, or long output of an earlier call as {OUTPUT}ID. Gives at most"
+        f"Read a text file of the workspace, or long output of an earlier call as {OUTPUT_PREFIX}ID. Gives at most"
         f" {READ_FILE_LINES_MAX} lines and {READ_FILE_BYTES_MAX} bytes; the first line says so when there is"
         " more.",
-        Arguments,
+        ReadFileArguments,
     )
     effect: Effect = "pure"
-    asks = False
+    needs_approval = False
 
-    def __init__(self, vault: Vault) -> None:
-        self._vault = vault
+    def __init__(self, protected_paths: ProtectedPaths) -> None:
+        self._protected_paths = protected_paths
 
-    def flaw(self, arguments: str) -> str:
-        return flaw_in(arguments, partial(read_arguments, shape=Arguments))
+    def validate(self, arguments: str) -> str:
+        return argument_error(arguments, partial(read_arguments, shape=ReadFileArguments))
 
     async def run(self, call: ToolRun) -> ToolResult:
         try:
-            arguments = read_arguments(call.arguments, Arguments)
-            if arguments.path.startswith(OUTPUT):
-                output = await _output(call, arguments.path)
-                return done(await see_through(asyncio.to_thread(_read_output, output, arguments)))
-            return done(await see_through(asyncio.to_thread(_read, call, arguments, self._vault)))
-        except Refused as refusal:
-            return failed(refusal)
+            arguments = read_arguments(call.arguments, ReadFileArguments)
+            if arguments.path.startswith(OUTPUT_PREFIX):
+                output = await _call_output(call, arguments.path)
+                return done_result(
+                    await run_to_completion(asyncio.to_thread(_read_output, output, arguments))
+                )
+            return done_result(
+                await run_to_completion(
+                    asyncio.to_thread(_read_workspace_file, call, arguments, self._protected_paths)
+                )
+            )
+        except ToolError as error:
+            return failed_result(error)
 
-    async def is_gone(self, call_id: CallId) -> bool:
+    async def is_finished(self, call_id: CallId) -> bool:
         return True  # It lives and dies with its process.
 
 
-async def _output(call: ToolRun, path: str) -> bytes:
-    call_id = path.removeprefix(OUTPUT)
-    output = await call.output(CallId(call_id)) if is_id(call_id) else None
+async def _call_output(call: ToolRun, path: str) -> bytes:
+    call_id = path.removeprefix(OUTPUT_PREFIX)
+    output = await call.read_output(CallId(call_id)) if is_id(call_id) else None
     if output is None:
-        raise Refused(f"there is no {shown(path)}: only output that was too long to be shown is kept")
+        raise ToolError(f"there is no {quote_path(path)}: only output that was too long to be shown is kept")
     return output
 
 
-def _read_output(output: bytes, arguments: Arguments) -> str:
+def _read_output(output: bytes, arguments: ReadFileArguments) -> str:
     file = BytesIO(output)
-    skipped = _skip(file, arguments)
-    return _told(_passage(file, arguments.limit_lines), skipped, len(output))
+    skipped = _skip_lines(file, arguments)
+    return _format_lines(_read_lines(file, arguments.limit_lines), skipped, len(output))
 
 
-def _read(call: ToolRun, arguments: Arguments, vault: Vault) -> str:
+def _read_workspace_file(call: ToolRun, arguments: ReadFileArguments, protected_paths: ProtectedPaths) -> str:
     path = arguments.path
-    with walking(call.workspace, path, vault) as walk:
-        name = walk.go(path)
+    with open_walk(call.workspace, path, protected_paths) as walk:
+        name = walk.open_parent(path)
         if not name:
-            raise Refused(f"{shown(path)} is a folder; list_files shows what is in it")
+            raise ToolError(f"{quote_path(path)} is a folder; list_files shows what is in it")
         with _open(name, walk.folder, path) as file:
             size = os.fstat(file.fileno()).st_size
             if b"\0" in file.read(_SNIFF_BYTES):
-                raise Refused(f"{shown(path)} is a binary file of {size:,} bytes, not text")
+                raise ToolError(f"{quote_path(path)} is a binary file of {size:,} bytes, not text")
             file.seek(0)
-            skipped = _skip(file, arguments)
-            passage = _passage(file, arguments.limit_lines)
-    if b"\0" in passage.body:
-        raise Refused(f"{shown(path)} is a binary file of {size:,} bytes, not text")
-    return _told(passage, skipped, size)
+            skipped = _skip_lines(file, arguments)
+            line_range = _read_lines(file, arguments.limit_lines)
+    if b"\0" in line_range.body:
+        raise ToolError(f"{quote_path(path)} is a binary file of {size:,} bytes, not text")
+    return _format_lines(line_range, skipped, size)
 
 
 def _open(name: str, folder: int, path: str) -> BinaryIO:
@@ -113,66 +126,66 @@ def _open(name: str, folder: int, path: str) -> BinaryIO:
     try:
         mode = os.fstat(fd).st_mode
         if stat.S_ISDIR(mode):
-            raise Refused(f"{shown(path)} is a folder; list_files shows what is in it")
+            raise ToolError(f"{quote_path(path)} is a folder; list_files shows what is in it")
         if not stat.S_ISREG(mode):
-            raise Refused(f"{shown(path)} is not a regular file")
+            raise ToolError(f"{quote_path(path)} is not a regular file")
         return os.fdopen(fd, "rb")
     except BaseException:
         os.close(fd)
         raise
 
 
-def _skip(file: BinaryIO, arguments: Arguments) -> int:
+def _skip_lines(file: BinaryIO, arguments: ReadFileArguments) -> int:
     room = READ_FILE_SCAN_BYTES_MAX
     for lines in range(arguments.offset_lines):
         while True:
             piece = file.readline(READ_FILE_BYTES_MAX)
             room -= len(piece)
             if room < 0:
-                raise Refused(
+                raise ToolError(
                     f"line {arguments.offset_lines:,} lies beyond the first"
                     f" {READ_FILE_SCAN_BYTES_MAX:,} bytes; use the shell (sed, tail) for it"
                 )
             if not piece:
-                raise Refused(f"{shown(arguments.path)} has only {lines:,} lines")
+                raise ToolError(f"{quote_path(arguments.path)} has only {lines:,} lines")
             if piece.endswith(b"\n") or len(piece) < READ_FILE_BYTES_MAX:
                 break
     return arguments.offset_lines
 
 
-def _passage(file: BinaryIO, lines_max: int) -> Passage:
+def _read_lines(file: BinaryIO, lines_max: int) -> LineRange:
     pieces: list[bytes] = []
-    room, passage = READ_FILE_BYTES_MAX, Passage()
-    while passage.lines < lines_max and not passage.more:
+    room, result = READ_FILE_BYTES_MAX, LineRange()
+    while result.lines < lines_max and not result.has_more:
         line = file.readline(room + 1)
         if not line:
             break
         if len(line) <= room:
             pieces.append(line)
             room -= len(line)
-            passage.lines += 1
+            result.lines += 1
         elif pieces:  # It does not fit behind the others; it comes first the next time.
-            passage.more = True
+            result.has_more = True
         else:
-            pieces.append(whole_characters(line[:room]))
-            passage.lines, passage.is_cut, passage.more = 1, True, True
-    passage.more = passage.more or bool(file.read(1))
-    passage.body = b"".join(pieces)
-    return passage
+            pieces.append(trim_partial_character(line[:room]))
+            result.lines, result.is_cut, result.has_more = 1, True, True
+    result.has_more = result.has_more or bool(file.read(1))
+    result.body = b"".join(pieces)
+    return result
 
 
-def _told(passage: Passage, skipped: int, size: int) -> str:
-    if not passage.body:
+def _format_lines(line_range: LineRange, skipped: int, size: int) -> str:
+    if not line_range.body:
         return "[nothing follows]" if skipped else "[the file is empty]"
-    text = passage.body.decode("utf-8", "replace")
+    text = line_range.body.decode("utf-8", "replace")
     notes = []
-    if skipped or passage.more:
-        last = skipped + passage.lines
+    if skipped or line_range.has_more:
+        last = skipped + line_range.lines
         notes.append(f"lines {skipped + 1}-{last} of a file of {size:,} bytes")
-        if passage.is_cut:
-            notes.append(f"line {last} is cut after {len(passage.body):,} bytes")
-        if passage.more:
+        if line_range.is_cut:
+            notes.append(f"line {last} is cut after {len(line_range.body):,} bytes")
+        if line_range.has_more:
             notes.append(f"offset_lines={last} reads on")
-    if "\ufffd" in text and "\ufffd".encode() not in passage.body:
+    if "\ufffd" in text and "\ufffd".encode() not in line_range.body:
         notes.append("not all of it is valid UTF-8")
     return f"[{'; '.join(notes)}]\n{text}" if notes else text

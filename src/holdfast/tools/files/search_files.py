@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from holdfast.aio.finish import see_through
+from holdfast.aio.finish import run_to_completion
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import (
@@ -26,19 +26,26 @@ from holdfast.domain.limits import (
     SEARCH_FILES_S_MAX,
     SEARCH_FILES_SCAN_MAX,
 )
-from holdfast.tools.arguments import Refused, done, failed, flaw_in, read_arguments, spec_of
-from holdfast.tools.files.workspace import walking
+from holdfast.tools.arguments import (
+    ToolError,
+    argument_error,
+    done_result,
+    failed_result,
+    read_arguments,
+    tool_spec,
+)
+from holdfast.tools.files.workspace import open_walk
 from holdfast.tools.ports import ToolResult, ToolRun
-from holdfast.tools.sandbox.protected_paths import Vault
+from holdfast.tools.sandbox.protected_paths import ProtectedPaths
 
 _PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); import search_program; search_program.main()"
 _FOLDER = Path(__file__).parent
 _CHUNK_BYTES = 65_536
-_REFUSED = 2
+_REFUSED_EXIT_CODE = 2
 _OUT_OF_TIME = f"[stopped after {SEARCH_FILES_S_MAX} s; not everything was looked at]"
 
 
-class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SearchFilesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pattern: Annotated[
         str, Meta(description="A regular expression as Python has them, looked for in each line.")
     ]
@@ -57,58 +64,58 @@ class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ignored: Annotated[bool, Meta(description="Look also at what .gitignore files leave out.")] = False
 
 
-class SearchFiles:
+class SearchFilesTool:
     """Searches files; changes nothing."""
 
-    spec = spec_of(
+    spec = tool_spec(
         "search_files",
         "Search the files of the workspace: gives `path:line: text` for every line that fits, or with `names`"
         " the paths that do. Passes over .git, binary files and what .gitignore leaves out; takes no links.",
-        Arguments,
+        SearchFilesArguments,
     )
     effect: Effect = "pure"
-    asks = False
+    needs_approval = False
 
-    def __init__(self, vault: Vault, seconds_max: float = SEARCH_FILES_S_MAX) -> None:
-        self._vault = vault
+    def __init__(self, protected_paths: ProtectedPaths, seconds_max: float = SEARCH_FILES_S_MAX) -> None:
+        self._protected_paths = protected_paths
         self._seconds_max = seconds_max
 
-    def flaw(self, arguments: str) -> str:
-        return flaw_in(arguments, partial(read_arguments, shape=Arguments))
+    def validate(self, arguments: str) -> str:
+        return argument_error(arguments, partial(read_arguments, shape=SearchFilesArguments))
 
     async def run(self, call: ToolRun) -> ToolResult:
         try:
-            arguments = read_arguments(call.arguments, Arguments)
+            arguments = read_arguments(call.arguments, SearchFilesArguments)
             for text in (arguments.pattern, arguments.glob):
                 if len(text) > SEARCH_FILES_PATTERN_CHARS_MAX:
-                    raise Refused(f"a pattern has at most {SEARCH_FILES_PATTERN_CHARS_MAX:,} characters")
+                    raise ToolError(f"a pattern has at most {SEARCH_FILES_PATTERN_CHARS_MAX:,} characters")
             if not arguments.pattern:
-                raise Refused("pattern is empty")
-            root, trail = await see_through(asyncio.to_thread(self._open, call, arguments.path))
+                raise ToolError("pattern is empty")
+            root, path_parts = await run_to_completion(asyncio.to_thread(self._open, call, arguments.path))
             try:
-                return done(await self._search(arguments, root, trail))
+                return done_result(await self._search(arguments, root, path_parts))
             finally:
                 os.close(root)
-        except Refused as refusal:
-            return failed(refusal)
+        except ToolError as refusal:
+            return failed_result(refusal)
         except UnicodeError:
-            return failed(Refused("a path must be text"))  # Where a link leads may be none.
+            return failed_result(ToolError("a path must be text"))  # Where a link leads may be none.
         except OSError as error:
-            return failed(Refused(f"the search could not be started: {error}"))
+            return failed_result(ToolError(f"the search could not be started: {error}"))
 
-    async def is_gone(self, call_id: CallId) -> bool:
+    async def is_finished(self, call_id: CallId) -> bool:
         return True  # It ends when nobody reads what it finds.
 
     def _open(self, call: ToolRun, path: str) -> tuple[int, list[str]]:
         """The workspace, and the way from there to what is to be searched, without links."""
-        with walking(call.workspace, path, self._vault) as walk:
-            name = walk.go(path)
-            found = walk.path_of(name)
+        with open_walk(call.workspace, path, self._protected_paths) as walk:
+            name = walk.open_parent(path)
+            found = walk.path_for(name)
             if name:
                 os.stat(name, dir_fd=walk.folder, follow_symlinks=False)
             return os.dup(walk.root), [step for step in found.split("/") if step]
 
-    async def _search(self, arguments: Arguments, root: int, trail: list[str]) -> str:
+    async def _search(self, arguments: SearchFilesArguments, root: int, path_parts: list[str]) -> str:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-I", "-S", "-W", "ignore", "-c", _PROGRAM, str(_FOLDER),
             stdin=asyncio.subprocess.PIPE,
@@ -118,32 +125,32 @@ class SearchFiles:
             env={},
             pass_fds=(root,),
         )  # fmt: skip
-        output, is_over = bytearray(), False
+        output, has_exited = bytearray(), False
         try:
             assert process.stdin is not None and process.stdout is not None, "both were asked for"
             async with asyncio.timeout(self._seconds_max):
-                process.stdin.write(msgspec.json.encode(self._order(arguments, root, trail)))
+                process.stdin.write(msgspec.json.encode(self._request(arguments, root, path_parts)))
                 process.stdin.close()
                 while chunk := await process.stdout.read(_CHUNK_BYTES):
                     output += chunk[: 2 * SEARCH_FILES_BYTES_MAX - len(output)]
-                is_over = await process.wait() >= 0
+                has_exited = await process.wait() >= 0
         except TimeoutError:
             pass
         finally:
             with suppress(ProcessLookupError):
                 process.kill()
-            await see_through(process.wait())
+            await run_to_completion(process.wait())
         text = bytes(output).decode("utf-8", "replace")
-        if is_over and process.returncode == _REFUSED:
-            raise Refused(text.strip())
+        if has_exited and process.returncode == _REFUSED_EXIT_CODE:
+            raise ToolError(text.strip())
         # What was cut off in the middle of a line is not shown as if it were all of it.
-        return text if is_over else text[: text.rfind("\n") + 1] + _OUT_OF_TIME
+        return text if has_exited else text[: text.rfind("\n") + 1] + _OUT_OF_TIME
 
-    def _order(self, arguments: Arguments, root: int, trail: list[str]) -> dict[str, Any]:
+    def _request(self, arguments: SearchFilesArguments, root: int, path_parts: list[str]) -> dict[str, Any]:
         return {
             "root": root,
-            "trail": trail,
-            "closed": self._vault.identities(),
+            "trail": path_parts,
+            "closed": self._protected_paths.identities(),
             "pattern": arguments.pattern,
             "glob": arguments.glob,
             "names": arguments.names,

@@ -20,16 +20,16 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _SNIFF_BYTES = 8_192
 _IGNORE_BYTES_MAX = 100_000
-_REFUSED = 2
+_REFUSED_EXIT_CODE = 2
 _NOTES_MAX = 5
 _STAR = "[^/]*"
 
 
-class Enough(Exception):
+class LimitReached(Exception):
     """There is no room for more; says why."""
 
 
-class Ignored(NamedTuple):
+class IgnoreRule(NamedTuple):
     """One line of a `.gitignore`, for what is below the folder that it lies in."""
 
     base: str
@@ -38,28 +38,28 @@ class Ignored(NamedTuple):
     folders_only: bool
 
 
-class Found:
+class ResultWriter:
     """What goes out, as far as there is room."""
 
-    def __init__(self, order: dict[str, Any]) -> None:
-        self._results, self._bytes = order["results_max"], order["bytes_max"]
-        self._line_chars = order["line_chars_max"]
+    def __init__(self, request: dict[str, Any]) -> None:
+        self._results, self._bytes = request["results_max"], request["bytes_max"]
+        self._line_chars = request["line_chars_max"]
         self.count = 0
 
-    def say(self, text: str) -> None:
+    def write_line(self, text: str) -> None:
         body = text.encode("utf-8", "backslashreplace") + b"\n"
         self._bytes -= len(body)
         if self._bytes < 0:
-            raise Enough("there is no room for more; narrow the search")
+            raise LimitReached("there is no room for more; narrow the search")
         sys.stdout.buffer.write(body)
 
-    def hit(self, text: str) -> None:
+    def write_result(self, text: str) -> None:
         if self.count >= self._results:
-            raise Enough(f"stopped at {self._results:,} results; there are more")
+            raise LimitReached(f"stopped at {self._results:,} results; there are more")
         self.count += 1
-        self.say(text)
+        self.write_line(text)
 
-    def cut(self, line: str, at: int = 0) -> str:
+    def truncate_line(self, line: str, at: int = 0) -> str:
         """As much of a line as is shown, around what was found."""
         if len(line) <= self._line_chars:
             return line
@@ -68,51 +68,51 @@ class Found:
         return f"{'…' if start else ''}{line[start:end]}{'…' if end < len(line) else ''}"
 
 
-class Search:
+class FileSearch:
     """One look through a workspace."""
 
-    def __init__(self, order: dict[str, Any]) -> None:
-        self._pattern = re.compile(order["pattern"], 0 if order["case"] else re.IGNORECASE)
-        self._glob = glob_pattern(order["glob"], braces=True) if order["glob"] else None
-        self._names: bool = order["names"]
-        self._context: int = order["context"]
-        self._closed = {tuple(identity) for identity in order["closed"]}
-        self._sees_ignored = order["ignored"]
-        self._depth_max, self._scan_room = order["depth_max"], order["scan_max"]
-        self._file_bytes_max = order["file_bytes_max"]
-        self._ignored: list[Ignored] = []
-        self.found = Found(order)
-        self.passed_over = 0
+    def __init__(self, request: dict[str, Any]) -> None:
+        self._pattern = re.compile(request["pattern"], 0 if request["case"] else re.IGNORECASE)
+        self._glob = glob_pattern(request["glob"], braces=True) if request["glob"] else None
+        self._names: bool = request["names"]
+        self._context: int = request["context"]
+        self._protected_ids = {tuple(identity) for identity in request["closed"]}
+        self._includes_ignored = request["ignored"]
+        self._depth_max, self._scan_room = request["depth_max"], request["scan_max"]
+        self._file_bytes_max = request["file_bytes_max"]
+        self._ignore_rules: list[IgnoreRule] = []
+        self.results = ResultWriter(request)
+        self.skipped_files = 0
         self.notes: list[str] = []
-        self._fits_glob = self._glob.fullmatch if self._glob is not None else lambda path: True
+        self._matches_glob = self._glob.fullmatch if self._glob is not None else lambda path: True
 
-    def run(self, root: int, trail: list[str]) -> None:
+    def run(self, root: int, path_parts: list[str]) -> None:
         """Look at what `trail` names, from the open folder `root`: a folder and all below, or one file."""
-        here, path = root, ""
-        for at, name in enumerate(trail):
-            self._read_ignored(here, path)
+        fd, path = root, ""
+        for index, name in enumerate(path_parts):
+            self._read_ignore_file(fd, path)
             try:
-                here = self._enter(name, here)
+                fd = self._open_folder(name, fd)
             except NotADirectoryError:
-                if at == len(trail) - 1:
-                    if not self._file(name, here, path + name) and not self.passed_over:
+                if index == len(path_parts) - 1:
+                    if not self._search_file(name, fd, path + name) and not self.skipped_files:
                         self.notes.append("it is no text: nothing was looked for in it")
                     return
                 raise
             path += f"{name}/"
-        self._folder(here, path, len(trail))
+        self._search_folder(fd, path, len(path_parts))
 
-    def _enter(self, name: str, folder: int) -> int:
+    def _open_folder(self, name: str, folder: int) -> int:
         opened = os.open(name, _FOLDER, dir_fd=folder)
         found = os.fstat(opened)
-        if (found.st_dev, found.st_ino) in self._closed:
+        if (found.st_dev, found.st_ino) in self._protected_ids:
             os.close(opened)
             raise PermissionError
         return opened
 
-    def _folder(self, folder: int, path: str, depth: int) -> None:
-        known = len(self._ignored)
-        self._read_ignored(folder, path)
+    def _search_folder(self, folder: int, path: str, depth: int) -> None:
+        known = len(self._ignore_rules)
+        self._read_ignore_file(folder, path)
         try:
             entries = self._entries(folder)
         except OSError as error:
@@ -125,22 +125,22 @@ class Search:
                 continue
             if is_folder:
                 if self._names:
-                    self._name(f"{whole}/")
-                self._below(entry.name, folder, f"{whole}/", depth + 1)
-            elif entry.is_file(follow_symlinks=False) and self._fits_glob(whole):
-                self._file(entry.name, folder, whole)
-        del self._ignored[known:]
+                    self._match_name(f"{whole}/")
+                self._search_subfolder(entry.name, folder, f"{whole}/", depth + 1)
+            elif entry.is_file(follow_symlinks=False) and self._matches_glob(whole):
+                self._search_file(entry.name, folder, whole)
+        del self._ignore_rules[known:]
 
-    def _below(self, name: str, folder: int, path: str, depth: int) -> None:
+    def _search_subfolder(self, name: str, folder: int, path: str, depth: int) -> None:
         if depth > self._depth_max:
             self._note(f"folders more than {self._depth_max} deep were passed over")
             return
         try:
-            opened = self._enter(name, folder)
+            opened = self._open_folder(name, folder)
         except OSError:
             return  # Gone, closed, or a link by now.
         try:
-            self._folder(opened, path, depth)
+            self._search_folder(opened, path, depth)
         finally:
             os.close(opened)
 
@@ -150,7 +150,7 @@ class Search:
             for entry in entries:
                 self._scan_room -= 1
                 if self._scan_room < 0:
-                    raise Enough("there are too many names; search in a folder further down")
+                    raise LimitReached("there are too many names; search in a folder further down")
                 found.append(entry)
         return sorted(found, key=lambda entry: os.fsencode(entry.name))
 
@@ -158,20 +158,20 @@ class Search:
         if note not in self.notes and len(self.notes) < _NOTES_MAX:
             self.notes.append(note)
 
-    def _file(self, name: str, folder: int, path: str) -> bool:
+    def _search_file(self, name: str, folder: int, path: str) -> bool:
         """Whether it could be looked at."""
         if self._names:
-            self._name(path)
+            self._match_name(path)
             return True
         content = self._read(name, folder)
         if content is None or b"\0" in content[:_SNIFF_BYTES]:
             return False
-        self._lines(content.decode("utf-8", "replace").split("\n"), path)
+        self._search_lines(content.decode("utf-8", "replace").split("\n"), path)
         return True
 
-    def _name(self, path: str) -> None:
-        if self._fits_glob(path.rstrip("/")) and self._pattern.search(path):
-            self.found.hit(printable(path))
+    def _match_name(self, path: str) -> None:
+        if self._matches_glob(path.rstrip("/")) and self._pattern.search(path):
+            self.results.write_result(printable(path))
             sys.stdout.flush()
 
     def _read(self, name: str, folder: int) -> bytes | None:
@@ -188,38 +188,42 @@ class Search:
             except OSError:
                 return None
         if len(content) > self._file_bytes_max:
-            self.passed_over += 1
+            self.skipped_files += 1
             return None
         return content
 
-    def _lines(self, lines: list[str], path: str) -> None:
-        shown, last = printable(path), 0
+    def _search_lines(self, lines: list[str], path: str) -> None:
+        shown, last_shown = printable(path), 0
         for number, raw in enumerate(lines, 1):
             line = raw.rstrip("\r")
             hit = self._pattern.search(line)
             if hit is None or (number == len(lines) and not line):
                 continue
-            first = max(last + 1, number - self._context)
-            if self._context and last and first > last + 1:
-                self.found.say("--")
+            first = max(last_shown + 1, number - self._context)
+            if self._context and last_shown and first > last_shown + 1:
+                self.results.write_line("--")
             for other in range(first, number):
-                self.found.say(f"{shown}-{other}- {self.found.cut(printable(lines[other - 1]))}")
-            self.found.hit(f"{shown}:{number}: {self.found.cut(printable(line), hit.start())}")
-            last = self._after(lines, number, shown)
-        if self.found.count:
+                self.results.write_line(
+                    f"{shown}-{other}- {self.results.truncate_line(printable(lines[other - 1]))}"
+                )
+            self.results.write_result(
+                f"{shown}:{number}: {self.results.truncate_line(printable(line), hit.start())}"
+            )
+            last_shown = self._write_context_after(lines, number, shown)
+        if self.results.count:
             sys.stdout.flush()
 
-    def _after(self, lines: list[str], number: int, shown: str) -> int:
+    def _write_context_after(self, lines: list[str], number: int, shown: str) -> int:
         """The lines behind one that fits, up to the next that does; the last that was shown."""
         for other in range(number + 1, min(number + self._context, len(lines)) + 1):
             line = lines[other - 1].rstrip("\r")
             if self._pattern.search(line) or (other == len(lines) and not line):
                 return other - 1
-            self.found.say(f"{shown}-{other}- {self.found.cut(printable(line))}")
+            self.results.write_line(f"{shown}-{other}- {self.results.truncate_line(printable(line))}")
         return min(number + self._context, len(lines))
 
-    def _read_ignored(self, folder: int, path: str) -> None:
-        if self._sees_ignored:
+    def _read_ignore_file(self, folder: int, path: str) -> None:
+        if self._includes_ignored:
             return
         try:
             opened = os.open(".gitignore", _FILE, dir_fd=folder)
@@ -228,16 +232,16 @@ class Search:
         with os.fdopen(opened, "rb") as file:
             if stat.S_ISREG(os.fstat(opened).st_mode):
                 text = file.read(_IGNORE_BYTES_MAX).decode("utf-8", "replace")
-                self._ignored += ignored_in(text, path)
+                self._ignore_rules += parse_ignore_rules(text, path)
 
     def _is_ignored(self, path: str, is_folder: bool) -> bool:
-        for rule in reversed(self._ignored):  # The last that fits has its way.
+        for rule in reversed(self._ignore_rules):  # The last that fits has its way.
             if (is_folder or not rule.folders_only) and rule.pattern.fullmatch(path[len(rule.base) :]):
                 return not rule.negated
         return False
 
 
-def ignored_in(text: str, base: str) -> Iterator[Ignored]:
+def parse_ignore_rules(text: str, base: str) -> Iterator[IgnoreRule]:
     """What the lines of a `.gitignore` say; one that cannot be understood says nothing."""
     for raw in text.splitlines():
         line = raw.rstrip()
@@ -246,7 +250,7 @@ def ignored_in(text: str, base: str) -> Iterator[Ignored]:
         negated, line = line.startswith("!"), line.removeprefix("!")
         folders_only, line = line.endswith("/"), line.rstrip("/")
         try:
-            yield Ignored(base, glob_pattern(line), negated, folders_only)
+            yield IgnoreRule(base, glob_pattern(line), negated, folders_only)
         except re.error:
             continue
 
@@ -260,7 +264,10 @@ def glob_pattern(glob: str, braces: bool = False) -> "re.Pattern[str]":
         # However many stars there are, they are one: each more would be tried in all ways with the others.
         stars = len(rest) - len(rest.lstrip("*"))
         if stars > 1 and rest[stars : stars + 1] == "/":
-            text, pieces = f"{text}{_tight(pieces)}(?:.*/)?".replace("(?:.*/)?(?:.*/)?", "(?:.*/)?"), []
+            text, pieces = (
+                f"{text}{_join_pattern(pieces)}(?:.*/)?".replace("(?:.*/)?(?:.*/)?", "(?:.*/)?"),
+                [],
+            )
             at += stars + 1
         elif stars:
             pieces.append(".*" if stars > 1 else _STAR)
@@ -276,14 +283,14 @@ def glob_pattern(glob: str, braces: bool = False) -> "re.Pattern[str]":
             open_braces += {"{": 1, "}": -1}.get(rest[0], 0)
             at += 1
         elif rest[0] == "/" and not open_braces:
-            text, pieces, at = f"{text}{_tight(pieces)}/", [], at + 1
+            text, pieces, at = f"{text}{_join_pattern(pieces)}/", [], at + 1
         else:
             pieces.append("[^/]" if rest[0] == "?" else re.escape(rest[0]))
             at += 1
-    return re.compile(("" if anchored else "(?:.*/)?") + text + _tight(pieces), re.DOTALL)
+    return re.compile(("" if anchored else "(?:.*/)?") + text + _join_pattern(pieces), re.DOTALL)
 
 
-def _tight(pieces: list[str]) -> str:
+def _join_pattern(pieces: list[str]) -> str:
     """The pieces of one name as an expression. What lies between two stars is taken where it comes first, and
     nowhere else: that is enough, and else a few stars would take for ever."""
     stars = [at for at, piece in enumerate(pieces) if piece == _STAR]
@@ -306,28 +313,28 @@ def _escaped(character: str) -> str:
 
 def main() -> None:
     """Carry out the order on standard input."""
-    order = json.loads(sys.stdin.buffer.read())
-    resource.setrlimit(resource.RLIMIT_CPU, (order["cpu_s_max"], order["cpu_s_max"] + 1))
+    request = json.loads(sys.stdin.buffer.read())
+    resource.setrlimit(resource.RLIMIT_CPU, (request["cpu_s_max"], request["cpu_s_max"] + 1))
     if sys.platform == "linux":
-        resource.setrlimit(resource.RLIMIT_AS, (order["memory_bytes_max"],) * 2)
+        resource.setrlimit(resource.RLIMIT_AS, (request["memory_bytes_max"],) * 2)
     try:
-        search = Search(order)
+        search = FileSearch(request)
     except (re.error, RecursionError, OverflowError, MemoryError) as error:
         print(f"the pattern cannot be used: {error or type(error).__name__}")
-        sys.exit(_REFUSED)
+        sys.exit(_REFUSED_EXIT_CODE)
     notes = search.notes
     try:
-        search.run(order["root"], order["trail"])
-    except Enough as enough:
-        notes.append(str(enough))
+        search.run(request["root"], request["trail"])
+    except LimitReached as limit:
+        notes.append(str(limit))
     except OSError as error:
         print(f"it cannot be opened: {error.strerror or 'no tool may use that folder'}")
-        sys.exit(_REFUSED)
+        sys.exit(_REFUSED_EXIT_CODE)
     except (MemoryError, RecursionError):
         notes.append("the pattern needs too much memory; not everything was looked at")
-    if search.passed_over:
-        size = order["file_bytes_max"]
-        notes.append(f"files larger than {size:,} bytes were passed over: {search.passed_over:,}")
-    if not search.found.count and not notes:
+    if search.skipped_files:
+        size = request["file_bytes_max"]
+        notes.append(f"files larger than {size:,} bytes were passed over: {search.skipped_files:,}")
+    if not search.results.count and not notes:
         notes.append("nothing was found")
     sys.stdout.buffer.write("".join(f"[{note}]\n" for note in notes).encode())

@@ -11,63 +11,65 @@ from holdfast.domain.events.facts import Effect
 from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import WRITE_FILE_BYTES_MAX
-from holdfast.tools.arguments import Refused, failed, flaw_in, read_arguments, spec_of
-from holdfast.tools.files.file_changer import Changing
-from holdfast.tools.files.workspace import shown
+from holdfast.tools.arguments import ToolError, argument_error, failed_result, read_arguments, tool_spec
+from holdfast.tools.files.file_changer import FileChanger
+from holdfast.tools.files.workspace import quote_path
 from holdfast.tools.ports import ToolResult, ToolRun
 
 
-class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class WriteFileArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: Annotated[str, Meta(description="File in the workspace, relative to it or absolute.")]
     content: Annotated[str, Meta(description="The whole text of the file.")]
 
 
-class WriteFile:
+class WriteFileTool:
     """Writes a file. Doing it again leaves the same file, unless someone else wrote it in between."""
 
-    spec = spec_of(
+    spec = tool_spec(
         "write_file",
         "Write a text file of the workspace: makes it, or replaces all of it. Missing folders are made."
         f" At most {WRITE_FILE_BYTES_MAX} bytes.",
-        Arguments,
+        WriteFileArguments,
     )
     effect: Effect = "idempotent"
-    asks = True
+    needs_approval = True
 
-    def __init__(self, changing: Changing) -> None:
-        self._changing = changing
+    def __init__(self, file_changer: FileChanger) -> None:
+        self._file_changer = file_changer
 
-    def flaw(self, arguments: str) -> str:
-        return flaw_in(arguments, _read)
+    def validate(self, arguments: str) -> str:
+        return argument_error(arguments, _read_write_arguments)
 
-    async def foreseen(self, arguments: str, workspace: Path) -> str:
+    async def preflight(self, arguments: str, workspace: Path) -> str:
         try:
-            path, content = _read(arguments)
-            await self._changing.foresee(workspace, path, lambda before: content, True)
-        except Refused as refusal:
-            return str(refusal)
+            path, content = _read_write_arguments(arguments)
+            await self._file_changer.preflight(workspace, path, lambda before: content, True)
+        except ToolError as error:
+            return str(error)
         return ""
 
     async def run(self, call: ToolRun) -> ToolResult:
         try:
-            path, content = _read(call.arguments)
-            done = await self._changing.apply(
-                call, path, lambda before: content, is_exact=False, makes_folders=True
+            path, content = _read_write_arguments(call.arguments)
+            result = await self._file_changer.apply(
+                call, path, lambda before: content, is_exact=False, create_folders=True
             )
-        except Refused as refusal:
-            return failed(refusal)
-        verb = "replaced" if done.existed else "created"
-        said = Text(f"{verb} {shown(path)}, {len(content):,} bytes")
-        return ToolResult("done", (said, done.change), partial(self._changing.settled, call.call_id))
+        except ToolError as error:
+            return failed_result(error)
+        verb = "replaced" if result.existed else "created"
+        text = Text(f"{verb} {quote_path(path)}, {len(content):,} bytes")
+        return ToolResult(
+            "done", (text, result.change), partial(self._file_changer.discard_note, call.call_id)
+        )
 
-    async def is_gone(self, call_id: CallId) -> bool:
+    async def is_finished(self, call_id: CallId) -> bool:
         return True  # It lives and dies with its process.
 
 
-def _read(text: str) -> tuple[str, bytes]:
+def _read_write_arguments(text: str) -> tuple[str, bytes]:
     """Raises Refused."""
-    arguments = read_arguments(text, Arguments)
+    arguments = read_arguments(text, WriteFileArguments)
     content = arguments.content.encode("utf-8")
     if len(content) > WRITE_FILE_BYTES_MAX:
-        raise Refused(f"the content is {len(content):,} bytes; write_file takes {WRITE_FILE_BYTES_MAX:,}")
+        raise ToolError(f"the content is {len(content):,} bytes; write_file takes {WRITE_FILE_BYTES_MAX:,}")
     return arguments.path, content

@@ -41,7 +41,7 @@ _SCOPES, _SCOPE_ABI = 3, 6  # Abstract sockets and signals.
 
 _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 22, 24, 38
 _CAPABILITIES = 64
-_KEPT = frozenset({0, 1, 3, 4, 5, 6, 7, 8, 10, 18, 29, 31})
+_KEPT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 6, 7, 8, 10, 18, 29, 31})
 """What root still needs for files and users of its own: chown, dac_override, fowner, fsetid, kill, setgid,
 setuid, setpcap, net_bind_service, sys_chroot, audit_write, setfcap."""
 
@@ -87,58 +87,58 @@ _MPTCP, _SMC, _AF_SMC, _FASTOPEN = 262, 256, 43, 0x20000000
 _EPERM, _ENOSYS, _EPROTONOSUPPORT = 1, 38, 93
 
 
-def abi() -> int:
+def landlock_abi() -> int:
     """The version of Landlock here; 0 where there is none."""
     return max(0, int(_LIBC.syscall(_CREATE_RULESET, None, 0, 1))) if sys.platform == "linux" else 0
 
 
-def close_port(port: int) -> int:
+def create_port_ruleset(port: int) -> int:
     """A ruleset, as an open file, that allows every port but one; -1 where Landlock knows none.
 
     Made once for all commands: it takes some 70 ms. Raises OSError.
     """
-    if abi() < _NET_ABI:
+    if landlock_abi() < _NET_ABI:
         return -1
     ruleset = _ruleset(0, _BIND_AND_CONNECT, 0)
     rule = ctypes.create_string_buffer(16)
     for allowed in range(1 << 16):
         if allowed != port:
             struct.pack_into("=QQ", rule, 0, _BIND_AND_CONNECT, allowed)
-            _check(_LIBC.syscall(_ADD_RULE, ruleset, _RULE_PORT, rule, 0))
+            _raise_on_error(_LIBC.syscall(_ADD_RULE, ruleset, _RULE_PORT, rule, 0))
     return ruleset
 
 
-def identity_of(path: str) -> str:
+def folder_identity(path: str) -> str:
     """What a folder is, whatever its name. Raises OSError."""
     found = os.stat(path)  # noqa: PTH116
     return f"{found.st_dev}:{found.st_ino}"
 
 
-def enclose(
-    way: str, ports: int, identity: str, workspace: str, hidden: list[str], read_only: list[str]
+def enter_sandbox(
+    mechanism: str, port_ruleset: int, identity: str, workspace: str, hidden: list[str], read_only: list[str]
 ) -> None:
     """Wall in this process for good. Raises OSError; then it may be walled in part, and must end.
 
     `hidden` are the paths of one folder, whose identity is known; they, `read_only` and `workspace` are
     without links. A workspace inside of what is hidden stays usable.
     """
-    version, is_root = abi(), os.geteuid() == 0
-    if any(identity_of(folder) != identity for folder in hidden):
+    version, is_root = landlock_abi(), os.geteuid() == 0
+    if any(folder_identity(folder) != identity for folder in hidden):
         raise OSError("the data folder is not where it was")
-    if way == LANDLOCK and version == 0:
+    if mechanism == LANDLOCK and version == 0:
         raise OSError("there is no Landlock here")
     read_only = [path for path in read_only if not any(_is_in(path, folder) for folder in hidden)]
-    if way == MOUNTS:
-        _cover(hidden, read_only, workspace, is_root)
+    if mechanism == MOUNTS:
+        _hide_by_mounts(hidden, read_only, workspace, is_root)
     elif os.path.realpath(workspace) != workspace:
         raise OSError(f"{workspace} has been moved")
     _drop_capabilities()
-    _check(_LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    _raise_on_error(_LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     if version:
-        _restrict(way, version, is_root, identity, workspace, hidden, read_only)
-    if version and ports >= 0:
-        _check(_LIBC.syscall(_RESTRICT_SELF, ports, 0))
-    _filter_calls()
+        _apply_landlock(mechanism, version, is_root, identity, workspace, hidden, read_only)
+    if version and port_ruleset >= 0:
+        _raise_on_error(_LIBC.syscall(_RESTRICT_SELF, port_ruleset, 0))
+    _install_default_filter()
 
 
 def restrict_to_reading(readable: list[str]) -> None:
@@ -147,56 +147,56 @@ def restrict_to_reading(readable: list[str]) -> None:
     It can no longer write, run a program, use the network or start another process. Open files stay open.
     Without Landlock it can still read and write files. Raises OSError.
     """
-    version = abi()
-    _check(_LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    version = landlock_abi()
+    _raise_on_error(_LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     if version:
         ruleset = _ruleset(
             _rights(version), _BIND_AND_CONNECT if version >= _NET_ABI else 0, _scopes(version)
         )
         for path in readable:
             _allow(ruleset, path, _READ | _READ_FOLDER)
-        _check(_LIBC.syscall(_RESTRICT_SELF, ruleset, 0))
+        _raise_on_error(_LIBC.syscall(_RESTRICT_SELF, ruleset, 0))
         os.close(ruleset)
-    _filter_calls()
-    _put_filter(_deny_sockets_and_forks)
+    _install_default_filter()
+    _install_filter(_no_sockets_or_forks_filter)
 
 
 # Hiding by mounts.
 
 
-def _cover(hidden: list[str], read_only: list[str], workspace: str, is_root: bool) -> None:
+def _hide_by_mounts(hidden: list[str], read_only: list[str], workspace: str, is_root: bool) -> None:
     """Lay an empty folder over each of the hidden ones, with a way to the workspace where it lies inside.
 
     What is `read_only` is laid over itself, and can no longer be written to.
     """
     user, group = os.geteuid(), os.getegid()
-    _check(_LIBC.unshare(_NEWNS if is_root else _NEWNS | _NEWUSER))
+    _raise_on_error(_LIBC.unshare(_NEWNS if is_root else _NEWNS | _NEWUSER))
     if not is_root:
-        _put("/proc/self/setgroups", "deny")
-        _put("/proc/self/uid_map", f"{user} {user} 1")
-        _put("/proc/self/gid_map", f"{group} {group} 1")
+        _write_text("/proc/self/setgroups", "deny")
+        _write_text("/proc/self/uid_map", f"{user} {user} 1")
+        _write_text("/proc/self/gid_map", f"{group} {group} 1")
     _mount("none", "/", "", _REC | _SLAVE)
-    kept = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    if os.readlink(f"/proc/self/fd/{kept}") != workspace:  # noqa: PTH115
+    workspace_fd = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    if os.readlink(f"/proc/self/fd/{workspace_fd}") != workspace:  # noqa: PTH115
         raise OSError(f"{workspace} has been moved")
-    for above in sorted({above for path in (*hidden, *read_only) for above in _above(path)}):
+    for above in sorted({above for path in (*hidden, *read_only) for above in _parents(path)}):
         _mount(above, above, "", _BIND | _REC)  # What something is mounted on cannot be renamed.
     for path in read_only:
         _mount(path, path, "", _BIND | _REC)
         # What the system has switched off there stays off: the kernel insists on it.
-        kept_off = os.statvfs(path).f_flag & (_NOSUID | _NODEV | _NOEXEC)
-        _mount("none", path, "", _REMOUNT | _BIND | _READ_ONLY | kept_off)
+        inherited_flags = os.statvfs(path).f_flag & (_NOSUID | _NODEV | _NOEXEC)
+        _mount("none", path, "", _REMOUNT | _BIND | _READ_ONLY | inherited_flags)
     for folder in hidden:
         _mount("none", folder, "tmpfs", _NOSUID | _NODEV | _NOEXEC, "mode=0700,size=64k,nr_inodes=64")
     if any(_is_in(workspace, folder) for folder in hidden):
         os.makedirs(workspace, 0o700)  # noqa: PTH103
-        _mount(f"/proc/self/fd/{kept}", workspace, "", _BIND)
+        _mount(f"/proc/self/fd/{workspace_fd}", workspace, "", _BIND)
     for folder in hidden:
         _mount("none", folder, "", _REMOUNT | _BIND | _READ_ONLY | _NOSUID | _NODEV | _NOEXEC)
-    os.close(kept)
+    os.close(workspace_fd)
 
 
-def _above(path: str) -> list[str]:
+def _parents(path: str) -> list[str]:
     """The folders on the way to it, from the top; not the root itself."""
     names = path.strip("/").split("/")[:-1]
     return ["/" + "/".join(names[: count + 1]) for count in range(len(names))]
@@ -204,10 +204,10 @@ def _above(path: str) -> list[str]:
 
 def _mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
     words = (os.fsencode(word) for word in (source, target, kind))
-    _check(_LIBC.mount(*words, ctypes.c_ulong(flags), options.encode() or None))
+    _raise_on_error(_LIBC.mount(*words, ctypes.c_ulong(flags), options.encode() or None))
 
 
-def _put(path: str, text: str) -> None:
+def _write_text(path: str, text: str) -> None:
     with open(path, "w") as file:  # noqa: PTH123
         file.write(text)
 
@@ -215,8 +215,8 @@ def _put(path: str, text: str) -> None:
 # Landlock.
 
 
-def _restrict(
-    way: str,
+def _apply_landlock(
+    mechanism: str,
     version: int,
     is_root: bool,
     identity: str,
@@ -230,17 +230,17 @@ def _restrict(
     limits = {"/dev": _READ_FOLDER}
     if is_root:  # Through these, root asks the kernel to run programs outside of all walls.
         limits |= {"/proc": _EXECUTE | _READ | _READ_FOLDER, "/sys": _EXECUTE | _READ | _READ_FOLDER}
-    if way == LANDLOCK:
+    if mechanism == LANDLOCK:
         limits |= dict.fromkeys(hidden, 0) | dict.fromkeys(read_only, _EXECUTE | _READ | _READ_FOLDER)
     else:
         _allow(ruleset, "/", _READ_FOLDER)  # What is hidden is not there to be listed.
     _allow_around(ruleset, "/", full, limits, identity)
-    for name in _listed("/dev"):
+    for name in _list_dir("/dev"):
         if name in _DEVICES or name.startswith(_DEVICE_BEGINNINGS):
             _allow(ruleset, f"/dev/{name}", full)
-    if way == LANDLOCK and any(_is_in(workspace, folder) for folder in hidden):
+    if mechanism == LANDLOCK and any(_is_in(workspace, folder) for folder in hidden):
         _allow(ruleset, workspace, full)
-    _check(_LIBC.syscall(_RESTRICT_SELF, ruleset, 0))
+    _raise_on_error(_LIBC.syscall(_RESTRICT_SELF, ruleset, 0))
     os.close(ruleset)
 
 
@@ -253,17 +253,17 @@ def _scopes(version: int) -> int:
     return _SCOPES if version >= _SCOPE_ABI else 0
 
 
-def _allow_around(ruleset: int, path: str, rights: int, limits: dict[str, int], kept_out: str) -> None:
+def _allow_around(ruleset: int, path: str, rights: int, limits: dict[str, int], excluded: str) -> None:
     """Allow `rights` at `path`, and where there is a limit at or below it, no more than that."""
     rights &= limits.get(path, rights)
     if not any(limited != path and _is_in(limited, path) for limited in limits):
-        _allow(ruleset, path, rights, kept_out)
+        _allow(ruleset, path, rights, excluded)
     elif rights:
-        for name in _listed(path):
-            _allow_around(ruleset, f"{path.rstrip('/')}/{name}", rights, limits, kept_out)
+        for name in _list_dir(path):
+            _allow_around(ruleset, f"{path.rstrip('/')}/{name}", rights, limits, excluded)
 
 
-def _allow(ruleset: int, path: str, rights: int, kept_out: str = "") -> None:
+def _allow(ruleset: int, path: str, rights: int, excluded: str = "") -> None:
     """One rule. What has gone meanwhile needs none; a link is judged by what it leads to, and gets none."""
     if not rights:
         return
@@ -273,14 +273,14 @@ def _allow(ruleset: int, path: str, rights: int, kept_out: str = "") -> None:
         return
     try:
         found = os.fstat(fd)
-        if stat.S_ISLNK(found.st_mode) or f"{found.st_dev}:{found.st_ino}" == kept_out:
+        if stat.S_ISLNK(found.st_mode) or f"{found.st_dev}:{found.st_ino}" == excluded:
             return
         rights &= -1 if stat.S_ISDIR(found.st_mode) else _ON_FILES
         if rights:
             rule = struct.pack("=Qi", rights, fd)
             # Some internal file systems take no rules, and nothing in them is refused.
             with suppress(OSError):
-                _check(_LIBC.syscall(_ADD_RULE, ruleset, _RULE_PATH, rule, 0))
+                _raise_on_error(_LIBC.syscall(_ADD_RULE, ruleset, _RULE_PATH, rule, 0))
     finally:
         os.close(fd)
 
@@ -288,11 +288,11 @@ def _allow(ruleset: int, path: str, rights: int, kept_out: str = "") -> None:
 def _ruleset(paths: int, ports: int, scopes: int) -> int:
     fields = struct.pack("=QQQ", paths, ports, scopes)
     # Older versions know fewer fields and refuse to be given more.
-    size = 24 if abi() >= _SCOPE_ABI else 16 if abi() >= _NET_ABI else 8
-    return _check(_LIBC.syscall(_CREATE_RULESET, fields, ctypes.c_size_t(size), 0))
+    size = 24 if landlock_abi() >= _SCOPE_ABI else 16 if landlock_abi() >= _NET_ABI else 8
+    return _raise_on_error(_LIBC.syscall(_CREATE_RULESET, fields, ctypes.c_size_t(size), 0))
 
 
-def _listed(path: str) -> list[str]:
+def _list_dir(path: str) -> list[str]:
     try:
         return os.listdir(path)  # noqa: PTH208
     except OSError:
@@ -309,53 +309,53 @@ def _is_in(path: str, folder: str) -> bool:
 def _drop_capabilities() -> None:
     """Leave only harmless powers; whoever has none keeps none."""
     for number in range(_CAPABILITIES):
-        if number not in _KEPT:
+        if number not in _KEPT_CAPABILITIES:
             _LIBC.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
     header, now = struct.pack("=Ii", 0x20080522, 0), ctypes.create_string_buffer(24)
-    _check(_LIBC.capget(header, now))
-    kept = sum(1 << number for number in _KEPT)
+    _raise_on_error(_LIBC.capget(header, now))
+    kept = sum(1 << number for number in _KEPT_CAPABILITIES)
     masks = (kept & 0xFFFFFFFF, kept >> 32)
     fields = [each & masks[index // 3] for index, each in enumerate(struct.unpack("=6I", now.raw))]
-    _check(_LIBC.capset(header, struct.pack("=6I", *fields)))
+    _raise_on_error(_LIBC.capset(header, struct.pack("=6I", *fields)))
 
 
-def _filter_calls() -> None:
+def _install_default_filter() -> None:
     """Refuse what Landlock has no rules for.
 
     Ways past its rules for ports: MPTCP, SMC, fast open; io_uring could make them. And changes to limits,
     priority and processors of other processes.
     """
-    _put_filter(_filter_for)
+    _install_filter(_default_filter)
 
 
-def _put_filter(filter_for: Callable[[int, int, int, int, int, int], bytes]) -> None:
+def _install_filter(filter_for: Callable[[int, int, int, int, int, int], bytes]) -> None:
     """Have the kernel filter calls by what `filter_for` makes for each architecture."""
     blocks = _SYSTEM_CALLS.get(platform.machine())
     if blocks is None:
         return
-    program = b"".join(filter_for(*block) for block in blocks) + _step(0x06, 0x00050000 | _ENOSYS)
-    held = ctypes.create_string_buffer(program, len(program))
-    filter_ = struct.pack("@HP", len(program) // 8, ctypes.addressof(held))
-    _check(_LIBC.prctl(_PR_SET_SECCOMP, 2, filter_, 0, 0))
+    program = b"".join(filter_for(*block) for block in blocks) + _bpf_instruction(0x06, 0x00050000 | _ENOSYS)
+    buffer = ctypes.create_string_buffer(program, len(program))
+    filter_ = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
+    _raise_on_error(_LIBC.prctl(_PR_SET_SECCOMP, 2, filter_, 0, 0))
 
 
-def _filter_for(audit: int, socket: int, sendto: int, sendmsg: int, sendmmsg: int, refused: int) -> bytes:
+def _default_filter(audit: int, socket: int, sendto: int, sendmsg: int, sendmmsg: int, refused: int) -> bytes:
     """For one architecture; goes on behind its last step for any other."""
-    allow, no_call = _step(0x06, 0x7FFF0000), _step(0x06, 0x00050000 | _ENOSYS)
-    no_protocol = _step(0x06, 0x00050000 | _EPROTONOSUPPORT)
-    no_right = _step(0x06, 0x00050000 | _EPERM)
+    allow, no_call = _bpf_instruction(0x06, 0x7FFF0000), _bpf_instruction(0x06, 0x00050000 | _ENOSYS)
+    no_protocol = _bpf_instruction(0x06, 0x00050000 | _EPROTONOSUPPORT)
+    no_right = _bpf_instruction(0x06, 0x00050000 | _EPERM)
 
     def number() -> bytes:
-        return _step(0x20, 0)
+        return _bpf_instruction(0x20, 0)
 
     def argument(index: int, is_high: bool = False) -> bytes:
-        return _step(0x20, 16 + 8 * index + 4 * is_high)
+        return _bpf_instruction(0x20, 16 + 8 * index + 4 * is_high)
 
     def if_equal(value: int, then: bytes) -> bytes:
-        return _step(0x15, value & 0xFFFFFFFF, 0, len(then) // 8) + then
+        return _bpf_instruction(0x15, value & 0xFFFFFFFF, 0, len(then) // 8) + then
 
     def if_any(bits: int, then: bytes) -> bytes:
-        return _step(0x45, bits, 0, len(then) // 8) + then
+        return _bpf_instruction(0x45, bits, 0, len(then) // 8) + then
 
     new_socket = (
         argument(2) + if_equal(_MPTCP, no_protocol) + if_equal(_SMC, no_protocol)
@@ -380,24 +380,24 @@ def _filter_for(audit: int, socket: int, sendto: int, sendmsg: int, sendmmsg: in
     if refused >= 0:
         body += if_equal(refused, no_call)
     body += allow
-    return _step(0x20, 4) + _step(0x15, audit, 0, len(body) // 8) + body
+    return _bpf_instruction(0x20, 4) + _bpf_instruction(0x15, audit, 0, len(body) // 8) + body
 
 
-def _deny_sockets_and_forks(audit: int, socket: int, *_: int) -> bytes:
+def _no_sockets_or_forks_filter(audit: int, socket: int, *_: int) -> bytes:
     """Return the filter for one architecture that refuses to make a socket or another process."""
-    refused, allow = _step(0x06, 0x00050000 | _EPERM), _step(0x06, 0x7FFF0000)
-    body = _step(0x20, 0) + _step(0x35, _X32, 0, 1) + refused
+    refused, allow = _bpf_instruction(0x06, 0x00050000 | _EPERM), _bpf_instruction(0x06, 0x7FFF0000)
+    body = _bpf_instruction(0x20, 0) + _bpf_instruction(0x35, _X32, 0, 1) + refused
     for number in (socket, *_FORKS[audit]):
-        body += _step(0x15, number, 0, 1) + refused
+        body += _bpf_instruction(0x15, number, 0, 1) + refused
     body += allow
-    return _step(0x20, 4) + _step(0x15, audit, 0, len(body) // 8) + body
+    return _bpf_instruction(0x20, 4) + _bpf_instruction(0x15, audit, 0, len(body) // 8) + body
 
 
-def _step(code: int, value: int, then: int = 0, otherwise: int = 0) -> bytes:
+def _bpf_instruction(code: int, value: int, then: int = 0, otherwise: int = 0) -> bytes:
     return struct.pack("=HBBI", code, then, otherwise, value)
 
 
-def _check(result: int) -> int:
+def _raise_on_error(result: int) -> int:
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.tools.arguments import Refused
+from holdfast.tools.arguments import ToolError
 
 WORKSPACES = "workspaces"
 """Where in the data folder the workspaces lie that the server made itself."""
-_OF_SYSTEM = ("/proc", "/sys", "/dev")
+_SYSTEM_FOLDERS = ("/proc", "/sys", "/dev")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -20,74 +20,74 @@ def make_workspace(workspace: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-class Vault:
+class ProtectedPaths:
     """Knows the data folder by what it is and not by its name, so that no link or mount leads around."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = Path(os.path.abspath(folder))  # noqa: PTH100
-        self._known: tuple[int, int] | None = None
-        self._of_system = frozenset(_identities(_OF_SYSTEM))
+        self._data_folder_id: tuple[int, int] | None = None
+        self._system_ids = frozenset(_identities(_SYSTEM_FOLDERS))
 
-    def admitted(self, workspace: Path) -> Path:
+    def resolve_workspace(self, workspace: Path) -> Path:
         """The real path of a workspace that tools may use. Raises Refused for another, OSError."""
         real = workspace.resolve()
-        opened = os.open(real, _FOLDER)
+        fd = os.open(real, _FOLDER)
         try:
-            self.admit(workspace, opened)
+            self.check_workspace(workspace, fd)
         finally:
-            os.close(opened)
+            os.close(fd)
         return real
 
-    def admit(self, workspace: Path, opened: int) -> None:
+    def check_workspace(self, workspace: Path, fd: int) -> None:
         """Raises Refused when the open folder lies in a closed one and was not made for a conversation."""
-        if not self.place_of(workspace):
+        if not self.chosen_path(workspace):
             return
-        for folder in _upwards(opened):
-            if whose := self._whose(folder):
-                raise Refused(f"the workspace lies in {whose}, which no tool may use")
+        for folder in _ancestor_identities(fd):
+            if name := self._name_of(folder):
+                raise ToolError(f"the workspace lies in {name}, which no tool may use")
 
-    def place_of(self, workspace: Path) -> str:
+    def chosen_path(self, workspace: Path) -> str:
         """Where a workspace lies that somebody chose; nothing for one that was made for a conversation."""
-        place = Path(os.path.abspath(workspace))  # noqa: PTH100
-        return str(place) if place.parent != self._folder / WORKSPACES else ""
+        path = Path(os.path.abspath(workspace))  # noqa: PTH100
+        return str(path) if path.parent != self._folder / WORKSPACES else ""
 
-    def closed(self, opened: int) -> str:
+    def protected_name(self, fd: int) -> str:
         """Which of the closed folders the open one is; nothing if it is none of them."""
-        return self._whose(_identity_of(opened))
+        return self._name_of(_identity_of(fd))
 
     def identities(self) -> list[tuple[int, int]]:
         """What the closed folders are."""
         own = self._identity()
-        return sorted({*self._of_system, *([own] if own is not None else [])})
+        return sorted({*self._system_ids, *([own] if own is not None else [])})
 
-    def _whose(self, folder: tuple[int, int]) -> str:
-        if folder in self._of_system:
+    def _name_of(self, folder: tuple[int, int]) -> str:
+        if folder in self._system_ids:
             return "a folder of the system itself"
         return "the server's own folder" if folder == self._identity() else ""
 
     def _identity(self) -> tuple[int, int] | None:
-        if self._known is None:  # Kept: another folder that takes its name later is not it.
+        if self._data_folder_id is None:  # Kept: another folder that takes its name later is not it.
             try:
                 found = self._folder.stat()
             except OSError:
                 return None
-            self._known = found.st_dev, found.st_ino
-        return self._known
+            self._data_folder_id = found.st_dev, found.st_ino
+        return self._data_folder_id
 
 
-def _upwards(opened: int) -> list[tuple[int, int]]:
+def _ancestor_identities(fd: int) -> list[tuple[int, int]]:
     """The folder and all above it."""
-    found, here = [_identity_of(opened)], os.dup(opened)
+    found, current = [_identity_of(fd)], os.dup(fd)
     try:
         while True:
-            above = os.open("..", _FOLDER, dir_fd=here)
-            os.close(here)
-            here = above
-            if _identity_of(here) == found[-1]:
+            parent = os.open("..", _FOLDER, dir_fd=current)
+            os.close(current)
+            current = parent
+            if _identity_of(current) == found[-1]:
                 return found
-            found.append(_identity_of(here))
+            found.append(_identity_of(current))
     finally:
-        os.close(here)
+        os.close(current)
 
 
 def _identities(paths: Iterable[str]) -> Iterator[tuple[int, int]]:
@@ -97,6 +97,6 @@ def _identities(paths: Iterable[str]) -> Iterator[tuple[int, int]]:
             yield found.st_dev, found.st_ino
 
 
-def _identity_of(opened: int) -> tuple[int, int]:
-    found = os.fstat(opened)
+def _identity_of(fd: int) -> tuple[int, int]:
+    found = os.fstat(fd)
     return found.st_dev, found.st_ino

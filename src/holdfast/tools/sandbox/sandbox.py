@@ -7,11 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.tools.sandbox.linux_sandbox import LANDLOCK, MOUNTS, abi, close_port, identity_of
+from holdfast.tools.sandbox.linux_sandbox import (
+    LANDLOCK,
+    MOUNTS,
+    create_port_ruleset,
+    folder_identity,
+    landlock_abi,
+)
 
 _PROGRAM = (
     "import sys; sys.path.append(sys.argv.pop(1)); import linux_sandbox, sandbox_probe;"
-    "sandbox_probe.main(linux_sandbox.enclose)"
+    "sandbox_probe.main(linux_sandbox.enter_sandbox)"
 )
 _FOLDER = Path(__file__).parent
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -30,114 +36,128 @@ _SENTENCES = (
     ("disks", "A command can read a disk as a device, and so every file on it."),
     ("kernel", "A command can change settings of the kernel, and so run programs outside of its walls."),
 )
-_NOT_TRIED = "What a command can do to this server could not be tried: expect no protection."
+_PROBE_FAILED = "What a command can do to this server could not be tried: expect no protection."
 _NOT_LINUX = (
     "Commands are not confined on this system: they can read the data folder and stop this server.",
     "A process that a command leaves behind in a group of its own is not found when the command is stopped.",
 )
-_ROOT = (
+_ROOT_SENTENCE = (
     "Running as root, so commands can change any file here except Holdfast's data and program."
     " Use an ordinary user account."
 )
-_STARTERS = "A command can have {names} run programs outside of its walls, which also outlive it."
+_STARTER_SENTENCE = "A command can have {names} run programs outside of its walls, which also outlive it."
 
 
-class Walls(NamedTuple):
+class Sandbox(NamedTuple):
     """What commands are walled in with: how the data folder is hidden, which it is and where it is found."""
 
-    way: str
-    ports: int
+    mechanism: str
+    port_ruleset: int
     """An open file, or -1; it stays open as long as commands are started."""
     identity: str
     hidden: tuple[str, ...]
     read_only: tuple[str, ...] = ()
 
-    def words(self) -> list[str]:
+    def to_args(self) -> list[str]:
         """As the supervisor reads them."""
-        return [self.way, str(self.ports), self.identity, *self.hidden, "", *self.read_only]
+        return [self.mechanism, str(self.port_ruleset), self.identity, *self.hidden, "", *self.read_only]
 
-    def files(self) -> tuple[int, ...]:
+    def inherited_fds(self) -> tuple[int, ...]:
         """What the supervisor must inherit."""
-        return (self.ports,) if self.ports >= 0 else ()
+        return (self.port_ruleset,) if self.port_ruleset >= 0 else ()
 
 
-NO_WALLS = Walls("", -1, "", ())
+NO_SANDBOX = Sandbox("", -1, "", ())
 
 
-class Confinement(NamedTuple):
+class SandboxReport(NamedTuple):
     """The walls, what they are made of, and in plain sentences what is not protected here."""
 
-    walls: Walls
-    made_of: str
+    sandbox: Sandbox
+    description: str
     gaps: tuple[str, ...]
 
 
-def confine(folder: Path, host: str, port: int, ways: tuple[str, ...] = (MOUNTS, LANDLOCK)) -> Confinement:
+def detect_sandbox(
+    folder: Path, host: str, port: int, mechanisms: tuple[str, ...] = (MOUNTS, LANDLOCK)
+) -> SandboxReport:
     """The first of `ways` that holds here, tried by a process behind the walls. Takes 0.2 s; never raises.
 
     `folder` is the data folder of this process, which listens on `port`.
     """
     if sys.platform != "linux":
-        return Confinement(NO_WALLS, "none", _NOT_LINUX)
+        return SandboxReport(NO_SANDBOX, "none", _NOT_LINUX)
     folder = folder.resolve()
     try:
-        ports, identity, hidden = close_port(port), identity_of(str(folder)), places_of(folder)
-        read_only = tuple(place for path in program() for place in places_of(path))
+        port_ruleset, identity, hidden = (
+            create_port_ruleset(port),
+            folder_identity(str(folder)),
+            all_paths_of(folder),
+        )
+        read_only = tuple(place for path in program_paths() for place in all_paths_of(path))
     except OSError:
-        return Confinement(NO_WALLS, "none", (_NOT_TRIED,))
-    for way in ways:
-        walls = Walls(way, ports, identity, hidden, read_only)
-        passed = _tried(walls, folder, host, port)
-        if passed is not None:
-            return Confinement(walls, _made_of(walls), _gaps(passed))
-    if ports >= 0:
-        os.close(ports)
-    passed = _tried(NO_WALLS, folder, host, port)
-    return Confinement(NO_WALLS, "none", (_NOT_TRIED,) if passed is None else _gaps(passed))
+        return SandboxReport(NO_SANDBOX, "none", (_PROBE_FAILED,))
+    for mechanism in mechanisms:
+        sandbox = Sandbox(mechanism, port_ruleset, identity, hidden, read_only)
+        breaches = _probe(sandbox, folder, host, port)
+        if breaches is not None:
+            return SandboxReport(sandbox, _describe(sandbox), _gaps(breaches))
+    if port_ruleset >= 0:
+        os.close(port_ruleset)
+    breaches = _probe(NO_SANDBOX, folder, host, port)
+    return SandboxReport(NO_SANDBOX, "none", (_PROBE_FAILED,) if breaches is None else _gaps(breaches))
 
 
-def _made_of(walls: Walls) -> str:
-    landlock = (f"landlock {abi()}",) if abi() else ()
-    return ", ".join(((MOUNTS,) if walls.way == MOUNTS else ()) + landlock)
+def _describe(sandbox: Sandbox) -> str:
+    landlock = (f"landlock {landlock_abi()}",) if landlock_abi() else ()
+    return ", ".join(((MOUNTS,) if sandbox.mechanism == MOUNTS else ()) + landlock)
 
 
-def _tried(walls: Walls, folder: Path, host: str, port: int) -> list[str] | None:
+def _probe(sandbox: Sandbox, folder: Path, host: str, port: int) -> list[str] | None:
     """What got through the walls; None when they cannot be put up."""
-    words = [str(folder), host, str(port), str(os.getpid()), *walls.words()]
+    args = [str(folder), host, str(port), str(os.getpid()), *sandbox.to_args()]
     try:
-        ended = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", _PROGRAM, str(_FOLDER), *words],
+        completed = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _PROGRAM, str(_FOLDER), *args],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env={},
             cwd="/",
-            pass_fds=walls.files(),
+            pass_fds=sandbox.inherited_fds(),
             timeout=_PROBE_S_MAX,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return ended.stdout.decode(errors="replace").splitlines() if ended.returncode == 0 else None
+    return completed.stdout.decode(errors="replace").splitlines() if completed.returncode == 0 else None
 
 
-def _gaps(passed: list[str]) -> tuple[str, ...]:
-    told = [sentence for name, sentence in _SENTENCES if name in passed]
-    starters = [each.removeprefix("starter ") for each in passed if each.startswith("starter ")]
+def _gaps(breaches: list[str]) -> tuple[str, ...]:
+    sentences = [sentence for name, sentence in _SENTENCES if name in breaches]
+    starters = [each.removeprefix("starter ") for each in breaches if each.startswith("starter ")]
     if starters:
-        told.append(_STARTERS.format(names=" and ".join(starters)))
-    return (*told, _ROOT) if os.geteuid() == 0 else tuple(told)
+        sentences.append(_STARTER_SENTENCE.format(names=" and ".join(starters)))
+    return (*sentences, _ROOT_SENTENCE) if os.geteuid() == 0 else tuple(sentences)
 
 
-def program() -> list[Path]:
+def program_paths() -> list[Path]:
     """Return the files and folders that the server runs from, as far as its user can change them.
 
     These are its package, its environment, the interpreter, and every folder that something was imported
     from. None of them lies in another.
     """
     loaded = [file for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))]
-    named = (str(Path(__file__).parents[2]), sys.prefix, sys.base_prefix, sys.executable, *_sources(loaded))
-    found = {path for path in (Path(each).resolve() for each in named) if path.exists()}.difference(_SHARED)
+    candidates = (
+        str(Path(__file__).parents[2]),
+        sys.prefix,
+        sys.base_prefix,
+        sys.executable,
+        *_import_roots(loaded),
+    )
+    found = {path for path in (Path(each).resolve() for each in candidates) if path.exists()}.difference(
+        _SHARED
+    )
     return sorted(
         path
         for path in found
@@ -146,25 +166,25 @@ def program() -> list[Path]:
     )
 
 
-def _sources(files: Sequence[str]) -> set[str]:
+def _import_roots(files: Sequence[str]) -> set[str]:
     """Return the folders of `sys.path` that files were imported from: of each file, the nearest one above."""
     above = [[path for path in sys.path if path and Path(file).is_relative_to(path)] for file in files]
     return {max(paths, key=len) for paths in above if paths}
 
 
-def places_of(folder: Path) -> tuple[str, ...]:
+def all_paths_of(folder: Path) -> tuple[str, ...]:
     """The paths under which the folder is found: its own, and those that further mounts give it."""
     mounts = [_Mount.read(line) for line in _MOUNTS.read_text("utf-8", "surrogateescape").splitlines()]
     above = [mount for mount in mounts if folder.is_relative_to(mount.point)]
     # Of two mounts on one point the later one is seen.
-    holds = max(reversed(above), key=lambda mount: len(mount.point.parts))
-    inside = holds.root / folder.relative_to(holds.point)
+    containing = max(reversed(above), key=lambda mount: len(mount.point.parts))
+    inside = containing.root / folder.relative_to(containing.point)
     found = {folder: None}
     for other in mounts:
-        if other.device == holds.device and inside.is_relative_to(other.root):
-            place = other.point / inside.relative_to(other.root)
-            if place.exists() and place.samefile(folder):
-                found[place] = None
+        if other.device == containing.device and inside.is_relative_to(other.root):
+            path = other.point / inside.relative_to(other.root)
+            if path.exists() and path.samefile(folder):
+                found[path] = None
     return tuple(map(str, found))
 
 
@@ -178,8 +198,8 @@ class _Mount(NamedTuple):
     @classmethod
     def read(cls, line: str) -> "_Mount":
         fields = line.split(" ")
-        return cls(fields[2], Path(_unescaped(fields[3])), Path(_unescaped(fields[4])))
+        return cls(fields[2], Path(_unescape(fields[3])), Path(_unescape(fields[4])))
 
 
-def _unescaped(field: str) -> str:
+def _unescape(field: str) -> str:
     return field.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")

@@ -12,7 +12,7 @@ import stat
 import sys
 from collections.abc import Callable
 
-_FAILED = 3
+_SANDBOX_FAILED_EXIT_CODE = 3
 _WAIT_S = 0.5
 _MPTCP, _FASTOPEN = 262, 0x20000000
 _STARTERS = (
@@ -28,31 +28,33 @@ _STARTERS = (
 )
 
 
-def main(enclose: Callable[[str, int, str, str, list[str], list[str]], None]) -> None:
+def main(enter_sandbox: Callable[[str, int, str, str, list[str], list[str]], None]) -> None:
     """A line for each thing that got through. Exit code 3: the walls could not be put up."""
-    folder, host, port, server, way, ports, identity, *places = sys.argv[1:]
-    end = places.index("")
+    folder, host, port, server, mechanism, port_ruleset, identity, *paths = sys.argv[1:]
+    end = paths.index("")
     signal.alarm(8)
-    if way:
+    if mechanism:
         try:
-            enclose(way, int(ports), identity, "/", places[:end], places[end + 1 :])
+            enter_sandbox(mechanism, int(port_ruleset), identity, "/", paths[:end], paths[end + 1 :])
         except OSError:
-            sys.exit(_FAILED)
-    tries: dict[str, Callable[[], bool]] = {
-        "read": lambda: _reads(folder),
-        "write": lambda: _writes(folder),
-        "rights": lambda: _has_rights(folder),
-        "connect": lambda: any(_connects(host, int(port), protocol) for protocol in (0, _MPTCP)),
-        "connect ": lambda: _opens_fast(host, int(port)),
-        "memory": lambda: any(_opens(f"/proc/{server}/{name}", os.O_RDONLY) for name in ("environ", "mem")),
-        "signal": lambda: _signals(int(server)),
-        "program": lambda: _makes_folder(os.path.dirname(__file__)),  # noqa: PTH120
-        "limits": lambda: any(_succeeds(attempt) for attempt in _changes(int(server))),
-        "disks": _reads_disks,
-        "kernel": lambda: _opens("/proc/sys/kernel/core_pattern", os.O_WRONLY),
+            sys.exit(_SANDBOX_FAILED_EXIT_CODE)
+    attempts: dict[str, Callable[[], bool]] = {
+        "read": lambda: _can_read(folder),
+        "write": lambda: _can_write(folder),
+        "rights": lambda: _can_chmod(folder),
+        "connect": lambda: any(_can_connect(host, int(port), protocol) for protocol in (0, _MPTCP)),
+        "connect ": lambda: _can_fast_open(host, int(port)),
+        "memory": lambda: any(
+            _can_open(f"/proc/{server}/{name}", os.O_RDONLY) for name in ("environ", "mem")
+        ),
+        "signal": lambda: _can_signal(int(server)),
+        "program": lambda: _can_make_folder(os.path.dirname(__file__)),  # noqa: PTH120
+        "limits": lambda: any(_succeeds(attempt) for attempt in _process_changes(int(server))),
+        "disks": _can_read_disks,
+        "kernel": lambda: _can_open("/proc/sys/kernel/core_pattern", os.O_WRONLY),
     }
-    tries |= {f"starter {name}": lambda path=path: _asks(path) for name, path in _STARTERS}  # type: ignore[misc]
-    print("\n".join(dict.fromkeys(name.strip() for name, attempt in tries.items() if _succeeds(attempt))))
+    attempts |= {f"starter {name}": lambda path=path: _can_reach_starter(path) for name, path in _STARTERS}  # type: ignore[misc]
+    print("\n".join(dict.fromkeys(name.strip() for name, attempt in attempts.items() if _succeeds(attempt))))
 
 
 def _succeeds(attempt: Callable[[], bool]) -> bool:
@@ -62,28 +64,28 @@ def _succeeds(attempt: Callable[[], bool]) -> bool:
         return False
 
 
-def _some_file(folder: str) -> str | None:
+def _find_file(folder: str) -> str | None:
     """A file of the store, if one can be seen."""
     names = sorted(os.listdir(folder))  # noqa: PTH208
     return next((f"{folder}/{name}" for name in names if os.path.isfile(f"{folder}/{name}")), None)  # noqa: PTH113
 
 
-def _reads(folder: str) -> bool:
-    return _succeeds(lambda: _some_file(folder) is not None) or _opens(f"{folder}/format", os.O_RDONLY)
+def _can_read(folder: str) -> bool:
+    return _succeeds(lambda: _find_file(folder) is not None) or _can_open(f"{folder}/format", os.O_RDONLY)
 
 
-def _writes(folder: str) -> bool:
-    return _opens(f"{folder}/format", os.O_WRONLY) or _makes_folder(folder)
+def _can_write(folder: str) -> bool:
+    return _can_open(f"{folder}/format", os.O_WRONLY) or _can_make_folder(folder)
 
 
-def _makes_folder(folder: str) -> bool:
-    made = f"{folder}/tried-{os.getpid()}"
-    os.mkdir(made)  # noqa: PTH102
-    os.rmdir(made)  # noqa: PTH106
+def _can_make_folder(folder: str) -> bool:
+    path = f"{folder}/tried-{os.getpid()}"
+    os.mkdir(path)  # noqa: PTH102
+    os.rmdir(path)  # noqa: PTH106
     return True
 
 
-def _changes(process: int) -> list[Callable[[], bool]]:
+def _process_changes(process: int) -> list[Callable[[], bool]]:
     """Ways to change another process. Each gives it what it has already."""
 
     def limits() -> bool:
@@ -101,13 +103,13 @@ def _changes(process: int) -> list[Callable[[], bool]]:
     return [limits, priority, processors]
 
 
-def _has_rights(folder: str) -> bool:
+def _can_chmod(folder: str) -> bool:
     path = f"{folder}/format"
     os.chmod(path, stat.S_IMODE(os.stat(path).st_mode))  # noqa: PTH101, PTH116
     return True
 
 
-def _opens(path: str, flags: int) -> bool:
+def _can_open(path: str, flags: int) -> bool:
     try:
         os.close(os.open(path, flags | os.O_CLOEXEC))
     except OSError:
@@ -115,33 +117,33 @@ def _opens(path: str, flags: int) -> bool:
     return True
 
 
-def _connects(host: str, port: int, protocol: int) -> bool:
+def _can_connect(host: str, port: int, protocol: int) -> bool:
     for family, kind, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        with socket.socket(family, kind, protocol) as line:
-            line.settimeout(_WAIT_S)
-            line.connect(address)
+        with socket.socket(family, kind, protocol) as connection:
+            connection.settimeout(_WAIT_S)
+            connection.connect(address)
     return True
 
 
-def _opens_fast(host: str, port: int) -> bool:
+def _can_fast_open(host: str, port: int) -> bool:
     for family, kind, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        with socket.socket(family, kind) as line:
-            line.sendto(b"", _FASTOPEN, address)
+        with socket.socket(family, kind) as connection:
+            connection.sendto(b"", _FASTOPEN, address)
     return True
 
 
-def _signals(process: int) -> bool:
+def _can_signal(process: int) -> bool:
     os.kill(process, 0)
     return True
 
 
-def _reads_disks() -> bool:
+def _can_read_disks() -> bool:
     disks = (f"/dev/{name}" for name in os.listdir("/dev"))  # noqa: PTH208
-    return any(stat.S_ISBLK(os.stat(disk).st_mode) and _opens(disk, os.O_RDONLY) for disk in disks)  # noqa: PTH116
+    return any(stat.S_ISBLK(os.stat(disk).st_mode) and _can_open(disk, os.O_RDONLY) for disk in disks)  # noqa: PTH116
 
 
-def _asks(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX) as line:
-        line.settimeout(_WAIT_S)
-        line.connect(path.format(user=os.getuid()))
+def _can_reach_starter(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_WAIT_S)
+        connection.connect(path.format(user=os.getuid()))
     return True

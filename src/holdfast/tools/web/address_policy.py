@@ -14,7 +14,7 @@ from ipaddress import (
     ip_network,
 )
 
-from holdfast.domain.urls import BadUrl, Url, read_host
+from holdfast.domain.urls import InvalidUrl, Url, parse_host
 
 Address = IPv4Address | IPv6Address
 
@@ -53,10 +53,10 @@ def is_public(address: Address) -> bool:
 def is_own(address: Address) -> bool:
     """Return whether this machine itself has the address. Sends nothing."""
     try:
-        with socket.socket(family_of(address), socket.SOCK_DGRAM) as line:
+        with socket.socket(family_of(address), socket.SOCK_DGRAM) as probe:
             # The kernel chooses the destination as the source only if it is this machine's own.
-            line.connect((str(address), 1))
-            return ip_address(line.getsockname()[0]) == address
+            probe.connect((str(address), 1))
+            return ip_address(probe.getsockname()[0]) == address
     except OSError:
         return False  # It has no such addresses, or no way there.
 
@@ -65,11 +65,11 @@ def family_of(address: Address) -> socket.AddressFamily:
     return socket.AF_INET if address.version == 4 else socket.AF_INET6
 
 
-class Admission:
+class AddressPolicy:
     """Decide which addresses may be fetched: public ones, and the hosts and networks in `allowed`.
 
     `allowed` never opens the server itself, at `own_port`: a request from this machine may need no sign-in.
-    Raises BadUrl if an entry is neither a host nor a network.
+    Raises InvalidUrl if an entry is neither a host nor a network.
     """
 
     def __init__(self, allowed: Iterable[str] = (), own_port: int = 0) -> None:
@@ -79,13 +79,13 @@ class Admission:
                 networks.append(ip_network(each.strip().strip("[]")))
             except ValueError:
                 if "/" in each:
-                    raise BadUrl(f"{each} is no network; one is written like 10.0.0.0/8") from None
-                hosts.add(read_host(each.strip()))
+                    raise InvalidUrl(f"{each} is no network; one is written like 10.0.0.0/8") from None
+                hosts.add(parse_host(each.strip()))
         self._hosts = frozenset(hosts)
         self._networks = tuple(networks)
         self._own_port = own_port
 
-    def admits(self, url: Url, address: Address) -> bool:
+    def allows(self, url: Url, address: Address) -> bool:
         """Whether the page may be asked for at that address, which its host stands for."""
         if is_public(address) and not is_own(address):
             return True

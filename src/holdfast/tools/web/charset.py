@@ -5,27 +5,31 @@ import re
 from types import MappingProxyType
 from typing import Literal
 
-from holdfast.tools.arguments import Refused
+from holdfast.tools.arguments import ToolError
 
-Kind = Literal["html", "text"]
+ContentKind = Literal["html", "text"]
 
-_TEXTS = frozenset({
+_TEXT_TYPES = frozenset({
     "application/json", "application/xml", "application/javascript", "application/x-javascript",
     "application/ecmascript", "application/yaml", "application/x-yaml", "application/toml", "application/sql",
     "application/x-ndjson", "application/jsonl", "application/x-sh", "application/graphql",
     "application/x-www-form-urlencoded", "application/rtf", "application/x-tex", "application/csv",
     "message/rfc822", "image/svg+xml",
 })  # fmt: skip
-_UNSAID = frozenset({"", "application/octet-stream", "binary/octet-stream", "application/x-unknown"})
+_UNSPECIFIC_TYPES = frozenset(
+    {"", "application/octet-stream", "binary/octet-stream", "application/x-unknown"}
+)
 _HTML = re.compile(rb"\s*(<!--[^>]*-->\s*)?<(!doctype\s+html|html|head|body)[\s>]", re.IGNORECASE)
 _META = re.compile(rb"<meta[^>]{0,200}?charset\s{0,9}=\s{0,9}[\"']?\s{0,9}([\w:.-]{1,40})", re.IGNORECASE)
 _META_BYTES = 4_096
 _SNIFFED_BYTES = 8_192
-_MARKS = (
+_BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
 )  # fmt: skip
-_LATIN = MappingProxyType({"ascii": "cp1252", "iso8859-1": "cp1252", "gb2312": "gb18030", "gbk": "gb18030"})
+_BROWSER_ALIASES = MappingProxyType(
+    {"ascii": "cp1252", "iso8859-1": "cp1252", "gb2312": "gb18030", "gbk": "gb18030"}
+)
 """What pages call one thing and mean another by, as browsers know."""
 _CHARSETS = frozenset({
     "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be", "gb18030",
@@ -36,49 +40,49 @@ _CHARSETS = frozenset({
 """Charsets that stand for characters and nothing else: Python knows more, some of them slow or dangerous."""
 
 
-def kind_of(content_type: str) -> Kind | None:
+def content_kind(content_type: str) -> ContentKind | None:
     """What a server says that it sends; None if it does not say. Raises Refused for what is not text."""
     name = content_type.partition(";")[0].strip().lower()
     if name in ("text/html", "application/xhtml+xml"):
         return "html"
-    if name.startswith("text/") or name in _TEXTS or name.endswith(("+json", "+xml", "+yaml")):
+    if name.startswith("text/") or name in _TEXT_TYPES or name.endswith(("+json", "+xml", "+yaml")):
         return "text"
-    if name in _UNSAID:
+    if name in _UNSPECIFIC_TYPES:
         return None
-    raise Refused(f"it is {_said(name)}, not text")
+    raise ToolError(f"it is {_printable_name(name)}, not text")
 
 
-def decoded(body: bytes, content_type: str) -> tuple[Kind, str]:
+def decode_body(body: bytes, content_type: str) -> tuple[ContentKind, str]:
     """A body as text. Raises Refused for what is none, whatever its server says."""
-    kind, charset = kind_of(content_type), _charset(content_type)
-    charset = next((name for mark, name in _MARKS if body.startswith(mark)), charset)
+    kind, charset = content_kind(content_type), _declared_charset(content_type)
+    charset = next((name for mark, name in _BYTE_ORDER_MARKS if body.startswith(mark)), charset)
     is_wide = charset.startswith(("utf-16", "utf-32"))
     if body.startswith(b"%PDF-") or (b"\0" in body[:_SNIFFED_BYTES] and not is_wide):
         what = "a PDF document" if body.startswith(b"%PDF-") else "a binary file"
-        raise Refused(f"it is {what} of {len(body):,} bytes or more, not text")
+        raise ToolError(f"it is {what} of {len(body):,} bytes or more, not text")
     if kind is None:
         kind = "html" if _HTML.match(body[:_META_BYTES]) else "text"
-    if not charset and (said := _META.search(body[:_META_BYTES])):
-        charset = _known(said[1].decode("ascii", "replace"))
+    if not charset and (declared := _META.search(body[:_META_BYTES])):
+        charset = _codec_name(declared[1].decode("ascii", "replace"))
         charset = "utf-8" if charset.startswith(("utf-16", "utf-32")) else charset  # It could not say so.
-    return kind, body.decode(charset or _guessed(body), "replace")
+    return kind, body.decode(charset or _guess_charset(body), "replace")
 
 
-def _charset(content_type: str) -> str:
-    said = re.search(r"charset\s*=\s*[\"']?\s*([\w:.-]{1,40})", content_type[:1_000], re.IGNORECASE)
-    return _known(said[1]) if said else ""
+def _declared_charset(content_type: str) -> str:
+    declared = re.search(r"charset\s*=\s*[\"']?\s*([\w:.-]{1,40})", content_type[:1_000], re.IGNORECASE)
+    return _codec_name(declared[1]) if declared else ""
 
 
-def _known(label: str) -> str:
+def _codec_name(label: str) -> str:
     try:
         name = codecs.lookup(label).name
     except (LookupError, ValueError):
         return ""
-    name = _LATIN.get(name, name)
+    name = _BROWSER_ALIASES.get(name, name)
     return name if name in _CHARSETS else ""
 
 
-def _guessed(body: bytes) -> str:
+def _guess_charset(body: bytes) -> str:
     try:
         body.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -87,5 +91,5 @@ def _guessed(body: bytes) -> str:
     return "utf-8"
 
 
-def _said(name: str) -> str:
+def _printable_name(name: str) -> str:
     return name[:100] if name.isprintable() else "of an unknown kind"

@@ -3,9 +3,9 @@
 import zlib
 from collections.abc import AsyncIterator
 
-from holdfast.tools.arguments import Refused
+from holdfast.tools.arguments import ToolError
 
-ACCEPTED = "gzip, deflate"
+ACCEPTED_ENCODINGS = "gzip, deflate"
 """What a server is told that it may send."""
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
@@ -15,24 +15,24 @@ async def read_body(chunks: AsyncIterator[bytes], encoding: str, bytes_max: int)
 
     Neither what comes nor what is made of it grows past `bytes_max`.
     """
-    unpack = _unpacker(encoding.strip().lower())
-    body, taken = bytearray(), 0
+    decoder = _decoder_for(encoding.strip().lower())
+    body, received_bytes = bytearray(), 0
     async for chunk in chunks:
-        taken += len(chunk)
-        body += unpack.feed(chunk, bytes_max + 1 - len(body))
-        if len(body) > bytes_max or taken > bytes_max:
+        received_bytes += len(chunk)
+        body += decoder.feed(chunk, bytes_max + 1 - len(body))
+        if len(body) > bytes_max or received_bytes > bytes_max:
             return bytes(body[:bytes_max]), True
-    return bytes(body), not unpack.is_whole
+    return bytes(body), not decoder.is_complete
 
 
-class _Plain:
-    is_whole = True
+class _IdentityDecoder:
+    is_complete = True
 
     def feed(self, chunk: bytes, room: int) -> bytes:
         return chunk[:room]
 
 
-class _Deflated:
+class _DeflateDecoder:
     """gzip, or deflate with its header or, as some servers send it, without."""
 
     def __init__(self, may_be_raw: bool) -> None:
@@ -41,7 +41,7 @@ class _Deflated:
         self._has_begun = False
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         return self._stream.eof or not self._has_begun
 
     def feed(self, chunk: bytes, room: int) -> bytes:
@@ -51,12 +51,12 @@ class _Deflated:
             return self._inflate(chunk, room)
         except zlib.error:
             if self._has_begun or not self._may_be_raw:
-                raise Refused("the page is packed, and cannot be unpacked") from None
+                raise ToolError("the page is packed, and cannot be unpacked") from None
         self._stream = zlib.decompressobj(-zlib.MAX_WBITS)
         try:
             return self._inflate(chunk, room)
         except zlib.error:
-            raise Refused("the page is packed, and cannot be unpacked") from None
+            raise ToolError("the page is packed, and cannot be unpacked") from None
 
     def _inflate(self, chunk: bytes, room: int) -> bytes:
         found = self._stream.decompress(chunk, room)
@@ -64,9 +64,9 @@ class _Deflated:
         return found
 
 
-def _unpacker(encoding: str) -> _Plain | _Deflated:
+def _decoder_for(encoding: str) -> _IdentityDecoder | _DeflateDecoder:
     if encoding in ("", "identity"):
-        return _Plain()
+        return _IdentityDecoder()
     if encoding in ("gzip", "x-gzip", "deflate"):
-        return _Deflated(may_be_raw=encoding == "deflate")
-    raise Refused("the page is packed in a way that was not asked for")
+        return _DeflateDecoder(may_be_raw=encoding == "deflate")
+    raise ToolError("the page is packed in a way that was not asked for")

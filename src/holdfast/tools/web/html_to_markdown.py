@@ -6,10 +6,10 @@ from urllib.parse import urljoin
 import msgspec
 
 from holdfast.domain.limits import FETCH_URL_PIECES_MAX, FETCH_URL_TEXT_CHARS_MAX
-from holdfast.tools.web.html_tokenizer import Piece, pieces
+from holdfast.tools.web.html_tokenizer import HtmlToken, tokenize
 
-THE_REST = "--- the rest of the page ---"
-_LEFT_OUT = frozenset({"svg", "math", "template", "object", "canvas", "select", "datalist"})
+REST_HEADING = "--- the rest of the page ---"
+_SKIPPED_ELEMENTS = frozenset({"svg", "math", "template", "object", "canvas", "select", "datalist"})
 _BLOCKS = frozenset({
     "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "dialog",
     "dir", "div", "dl", "dt", "fieldset", "figcaption", "figure", "footer", "form", "header", "hgroup",
@@ -17,7 +17,9 @@ _BLOCKS = frozenset({
     "main", "menu", "nav", "noscript", "ol", "p", "section", "summary", "table", "tbody", "tfoot", "thead",
     "title", "tr", "ul", "video", "audio",
 })  # fmt: skip
-_APART = frozenset({"article", "blockquote", "dl", "figure", "main", "ol", "p", "section", "table", "ul"})
+_SPACED_BLOCKS = frozenset(
+    {"article", "blockquote", "dl", "figure", "main", "ol", "p", "section", "table", "ul"}
+)
 """Blocks with an empty line around them."""
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 _MAIN = frozenset({"main", "article"})
@@ -25,14 +27,14 @@ _MAIN_CHARS_MIN = 200
 _LINK_CHARS_MAX = 1_000
 _NEST_MAX = 8
 _LINKS = ("http://", "https://", "mailto:")
-_UNSEEN = re.compile(
+_INVISIBLE = re.compile(
     "[\0-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
     "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
 )
 """What does not show, and so might say something to a model that no person sees."""
 
 
-class Page(msgspec.Struct, frozen=True):
+class MarkdownPage(msgspec.Struct, frozen=True):
     """What a page says. `is_cut`: it says more."""
 
     title: str
@@ -40,24 +42,24 @@ class Page(msgspec.Struct, frozen=True):
     is_cut: bool
 
 
-def readable(page: str, address: str) -> Page:
+def html_to_markdown(page: str, address: str) -> MarkdownPage:
     """The text of a page that came from `address`, to which its links are relative. Takes any text."""
-    writer, is_cut = _Writer(address), False
-    for count, piece in enumerate(pieces(page)):
+    writer, is_cut = _MarkdownWriter(address), False
+    for count, token in enumerate(tokenize(page)):
         if count >= FETCH_URL_PIECES_MAX or writer.is_full:
             is_cut = True
             break
-        writer.take(piece)
-    text = writer.finished()
-    return Page(writer.title, text, is_cut or writer.is_full)
+        writer.write(token)
+    text = writer.finish()
+    return MarkdownPage(writer.title, text, is_cut or writer.is_full)
 
 
-def without_unseen(text: str) -> str:
+def strip_invisible(text: str) -> str:
     """`text` without characters that do not show, but for line ends and tabs."""
-    return _UNSEEN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    return _INVISIBLE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
-class _Writer:
+class _MarkdownWriter:
     """Writes lines, until there is no more room for them."""
 
     def __init__(self, address: str) -> None:
@@ -67,7 +69,7 @@ class _Writer:
         self._has_base = False
         self._lines: list[tuple[bool, str]] = []
         self._line: list[str] = []
-        self._begins = ""
+        self._line_prefix = ""
         """What the line under way begins with: a bullet, the mark of a heading."""
         self._link: tuple[int, str] | None = None
         self._lists: list[int | None] = []
@@ -81,36 +83,36 @@ class _Writer:
     def is_full(self) -> bool:
         return self._room < 0
 
-    def take(self, piece: Piece) -> None:
+    def write(self, token: HtmlToken) -> None:
         if self._skipping is not None:
-            self._skip(piece)
-        elif piece.kind == "text":
-            self._say(piece.value)
-        elif piece.kind == "open":
-            self._open(piece)
+            self._skip(token)
+        elif token.kind == "text":
+            self._write_text(token.value)
+        elif token.kind == "open":
+            self._open(token)
         else:
-            self._close(piece.value)
+            self._close(token.value)
 
-    def finished(self) -> str:
+    def finish(self) -> str:
         """All of it. The main part comes first, where the page says which that is."""
         self._end_line()
         main = [line for is_main, line in self._lines if is_main]
         rest = [line for is_main, line in self._lines if not is_main]
-        parts = [_joined(main), _joined(rest)]
+        parts = [_join_lines(main), _join_lines(rest)]
         if sum(map(len, main)) < _MAIN_CHARS_MIN:
-            parts = [_joined([line for _, line in self._lines])]
-        return without_unseen(f"\n\n{THE_REST}\n\n".join(part for part in parts if part))
+            parts = [_join_lines([line for _, line in self._lines])]
+        return strip_invisible(f"\n\n{REST_HEADING}\n\n".join(part for part in parts if part))
 
-    def _skip(self, piece: Piece) -> None:
+    def _skip(self, token: HtmlToken) -> None:
         assert self._skipping is not None
         name, depth = self._skipping
-        if piece.value == name and piece.kind != "text":
-            depth += 1 if piece.kind == "open" else -1
+        if token.value == name and token.kind != "text":
+            depth += 1 if token.kind == "open" else -1
             self._skipping = (name, depth) if depth else None
 
-    def _say(self, text: str) -> None:
+    def _write_text(self, text: str) -> None:
         if self._in_title:
-            self.title = self.title or " ".join(without_unseen(text).split())[:300]
+            self.title = self.title or " ".join(strip_invisible(text).split())[:300]
             return
         text, self._room = text[: max(0, self._room)], self._room - len(text)
         if not self._verbatim:
@@ -122,29 +124,29 @@ class _Writer:
             self._end_line()
         self._line.append(rest)
 
-    def _open(self, piece: Piece) -> None:
-        name = piece.value
+    def _open(self, token: HtmlToken) -> None:
+        name = token.value
         match name:
             case "title":
                 self._in_title = True
             case "a":
                 self._end_link()
-                self._link = (len(self._line), piece.attributes.get("href", ""))
-            case "base" if not self._has_base and piece.attributes.get("href"):
-                self._base = self._absolute(piece.attributes["href"]) or self._base
+                self._link = (len(self._line), token.attributes.get("href", ""))
+            case "base" if not self._has_base and token.attributes.get("href"):
+                self._base = self._absolute_url(token.attributes["href"]) or self._base
                 self._has_base = True
             case "br":
                 self._end_line()
             case "hr":
-                self._block(apart=True)
+                self._start_block(apart=True)
                 self._line.append("---")
-                self._block(apart=True)
+                self._start_block(apart=True)
             case "img":
-                alt = " ".join(piece.attributes.get("alt", "").split())
-                self._say(f"[image: {alt[:300]}]" if alt else "")
+                alt = " ".join(token.attributes.get("alt", "").split())
+                self._write_text(f"[image: {alt[:300]}]" if alt else "")
             case "pre" if not self._verbatim:
-                self._block(apart=True)
-                self._put("```")
+                self._start_block(apart=True)
+                self._add_line("```")
                 self._verbatim += 1
             case "code" | "kbd" | "samp" if not self._verbatim:
                 self._line.append("`")
@@ -152,24 +154,24 @@ class _Writer:
                 self._line.append(" | " if self._cells else "")
                 self._cells += 1
             case "li":
-                self._item()
+                self._start_item()
             case _ if name in _HEADINGS:
-                self._block(apart=True)
-                self._begins = f"{'#' * int(name[1])} "
-            case _ if name in _LEFT_OUT:
+                self._start_block(apart=True)
+                self._line_prefix = f"{'#' * int(name[1])} "
+            case _ if name in _SKIPPED_ELEMENTS:
                 self._skipping = (name, 1)
             case _ if name in _BLOCKS:
-                self._open_block(piece)
+                self._open_block(token)
 
-    def _open_block(self, piece: Piece) -> None:
-        name = piece.value
+    def _open_block(self, token: HtmlToken) -> None:
+        name = token.value
         is_inner = name in ("ol", "ul") and bool(self._lists)
-        self._block(apart=name in _APART and not is_inner)
+        self._start_block(apart=name in _SPACED_BLOCKS and not is_inner)
         self._cells = 0
         self._mains += name in _MAIN
         self._quotes += name == "blockquote"
         if name == "ol":
-            start = piece.attributes.get("start", "")
+            start = token.attributes.get("start", "")
             is_number = start.isascii() and start.isdigit() and len(start) < 10
             self._lists.append(int(start) - 1 if is_number else 0)
         elif name in ("ul", "menu", "dir"):
@@ -184,44 +186,44 @@ class _Writer:
             case "pre" if self._verbatim:
                 self._end_line()
                 self._verbatim = 0
-                self._put("```")
-                self._put("")
+                self._add_line("```")
+                self._add_line("")
             case "code" | "kbd" | "samp" if not self._verbatim:
                 self._line.append("`")
             case "p" | "li":
-                self._block(apart=name == "p" and not self._lists)
+                self._start_block(apart=name == "p" and not self._lists)
             case _ if name in _HEADINGS:
-                self._block(apart=True)
+                self._start_block(apart=True)
             case _ if name in _BLOCKS:
                 self._close_block(name)
 
     def _close_block(self, name: str) -> None:
-        self._block(apart=False)
+        self._start_block(apart=False)
         self._mains -= name in _MAIN and self._mains > 0
         self._quotes -= name == "blockquote" and self._quotes > 0
         if name in ("ol", "ul", "menu", "dir") and self._lists:
             self._lists.pop()
-        if name in _APART and not self._lists:
-            self._put("")
+        if name in _SPACED_BLOCKS and not self._lists:
+            self._add_line("")
 
-    def _item(self) -> None:
-        self._block(apart=False)
+    def _start_item(self) -> None:
+        self._start_block(apart=False)
         number = self._lists[-1] if self._lists else None
         if number is not None:
             self._lists[-1] = number + 1
         indent = "  " * min(len(self._lists) - 1, _NEST_MAX)
-        self._begins = f"{indent}- " if number is None else f"{indent}{number + 1}. "
+        self._line_prefix = f"{indent}- " if number is None else f"{indent}{number + 1}. "
 
-    def _block(self, apart: bool) -> None:
+    def _start_block(self, apart: bool) -> None:
         self._end_line()
         if apart:
-            self._put("")
+            self._add_line("")
 
     def _end_link(self) -> None:
         if self._link is None:
             return
         (at, href), self._link = self._link, None
-        address = self._absolute(href)
+        address = self._absolute_url(href)
         text = " ".join("".join(self._line[at:]).split())
         if address and text:
             spaced = " " if at < len(self._line) and self._line[at][:1].isspace() else ""
@@ -233,24 +235,24 @@ class _Writer:
         """What has been said becomes a line; a link that goes on is a link in each of its lines."""
         href = self._link[1] if self._link is not None else None
         self._end_link()
-        said = "".join(self._line)
+        text = "".join(self._line)
         self._line.clear()
         if href is not None:
             self._link = (0, href)
-        said = said.rstrip() if self._verbatim else " ".join(said.split())
-        if said.strip("`| ") or (self._verbatim and not self._begins):
-            self._room -= len(self._begins)
-            self._put(self._begins + said)
-            self._begins = ""
+        text = text.rstrip() if self._verbatim else " ".join(text.split())
+        if text.strip("`| ") or (self._verbatim and not self._line_prefix):
+            self._room -= len(self._line_prefix)
+            self._add_line(self._line_prefix + text)
+            self._line_prefix = ""
 
-    def _put(self, line: str) -> None:
+    def _add_line(self, line: str) -> None:
         if not line and not self._verbatim and (not self._lines or not self._lines[-1][1]):
             return
         marks = "> " * min(self._quotes, _NEST_MAX) if line else ""
         self._room -= len(marks) + 1
         self._lines.append((self._mains > 0, marks + line))
 
-    def _absolute(self, href: str) -> str:
+    def _absolute_url(self, href: str) -> str:
         """Where a link leads to, if it is one to follow."""
         href = href.strip()
         if not href or href.startswith("#") or len(href) > _LINK_CHARS_MAX:
@@ -259,16 +261,16 @@ class _Writer:
             address = urljoin(self._base, href)
         except ValueError:
             return ""
-        is_one = address.startswith(_LINKS) and len(address) <= _LINK_CHARS_MAX
-        return re.sub(r"\s", "%20", address).replace(")", "%29") if is_one else ""
+        is_link = address.startswith(_LINKS) and len(address) <= _LINK_CHARS_MAX
+        return re.sub(r"\s", "%20", address).replace(")", "%29") if is_link else ""
 
 
-def _joined(lines: list[str]) -> str:
+def _join_lines(lines: list[str]) -> str:
     """Lines as one text, with at most one empty line between any two."""
-    kept: list[str] = []
+    result: list[str] = []
     is_verbatim = False
     for line in lines:
         is_verbatim ^= line.lstrip("> ") == "```"
-        if line or is_verbatim or (kept and kept[-1]):
-            kept.append(line)
-    return "\n".join(kept).strip("\n")
+        if line or is_verbatim or (result and result[-1]):
+            result.append(line)
+    return "\n".join(result).strip("\n")

@@ -18,66 +18,66 @@ _TAG = re.compile(
 _ATTRIBUTE = re.compile(
     r"(?P<name>[^\s/>=]++)(?:\s*+=\s*+(?:\"(?P<two>[^\"]*+)\"|'(?P<one>[^']*+)'|(?P<bare>[^\s>]*+)))?+"
 )
-_LOOKED_AT = MappingProxyType({
+_KEPT_ATTRIBUTES = MappingProxyType({
     "a": frozenset({"href"}), "area": frozenset({"href"}), "base": frozenset({"href"}),
     "img": frozenset({"alt"}), "ol": frozenset({"start"}),
 })  # fmt: skip
 """The attributes that anybody asks for, by tag."""
 _RAW = frozenset({"script", "style", "iframe", "noembed", "noframes", "xmp", "plaintext"})
 _TEXT_ONLY = frozenset({"title", "textarea"})
-_ENDS = MappingProxyType(
+_END_TAGS = MappingProxyType(
     {name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in _RAW | _TEXT_ONLY}
 )
 _LONG_NUMBER = re.compile(r"&#(?:[0-9]{8,}+|[xX][0-9a-fA-F]{7,}+);?")
 """More than any character has; and more digits than a number may have."""
 _ATTRIBUTES_CHARS_MAX = 8_000
-_NONE: Mapping[str, str] = MappingProxyType({})
+_NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 
 
-class Piece(NamedTuple):
+class HtmlToken(NamedTuple):
     """A text, or a tag that opens or closes. `value` is the text or the tag's name."""
 
     kind: Literal["text", "open", "close"]
     value: str
-    attributes: Mapping[str, str] = _NONE
+    attributes: Mapping[str, str] = _NO_ATTRIBUTES
 
 
-def pieces(page: str) -> Iterator[Piece]:
+def tokenize(page: str) -> Iterator[HtmlToken]:
     """The page, piece by piece. What scripts and styles hold is left out."""
     at = 0
     while at < len(page):
-        begins = page.find("<", at)
-        begins = len(page) if begins < 0 else begins
-        if begins > at:
-            yield Piece("text", unescaped(page[at:begins]))
-        at = begins
-        follows = page[at + 1 : at + 2]
-        if follows in ("!", "?"):
+        tag_start = page.find("<", at)
+        tag_start = len(page) if tag_start < 0 else tag_start
+        if tag_start > at:
+            yield HtmlToken("text", unescape(page[at:tag_start]))
+        at = tag_start
+        next_char = page[at + 1 : at + 2]
+        if next_char in ("!", "?"):
             text, at = _declaration(page, at)
             if text:
-                yield Piece("text", text)
-        elif follows == "/" and not _is_letter(page[at + 2 : at + 3]):
-            at = _after(page, ">", at)
-        elif follows == "/" or _is_letter(follows):
+                yield HtmlToken("text", text)
+        elif next_char == "/" and not _is_letter(page[at + 2 : at + 3]):
+            at = _end_of(page, ">", at)
+        elif next_char == "/" or _is_letter(next_char):
             if (tag := _TAG.match(page, at)) is None:
                 return  # A tag that never ends.
-            yield (piece := _piece(tag))
+            yield (token := _tag_token(tag))
             at = tag.end()
-            if piece.kind == "open" and piece.value in _ENDS:
-                end = _ENDS[piece.value].search(page, at)
-                until = end.start() if end else len(page)
-                if piece.value in _TEXT_ONLY:
-                    yield Piece("text", unescaped(page[at:until]))
-                at = until
-        elif follows:
-            yield Piece("text", "<")
+            if token.kind == "open" and token.value in _END_TAGS:
+                end = _END_TAGS[token.value].search(page, at)
+                text_end = end.start() if end else len(page)
+                if token.value in _TEXT_ONLY:
+                    yield HtmlToken("text", unescape(page[at:text_end]))
+                at = text_end
+        elif next_char:
+            yield HtmlToken("text", "<")
             at += 1
         else:
-            yield Piece("text", page[at:])
+            yield HtmlToken("text", page[at:])
             return
 
 
-def unescaped(text: str) -> str:
+def unescape(text: str) -> str:
     """`text` with its character references replaced."""
     return html.unescape(_LONG_NUMBER.sub("\ufffd", text)) if "&" in text else text
 
@@ -89,30 +89,30 @@ def _is_letter(text: str) -> bool:
 def _declaration(page: str, at: int) -> tuple[str, int]:
     """What `<!` or `<?` begins: the text in it, if there is any, and where it ends."""
     if page.startswith("<!--", at):
-        return "", _after(page, "-->", at + 2)  # `<!-->` is a whole one.
+        return "", _end_of(page, "-->", at + 2)  # `<!-->` is a whole one.
     if page.startswith("<![CDATA[", at):
-        ends = _after(page, "]]>", at)
+        ends = _end_of(page, "]]>", at)
         return page[at + 9 : ends].removesuffix("]]>"), ends
-    return "", _after(page, ">", at)
+    return "", _end_of(page, ">", at)
 
 
-def _after(page: str, end: str, at: int) -> int:
+def _end_of(page: str, end: str, at: int) -> int:
     found = page.find(end, at)
     return len(page) if found < 0 else found + len(end)
 
 
-def _piece(tag: re.Match[str]) -> Piece:
+def _tag_token(tag: re.Match[str]) -> HtmlToken:
     name = tag["name"].lower()
     if tag["close"]:
-        return Piece("close", name)
-    wanted = _LOOKED_AT.get(name)
-    return Piece("open", name, _attributes(tag["rest"], wanted) if wanted else _NONE)
+        return HtmlToken("close", name)
+    names = _KEPT_ATTRIBUTES.get(name)
+    return HtmlToken("open", name, _attributes(tag["rest"], names) if names else _NO_ATTRIBUTES)
 
 
-def _attributes(text: str, wanted: frozenset[str]) -> Mapping[str, str]:
+def _attributes(text: str, names: frozenset[str]) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for each in _ATTRIBUTE.finditer(text[:_ATTRIBUTES_CHARS_MAX]):
         name = each["name"].lower()
-        if name in wanted and name not in found:
-            found[name] = unescaped(each["two"] or each["one"] or each["bare"] or "")
+        if name in names and name not in found:
+            found[name] = unescape(each["two"] or each["one"] or each["bare"] or "")
     return found

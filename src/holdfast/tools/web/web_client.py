@@ -16,20 +16,20 @@ from yarl import URL
 
 from holdfast.domain.limits import FETCH_URL_HEAD_BYTES_MAX
 from holdfast.domain.urls import Url
-from holdfast.tools.arguments import Refused
-from holdfast.tools.web.address_policy import Address, Admission, family_of, read_address
-from holdfast.tools.web.decompress import ACCEPTED
+from holdfast.tools.arguments import ToolError
+from holdfast.tools.web.address_policy import Address, AddressPolicy, family_of, read_address
+from holdfast.tools.web.decompress import ACCEPTED_ENCODINGS
 
-LookUp = Callable[[str, int], Awaitable[Sequence[str]]]
+ResolveHost = Callable[[str, int], Awaitable[Sequence[str]]]
 """The addresses that a host stands for. Raises OSError."""
 _HEADERS = (
     ("Accept", "text/html, application/xhtml+xml, text/*;q=0.9, application/json;q=0.9, */*;q=0.1"),
-    ("Accept-Encoding", ACCEPTED),
+    ("Accept-Encoding", ACCEPTED_ENCODINGS),
     ("User-Agent", "holdfast"),
 )
 
 
-async def look_up(host: str, port: int) -> Sequence[str]:
+async def resolve_host(host: str, port: int) -> Sequence[str]:
     """As this machine does."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -38,7 +38,7 @@ async def look_up(host: str, port: int) -> Sequence[str]:
     return [str(address[0]) for _, _, _, _, address in found]
 
 
-class _Checked(AbstractResolver):
+class _PinnedResolver(AbstractResolver):
     """Knows one host, and the addresses that were found good for it."""
 
     def __init__(self, host: str, addresses: Sequence[Address]) -> None:
@@ -65,29 +65,29 @@ class _Checked(AbstractResolver):
 class WebClient:
     """Asks for pages, each over a connection of its own."""
 
-    def __init__(self, admission: Admission, find: LookUp = look_up) -> None:
-        self._admission = admission
-        self._find = find
+    def __init__(self, address_policy: AddressPolicy, resolve: ResolveHost = resolve_host) -> None:
+        self._address_policy = address_policy
+        self._resolve = resolve
 
     @asynccontextmanager
     async def get(self, url: Url) -> AsyncIterator[aiohttp.ClientResponse]:
         """The answer, its body not read, as it was sent. Raises Refused."""
-        addresses = await self._addresses(url)
+        addresses = await self._resolve_addresses(url)
 
         def connect(addr_info: AddrInfoType) -> socket.socket:
-            family, kind, protocol, _, place = addr_info
+            family, kind, protocol, _, address = addr_info
             # Whatever the way here was: no connection begins to an address that was not looked at.
-            if read_address(str(place[0])) not in addresses:
-                raise OSError(f"{place[0]} was not found good")
+            if read_address(str(address[0])) not in addresses:
+                raise OSError(f"{address[0]} was not found good")
             return socket.socket(family, kind, protocol)
 
         connector = aiohttp.TCPConnector(
-            resolver=_Checked(url.host, addresses), use_dns_cache=False, force_close=True,
+            resolver=_PinnedResolver(url.host, addresses), use_dns_cache=False, force_close=True,
             socket_factory=connect,
         )  # fmt: skip
         path, _, query = url.target.partition("?")
         host = f"[{url.host}]" if ":" in url.host else url.host
-        asked = URL.build(
+        request_url = URL.build(
             scheme=url.scheme, host=host, port=url.port, path=path, query_string=query, encoded=True
         )
         try:
@@ -97,49 +97,49 @@ class WebClient:
                     trust_env=False, timeout=aiohttp.ClientTimeout(total=None), headers=_HEADERS,
                     max_line_size=FETCH_URL_HEAD_BYTES_MAX, max_field_size=FETCH_URL_HEAD_BYTES_MAX,
                 ) as session,
-                session.get(asked, allow_redirects=False) as response,
+                session.get(request_url, allow_redirects=False) as response,
             ):  # fmt: skip
                 yield response
         except (aiohttp.ClientError, OSError) as error:
-            raise Refused(f"{url.place} cannot be asked: {_told(error)}") from None
+            raise ToolError(f"{url.authority} cannot be asked: {_error_text(error)}") from None
 
     def check_literal(self, url: Url) -> None:
         """Refuse an address that may not be asked, where it stands there as one. Raises Refused.
 
         The name that every machine has for itself is one too.
         """
-        if url.literal is not None:
-            self._check(url, [read_address(str(url.literal))])
+        if url.ip_address is not None:
+            self._check(url, [read_address(str(url.ip_address))])
         elif f".{url.host}".endswith(".localhost"):
             self._check(url, [read_address("127.0.0.1")])
 
-    async def _addresses(self, url: Url) -> Sequence[Address]:
+    async def _resolve_addresses(self, url: Url) -> Sequence[Address]:
         """Where the page may be asked for. Raises Refused."""
-        if url.literal is not None:
-            found: Sequence[str] = [str(url.literal)]
+        if url.ip_address is not None:
+            found: Sequence[str] = [str(url.ip_address)]
         else:
             try:
-                found = await self._find(url.host, url.port)
+                found = await self._resolve(url.host, url.port)
             except OSError as error:
-                raise Refused(f"{url.host} is not found: {_told(error)}") from None
+                raise ToolError(f"{url.host} is not found: {_error_text(error)}") from None
         addresses = list(dict.fromkeys(map(read_address, found)))
         if not addresses:
-            raise Refused(f"{url.host} is not found")
+            raise ToolError(f"{url.host} is not found")
         self._check(url, addresses)
         return addresses
 
     def _check(self, url: Url, addresses: Sequence[Address]) -> None:
         # All that a name stands for: which of them answers is not up to us.
         for address in addresses:
-            if not self._admission.admits(url, address):
-                raise Refused(
-                    f"{url.place} is not asked: {address} is not an address of the internet, but one of this"
+            if not self._address_policy.allows(url, address):
+                raise ToolError(
+                    f"{url.authority} is not asked: {address} is not an address of the internet, but one of this"
                     " machine or of a network around it; the setting fetch_allow can allow it"
                 )
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientResponseError):
         return f"it does not answer as the web does ({error.message[:200]})"
-    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return str(said)[:300]
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return str(text)[:300]

@@ -20,7 +20,7 @@ def test_a_bot_is_saved_privately_and_forgotten(tmp_path: Path) -> None:
     assert read_bot(tmp_path) is None
 
 
-def test_a_bots_token_is_not_in_what_is_told_of_it(tmp_path: Path) -> None:
+def test_a_bot_repr_hides_its_token(tmp_path: Path) -> None:
     assert "secret" not in repr(Bot("1:secret"))
     (tmp_path / BOT_FILE).write_text('token = 5 # "1:secret"')
     with pytest.raises(ConfigError) as raised:

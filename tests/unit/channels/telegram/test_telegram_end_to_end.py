@@ -10,9 +10,9 @@ from holdfast.channels.telegram.channel import Telegram
 from holdfast.channels.worker import Gateway
 from holdfast.domain.chats import Chat
 from holdfast.domain.clock import SystemClock
-from tests.support.fake_channel import Parlour, gateway_of
-from tests.support.in_process_app import House, Lever, calls, house, says
-from tests.support.telegram_api import TOKEN, Shown, TelegramApi, serving
+from tests.support.fake_channel import FakeChatApp, make_gateway
+from tests.support.in_process_app import AppHarness, FakeTool, running_app, text_step, tool_call_step
+from tests.support.telegram_api import TOKEN, ShownMessage, TelegramApi, telegram_server
 from tests.support.telegram_faults import Fault
 from tests.support.telegram_fixture import ADA, CALM, GROUP, NAME
 
@@ -21,16 +21,16 @@ ADDRESSED = {"entities": [{"type": "mention", "offset": 0, "length": len(NAME)}]
 
 
 @asynccontextmanager
-async def bot(home: House, api: TelegramApi | None = None) -> AsyncIterator[tuple[TelegramApi, Gateway]]:
+async def bot(app: AppHarness, api: TelegramApi | None = None) -> AsyncIterator[tuple[TelegramApi, Gateway]]:
     """A bot at work, to which Ada and Bob may speak."""
-    async with serving(api) as at:
+    async with telegram_server(api) as at:
         for chat in (ADA, BOB, GROUP):
             at.open_chat(chat)
-        pairing = Pairing(home.store, SystemClock(), lambda bits: 1)
+        pairing = Pairing(app.store, SystemClock(), lambda bits: 1)
         for sender in (ADA, BOB):
             await pairing.allow(Sender("telegram", str(sender), "", 0))
-        channel = Telegram(TOKEN, home.store, SystemClock(), api_url=at.url, patience=CALM)
-        gateway = gateway_of(home, Parlour("telegram"), [], channel=channel)
+        channel = Telegram(TOKEN, app.store, SystemClock(), api_url=at.url, timeouts=CALM)
+        gateway = make_gateway(app, FakeChatApp("telegram"), [], channel=channel)
         await gateway.start()
         try:
             yield at, gateway
@@ -38,87 +38,98 @@ async def bot(home: House, api: TelegramApi | None = None) -> AsyncIterator[tupl
             await gateway.stop(5.0)
 
 
-async def asked(api: TelegramApi, chat: int) -> Shown:
+async def asked(api: TelegramApi, chat: int) -> ShownMessage:
     """The message with buttons that a chat shows."""
 
-    def found() -> Shown | None:
+    def found() -> ShownMessage | None:
         return next((each for each in api.shown(chat) if each.buttons), None)
 
-    shown = await api.until(found)
-    assert isinstance(shown, Shown)
+    shown = await api.wait_until(found)
+    assert isinstance(shown, ShownMessage)
     return shown
 
 
 async def test_a_press_that_was_made_up_answers_nothing_of_another_chat(tmp_path: Path) -> None:
     """Whoever may speak in a group, and knows what a button elsewhere carries, cannot press it from there."""
-    lever = Lever("lever", "unsafe")
-    async with house(tmp_path, lever, approvals="ask") as home, bot(home) as (api, _):
-        home.model.steps = [calls("lever"), says("Hello, Bob."), says("Pulled.")]
-        api.say(ADA, "pull it")
+    tool = FakeTool("lever", "unsafe")
+    async with running_app(tmp_path, tool, approvals="ask") as app, bot(app) as (api, _):
+        app.model.steps = [tool_call_step("lever"), text_step("Hello, Bob."), text_step("Pulled.")]
+        api.post_message(ADA, "pull it")
         question = await asked(api, ADA)
-        api.say(GROUP, f"{NAME} hello", sender=BOB, **ADDRESSED)
-        await api.until(lambda: api.texts(GROUP) == ["Hello, Bob."])
+        api.post_message(GROUP, f"{NAME} hello", sender=BOB, **ADDRESSED)
+        await api.wait_until(lambda: api.texts(GROUP) == ["Hello, Bob."])
         for chat in (GROUP, BOB):
             for button in question.buttons:
-                api.press(chat, api.shown(GROUP)[0].id, button["callback_data"], sender=BOB)
+                api.press_button(chat, api.shown(GROUP)[0].id, button["callback_data"], sender=BOB)
             # One that is made up within its own chat is none either: "Always here" was not offered for this.
-            await api.until(lambda at=chat: sum("no longer asked" in text for text in api.texts(at)) == 3)  # type: ignore[misc]
-        assert not lever.pulled
-        api.press(ADA, question.id, question.buttons[0]["callback_data"])
-        await api.until(lambda: "Pulled." in api.texts(ADA))
-        assert lever.pulled == ["{}"]
+            await api.wait_until(
+                lambda at=chat: sum("no longer asked" in text for text in api.texts(at)) == 3
+            )  # type: ignore[misc]
+        assert not tool.run_arguments
+        api.press_button(ADA, question.id, question.buttons[0]["callback_data"])
+        await api.wait_until(lambda: "Pulled." in api.texts(ADA))
+        assert tool.run_arguments == ["{}"]
 
 
 async def test_only_what_was_offered_can_be_pressed(tmp_path: Path) -> None:
-    lever = Lever("shell", "unsafe")
-    async with house(tmp_path, lever, approvals="ask") as home, bot(home) as (api, _):
-        home.model.steps = [calls("shell", '{"command":"' + "x" * 2_000 + '"}'), says("Then not.")]
-        api.say(ADA, "go")
+    tool = FakeTool("shell", "unsafe")
+    async with running_app(tmp_path, tool, approvals="ask") as app, bot(app) as (api, _):
+        app.model.steps = [
+            tool_call_step("shell", '{"command":"' + "x" * 2_000 + '"}'),
+            text_step("Then not."),
+        ]
+        api.post_message(ADA, "go")
         question = await asked(api, ADA)
         (deny,) = question.buttons
         assert deny["text"] == "Deny" and deny["callback_data"].startswith("deny ")
-        api.press(ADA, question.id, deny["callback_data"].replace("deny", "allow"))
-        await api.until(lambda: any("no longer asked" in text for text in api.texts(ADA)))
-        assert not lever.pulled
-        api.press(ADA, question.id, deny["callback_data"])
-        await api.until(lambda: "Then not." in api.texts(ADA))
-        assert not lever.pulled
+        api.press_button(ADA, question.id, deny["callback_data"].replace("deny", "allow"))
+        await api.wait_until(lambda: any("no longer asked" in text for text in api.texts(ADA)))
+        assert not tool.run_arguments
+        api.press_button(ADA, question.id, deny["callback_data"])
+        await api.wait_until(lambda: "Then not." in api.texts(ADA))
+        assert not tool.run_arguments
 
 
 async def test_every_piece_of_a_long_answer_is_shown_while_it_is_written(tmp_path: Path) -> None:
-    async with house(tmp_path) as home, bot(home) as (api, _):
+    async with running_app(tmp_path) as app, bot(app) as (api, _):
         paragraphs = [f"{n}. " + "words that follow one another " * 12 for n in range(30)]
         whole = "\n\n".join(paragraphs)
         second, third = asyncio.Event(), asyncio.Event()
-        home.model.steps = [
-            [*says(whole[:3_000])[:1], second, *says(whole[3_000:6_500])[:1], third, *says(whole[6_500:])]
+        app.model.steps = [
+            [
+                *text_step(whole[:3_000])[:1],
+                second,
+                *text_step(whole[3_000:6_500])[:1],
+                third,
+                *text_step(whole[6_500:]),
+            ]
         ]
-        api.say(ADA, "at length")
-        await api.until(lambda: len(api.texts(ADA)) == 1 and api.texts(ADA)[0].endswith(" …"))
+        api.post_message(ADA, "at length")
+        await api.wait_until(lambda: len(api.texts(ADA)) == 1 and api.texts(ADA)[0].endswith(" …"))
         second.set()
         # The first is whole by now, and the second is being written.
-        await api.until(lambda: len(api.texts(ADA)) == 2 and api.texts(ADA)[1].endswith(" …"))
-        await api.until(lambda: not api.texts(ADA)[0].endswith(" …"))
+        await api.wait_until(lambda: len(api.texts(ADA)) == 2 and api.texts(ADA)[1].endswith(" …"))
+        await api.wait_until(lambda: not api.texts(ADA)[0].endswith(" …"))
         begun = api.texts(ADA)[0]
         third.set()
-        await api.until(lambda: "".join(" ".join(api.texts(ADA)).split()) == "".join(whole.split()))
+        await api.wait_until(lambda: "".join(" ".join(api.texts(ADA)).split()) == "".join(whole.split()))
         assert len(api.texts(ADA)) == 3 and api.texts(ADA)[0] == begun
-        rows = await home.store.deliveries(Chat("telegram", "dm", str(ADA)).route, 10)
+        rows = await app.store.deliveries(Chat("telegram", "dm", str(ADA)).route, 10)
         assert sorted((row.source == rows[0].source, row.piece) for row in rows) == [
             (True, 0), (True, 1), (True, 2)
         ]  # fmt: skip
 
 
-async def test_what_was_taken_back_says_so_in_the_chat(tmp_path: Path) -> None:
-    async with house(tmp_path) as home, bot(home) as (api, _):
-        home.model.steps = [says("One."), says("Two."), says("Three.")]
+async def test_removed_turns_are_marked_in_the_chat(tmp_path: Path) -> None:
+    async with running_app(tmp_path) as app, bot(app) as (api, _):
+        app.model.steps = [text_step("One."), text_step("Two."), text_step("Three.")]
         for n, (said, answer) in enumerate((("1", "One."), ("2", "Two."), ("3", "Three.")), 1):
-            api.say(ADA, said)
-            await api.until(lambda many=n, last=answer: api.texts(ADA)[many - 1 :] == [last])  # type: ignore[misc]
-        api.say(ADA, "/undo")
-        await api.until(lambda: api.texts(ADA)[2:] == ["Three.\n\nRemoved.", "Removed."])
-        api.say(ADA, "/undo")
-        await api.until(lambda: api.texts(ADA)[1] == "Two.\n\nRemoved.")
+            api.post_message(ADA, said)
+            await api.wait_until(lambda many=n, last=answer: api.texts(ADA)[many - 1 :] == [last])  # type: ignore[misc]
+        api.post_message(ADA, "/undo")
+        await api.wait_until(lambda: api.texts(ADA)[2:] == ["Three.\n\nRemoved.", "Removed."])
+        api.post_message(ADA, "/undo")
+        await api.wait_until(lambda: api.texts(ADA)[1] == "Two.\n\nRemoved.")
         assert api.texts(ADA)[0] == "One." and api.texts(ADA)[2] == "Three.\n\nRemoved."
 
 
@@ -129,64 +140,64 @@ def moves(api: TelegramApi, old: int, new: int) -> None:
     """Telegram has made a larger group of a group: both say so, and the old one is no more."""
     api.open_chat(new)
     api.moved[old] = new
-    api.say(old, migrate_to_chat_id=new, sender=BOB)
-    api.say(new, migrate_from_chat_id=old, sender=BOB)
+    api.post_message(old, migrate_to_chat_id=new, sender=BOB)
+    api.post_message(new, migrate_from_chat_id=old, sender=BOB)
 
 
 async def test_a_group_that_became_a_larger_one_goes_on_with_its_conversation(tmp_path: Path) -> None:
     larger = -1_000_500
-    async with house(tmp_path) as home, bot(home) as (api, _):
-        home.model.steps = [says("One."), says("Two."), says("Three.")]
-        api.say(GROUP, f"{NAME} 1", sender=ADA, **ADDRESSED)
-        await api.until(lambda: api.texts(GROUP) == ["One."])
-        api.say(GROUP, f"{NAME} 2", sender=ADA, **ADDRESSED)
+    async with running_app(tmp_path) as app, bot(app) as (api, _):
+        app.model.steps = [text_step("One."), text_step("Two."), text_step("Three.")]
+        api.post_message(GROUP, f"{NAME} 1", sender=ADA, **ADDRESSED)
+        await api.wait_until(lambda: api.texts(GROUP) == ["One."])
+        api.post_message(GROUP, f"{NAME} 2", sender=ADA, **ADDRESSED)
         moves(api, GROUP, larger)
-        api.say(larger, f"{NAME} 3", sender=ADA, **ADDRESSED)
+        api.post_message(larger, f"{NAME} 3", sender=ADA, **ADDRESSED)
         # What was said in the old one is answered in the new one: it is the only one left.
-        await api.until(lambda: {*api.texts(GROUP)[1:], *api.texts(larger)} == {"Two.", "Three."})
-        assert (await home.store.totals()).sessions == 1
+        await api.wait_until(lambda: {*api.texts(GROUP)[1:], *api.texts(larger)} == {"Two.", "Three."})
+        assert (await app.store.totals()).sessions == 1
         assert len(api.texts(GROUP)) + len(api.texts(larger)) == 3
-        (at, left) = sorted(await home.store.routes("telegram"), key=lambda route: not route.session_id)
+        (at, left) = sorted(await app.store.routes("telegram"), key=lambda route: not route.session_id)
         assert at.chat.chat == str(larger) and left.chat.chat == str(GROUP) and not left.session_id
 
 
-async def test_a_person_who_blocks_the_bot_or_removes_it_is_let_be_and_answered_when_they_are_back(
+async def test_a_user_who_blocks_the_bot_is_answered_after_unblocking(
     tmp_path: Path,
 ) -> None:
-    async with house(tmp_path) as home, bot(home) as (api, gateway):
-        home.model.steps = [says("One."), says("Two."), says("Three.")]
+    async with running_app(tmp_path) as app, bot(app) as (api, gateway):
+        app.model.steps = [text_step("One."), text_step("Two."), text_step("Three.")]
         api.blocked.add(ADA)
-        api.say(ADA, "1")
-        await api.until(lambda: gateway.states()[0].delivered.get("dropped"))
-        api.say(BOB, "2")
-        await api.until(lambda: api.texts(BOB) == ["Two."])
+        api.post_message(ADA, "1")
+        await api.wait_until(lambda: gateway.states()[0].delivered.get("dropped"))
+        api.post_message(BOB, "2")
+        await api.wait_until(lambda: api.texts(BOB) == ["Two."])
         assert "blocked by the user" in gateway.states()[0].undelivered
         api.blocked.clear()
-        api.say(ADA, "3")
-        await api.until(lambda: api.texts(ADA) == ["Three."])
+        api.post_message(ADA, "3")
+        await api.wait_until(lambda: api.texts(ADA) == ["Three."])
 
 
 async def test_a_topic_that_is_gone_is_answered_in_its_group(tmp_path: Path) -> None:
-    async with house(tmp_path) as home, bot(home) as (api, _):
-        home.model.steps = [says("One.")]
+    async with running_app(tmp_path) as app, bot(app) as (api, _):
+        app.model.steps = [text_step("One.")]
         words = "Bad Request: message thread not found"
-        api.misbehave("sendMessage", Fault("refused", status=400, words=words))
-        api.say(
+        api.add_faults("sendMessage", Fault("refused", status=400, words=words))
+        api.post_message(
             GROUP, f"{NAME} 1", sender=ADA, message_thread_id=7, is_topic_message=True, **ADDRESSED
         )  # fmt: skip
-        await api.until(lambda: api.texts(GROUP) == ["One."])
+        await api.wait_until(lambda: api.texts(GROUP) == ["One."])
         assert api.shown(GROUP)[0].thread == ""
 
 
 async def test_an_answer_whose_message_was_deleted_while_it_was_written_is_sent_again(tmp_path: Path) -> None:
-    async with house(tmp_path) as home, bot(home) as (api, _):
+    async with running_app(tmp_path) as app, bot(app) as (api, _):
         end = asyncio.Event()
-        home.model.steps = [[*says("begun ")[:1], end, *says("and ended")]]
-        api.say(ADA, "go")
-        await api.until(lambda: api.texts(ADA) == ["begun …"])
+        app.model.steps = [[*text_step("begun ")[:1], end, *text_step("and ended")]]
+        api.post_message(ADA, "go")
+        await api.wait_until(lambda: api.texts(ADA) == ["begun …"])
         api._chats[ADA].clear()
         end.set()
-        await api.until(lambda: api.texts(ADA) == ["begun and ended"])
+        await api.wait_until(lambda: api.texts(ADA) == ["begun and ended"])
 
 
 # What people and programs try.
@@ -201,45 +212,47 @@ ODD = (
 )  # fmt: skip
 
 
-async def test_whatever_is_typed_is_answered_and_nothing_behind_it_waits_for_ever(tmp_path: Path) -> None:
-    async with house(tmp_path) as home, bot(home) as (api, gateway):
-        home.model.steps = [says(f"Answer {n}.") for n in range(100)]
+async def test_any_input_is_answered_and_blocks_nothing_behind_it(tmp_path: Path) -> None:
+    async with running_app(tmp_path) as app, bot(app) as (api, gateway):
+        app.model.steps = [text_step(f"Answer {n}.") for n in range(100)]
         chats = range(1_000, 1_000 + len(ODD))
-        pairing = Pairing(home.store, SystemClock(), lambda bits: 1)
+        pairing = Pairing(app.store, SystemClock(), lambda bits: 1)
         for chat, text in zip(chats, ODD, strict=True):
             api.open_chat(chat)
             await pairing.allow(Sender("telegram", str(chat), "", 0))
-            api.say(chat, text)
-        await api.until(lambda: all(api.texts(chat) for chat in chats))
+            api.post_message(chat, text)
+        await api.wait_until(lambda: all(api.texts(chat) for chat in chats))
         for chat in chats:
             before = len(api.texts(chat))
-            api.say(chat, "hello")
-            await api.until(lambda at=chat, many=before: len(api.texts(at)) > many)  # type: ignore[misc]
+            api.post_message(chat, "hello")
+            await api.wait_until(lambda at=chat, many=before: len(api.texts(at)) > many)  # type: ignore[misc]
         assert gateway.states()[0].serving and not gateway.states()[0].undelivered
 
 
 async def test_what_the_agent_says_reaches_the_chat_however_odd_it_is(tmp_path: Path) -> None:
     odd = [text for text in ODD if text.strip("\ufeff\u2028\u2029 ")]
-    async with house(tmp_path) as home, bot(home) as (api, gateway):
+    async with running_app(tmp_path) as app, bot(app) as (api, gateway):
         for n, text in enumerate(odd):
-            home.model.steps = [says(text.encode("utf-8", "replace").decode() + f" {n}.")]
+            app.model.steps = [text_step(text.encode("utf-8", "replace").decode() + f" {n}.")]
             chat = 2_000 + n
             api.open_chat(chat)
-            await Pairing(home.store, SystemClock(), lambda bits: 1).allow(
+            await Pairing(app.store, SystemClock(), lambda bits: 1).allow(
                 Sender("telegram", str(chat), "", 0)
             )
-            api.say(chat, "say it")
-            await api.until(lambda at=chat, end=f"{n}.": api.texts(at) and api.texts(at)[-1].endswith(end))  # type: ignore[misc]
+            api.post_message(chat, "say it")
+            await api.wait_until(
+                lambda at=chat, end=f"{n}.": api.texts(at) and api.texts(at)[-1].endswith(end)
+            )  # type: ignore[misc]
         assert not gateway.states()[0].undelivered
 
 
 async def test_a_flood_in_one_chat_loses_nothing_and_keeps_nobody_else_waiting(tmp_path: Path) -> None:
-    async with house(tmp_path) as home, bot(home) as (api, _):
-        home.model.steps = [says("ok") for _ in range(100)]
+    async with running_app(tmp_path) as app, bot(app) as (api, _):
+        app.model.steps = [text_step("ok") for _ in range(100)]
         for n in range(12):
-            api.say(BOB, f"flood {n}")
-        api.say(ADA, "hello")
-        await api.until(lambda: api.texts(ADA) == ["ok"])
-        await api.until(lambda: len(api.texts(BOB)) == 12)
-        (route,) = [each for each in await home.store.routes("telegram") if each.chat.chat == str(BOB)]
-        assert (await home.store.session(route.session_id)).live_turns == 12
+            api.post_message(BOB, f"flood {n}")
+        api.post_message(ADA, "hello")
+        await api.wait_until(lambda: api.texts(ADA) == ["ok"])
+        await api.wait_until(lambda: len(api.texts(BOB)) == 12)
+        (route,) = [each for each in await app.store.routes("telegram") if each.chat.chat == str(BOB)]
+        assert (await app.store.session(route.session_id)).live_turns == 12

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.channels.telegram.markup import html_of, units, visible
-from tests.support.telegram_html import nested_wrongly, parsed
+from holdfast.channels.telegram.markup import telegram_html, utf16_units, visible_text
+from tests.support.telegram_html import misnested_entities, parse_markup
 
 WORD = st.text("abcdefghijklmnopqrstuvwxyz", min_size=3, max_size=8)
 SCRIBBLE = st.text("abcxyz  \n\n\t*_~`#>|-+=:[]()!\\<&19.\"'", max_size=120)
@@ -45,20 +45,20 @@ SCRIBBLE = st.text("abcxyz  \n\n\t*_~`#>|-+=:[]()!\\<&19.\"'", max_size=120)
     ],
 )  # fmt: skip
 def test_markdown_becomes_what_telegram_renders(markdown: str, markup: str) -> None:
-    assert html_of(markdown) == markup
+    assert telegram_html(markdown) == markup
 
 
 def test_a_table_need_not_be_padded() -> None:
-    assert html_of("|a|long|\n|-|-|\n|b|c|", is_padded=False) == "<pre>a | long\nb | c</pre>"
+    assert telegram_html("|a|long|\n|-|-|\n|b|c|", is_padded=False) == "<pre>a | long\nb | c</pre>"
 
 
 def test_what_is_nested_too_deeply_to_be_read_is_left_as_it_is() -> None:
-    assert html_of(">" * 60 + " deep") is None
-    assert html_of("") is None
+    assert telegram_html(">" * 60 + " deep") is None
+    assert telegram_html("") is None
 
 
 def test_length_is_counted_as_telegram_counts_it() -> None:
-    assert [units("abc"), units("ä"), units("🙂"), units("👩‍👩‍👧")] == [3, 1, 2, 8]
+    assert [utf16_units("abc"), utf16_units("ä"), utf16_units("🙂"), utf16_units("👩‍👩‍👧")] == [3, 1, 2, 8]
 
 
 @settings(max_examples=400, deadline=None)
@@ -70,22 +70,22 @@ def test_length_is_counted_as_telegram_counts_it() -> None:
 @example("&lt;b&gt; &amp;amp;")
 def test_no_markdown_makes_markup_that_telegram_cannot_read(markdown: str) -> None:
     for is_padded in (True, False):
-        markup = html_of(markdown, is_padded=is_padded)
+        markup = telegram_html(markdown, is_padded=is_padded)
         if markup is None:
             continue
-        text, entities = parsed(markup)
-        assert nested_wrongly(entities) == []
-        assert visible(markup) == text
+        text, entities = parse_markup(markup)
+        assert misnested_entities(entities) == []
+        assert visible_text(markup) == text
 
 
 @settings(max_examples=400, deadline=None)
 @given(st.text("abcxyz  \n\n*_~`#>|-+=:[]()!\\<19.", max_size=120))
 def test_no_word_is_lost(markdown: str) -> None:
     """In whatever it stands: what is not shown is at least where a link leads or what code is written in."""
-    markup = html_of(markdown)
+    markup = telegram_html(markdown)
     if markup is None:
         return
-    text, entities = parsed(markup)
+    text, entities = parse_markup(markup)
     kept = text + " " + " ".join(entity.value for entity in entities)
     assert _letters(markdown) <= _letters(kept)
 
@@ -117,8 +117,8 @@ def documents(draw: st.DrawFn) -> tuple[str, list[str]]:
 @settings(max_examples=150, deadline=None)
 def test_the_words_of_a_document_stay_in_their_order(written: tuple[str, list[str]]) -> None:
     markdown, words = written
-    markup = html_of(markdown) or ""
-    text, _ = parsed(markup)
+    markup = telegram_html(markdown) or ""
+    text, _ = parse_markup(markup)
     assert re.findall("[a-z]+", text) == words
 
 

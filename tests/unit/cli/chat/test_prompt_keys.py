@@ -11,9 +11,9 @@ import pytest
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.output import DummyOutput
 
-from holdfast.cli.chat.completion import Known
-from holdfast.cli.chat.prompt import Prompt
-from tests.support.api_client import until
+from holdfast.cli.chat.completion import CompletionNames
+from holdfast.cli.chat.prompt import InputPrompt
+from tests.support.api_client import wait_until
 
 AT_ONCE, NEVER = 0.0, 3_600.0
 PASTED = b"\x1b[200~%s\x1b[201~"
@@ -35,7 +35,9 @@ class Typist:
         label: str = "> ",
     ) -> str | None:
         """Return what the prompt makes of `pieces`; each is typed once the one before is in the line."""
-        prompt = Prompt(lambda c, r: [], lambda c: "", lambda: False, Path(), Known, is_answer, pause_s)
+        prompt = InputPrompt(
+            lambda c, r: [], lambda c: "", lambda: False, Path(), CompletionNames, is_answer, pause_s
+        )
         self.line = lambda: prompt.line
         asking = asyncio.create_task(prompt.ask(label))
         for piece in pieces:
@@ -45,7 +47,7 @@ class Typist:
             async def is_taken(before: str = before) -> bool:
                 return prompt.line != before or asking.done()
 
-            await until(is_taken)
+            await wait_until(is_taken)
             for _ in range(20):
                 await asyncio.sleep(0)  # What is due at once may happen.
         return await asking
@@ -65,28 +67,28 @@ async def test_a_key_answers_without_enter(typist: Typist) -> None:
     assert await typist.ask(b"D", is_answer=lambda letter: letter in "dD") == "D"
 
 
-async def test_a_message_that_begins_with_such_a_letter_is_a_message(typist: Typist) -> None:
+async def test_a_message_starting_with_an_answer_letter_is_a_message(typist: Typist) -> None:
     assert await typist.ask(b"and then stop\r") == "and then stop"
     assert await typist.ask(b"a", b"n", b"d\r", pause_s=NEVER) == "and"
 
 
-async def test_what_is_pasted_never_answers(typist: Typist) -> None:
+async def test_pasted_text_never_answers_a_question(typist: Typist) -> None:
     assert await typist.ask(PASTED % b"a", b"gain\r") == "again"
     assert await typist.ask(PASTED % b"all of it", b"\r") == "all of it"
 
 
-async def test_a_letter_answers_nothing_in_a_line_that_was_begun(typist: Typist) -> None:
+async def test_an_answer_letter_in_a_started_line_is_text(typist: Typist) -> None:
     assert await typist.ask(b"x", b"a", b"\r") == "xa"
 
 
-async def test_a_letter_answers_nothing_while_no_question_was_read(typist: Typist) -> None:
+async def test_an_answer_letter_is_ignored_until_the_question_was_read(typist: Typist) -> None:
     assert await typist.ask(b"a", b"nd\r", is_answer=lambda letter: False) == "and"
 
 
-async def test_a_question_that_goes_while_a_key_waits_is_not_answered(typist: Typist) -> None:
+async def test_a_pending_key_does_not_answer_a_closed_question(typist: Typist) -> None:
     assert await typist.ask(b"a", b"nd\r", is_answer=lambda letter: not typist.line()) == "and"
 
 
-async def test_a_letter_of_a_reason_is_only_a_letter_and_escape_goes_back(typist: Typist) -> None:
+async def test_letters_in_a_reason_are_text_and_escape_cancels(typist: Typist) -> None:
     assert await typist.ask(b"a", b" good one\r", label="Reason > ") == "a good one"
     assert await typist.ask(b"a", b"\x1b", label="Reason > ") is None

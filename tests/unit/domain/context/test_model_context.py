@@ -5,25 +5,25 @@ import pytest
 from holdfast.domain.context import context
 from holdfast.domain.context.context import (
     AssistantMessage,
-    Profile,
+    ModelProfile,
     Request,
     ToolMessage,
     UserMessage,
+    build_request,
     estimate_tokens,
-    problems,
-    request_of,
+    find_problems,
 )
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import AnyPart, File, Reasoning, Text, ToolCall
 from holdfast.domain.ids import CallId, MessageId, RunId, TurnId
 from holdfast.domain.transcript.transcript import fold
-from tests.support.in_memory_session import Journal
+from tests.support.in_memory_session import InMemoryJournal
 
-WIDE = Profile("demo", 1_000_000)
-PREFILLS = Profile("demo", 1_000_000, prefill=True)
+WIDE = ModelProfile("demo", 1_000_000)
+PREFILLS = ModelProfile("demo", 1_000_000, prefill=True)
 
 
-class Telling(Journal):
+class ContextJournal(InMemoryJournal):
     """A journal told in short words."""
 
     def ask(self, turn: int, text: str) -> RunId:
@@ -41,9 +41,9 @@ class Telling(Journal):
         message_id, run_id = MessageId("m"), RunId(f"r_{turn}")
         self.append(f.ToolSettled(turn, place, message_id, CallId(call), "shell", outcome, parts, "", run_id))
 
-    def request(self, profile: Profile = WIDE) -> Request:
-        request = request_of(fold(self.events), "Be brief.", profile)
-        assert problems(request) == []
+    def request(self, profile: ModelProfile = WIDE) -> Request:
+        request = build_request(fold(self.events), "Be brief.", profile)
+        assert find_problems(request) == []
         return request
 
 
@@ -55,8 +55,8 @@ def answer(*parts: Text | Reasoning | ToolCall) -> AssistantMessage:
     return AssistantMessage(parts)
 
 
-def test_live_turns_enter_in_order_and_what_was_taken_back_does_not() -> None:
-    told = Telling()
+def test_live_turns_enter_in_order_and_removed_ones_do_not() -> None:
+    told = ContextJournal()
     for turn in (1, 2, 3):
         told.ask(turn, f"question {turn}")
         told.say(turn, 1, Text(f"answer {turn}"))
@@ -71,14 +71,14 @@ def test_live_turns_enter_in_order_and_what_was_taken_back_does_not() -> None:
 
 
 def test_questions_that_were_never_answered_are_joined() -> None:
-    told = Telling()
+    told = ContextJournal()
     told.ask(1, "first")
     told.ask(2, "second")
     assert told.request().messages == (user("first", "second"),)
 
 
 def test_a_newest_summary_stands_for_its_turns_until_one_of_them_goes() -> None:
-    told = Telling()
+    told = ContextJournal()
     for turn in (1, 2, 3):
         told.ask(turn, f"question {turn}")
         told.say(turn, 1, Text(f"answer {turn}"))
@@ -94,14 +94,14 @@ def test_a_newest_summary_stands_for_its_turns_until_one_of_them_goes() -> None:
 
 
 def test_a_summary_of_turns_without_end_costs_nothing() -> None:
-    told = Telling()
+    told = ContextJournal()
     told.ask(1, "question")
     told.append(f.SessionCompacted(((1, 10**12),), "of everything"))
     assert told.request().messages == (user("question"),)
 
 
 def test_memories_stand_before_their_turn() -> None:
-    told = Telling()
+    told = ContextJournal()
     run_id = told.ask(1, "question")
     told.append(f.ContextPrepared(run_id, "digest", ("likes tea", "is in Oslo")))
     notes = f"{context.MEMORIES}\n- likes tea\n- is in Oslo{context.MEMORIES_END}"
@@ -122,7 +122,7 @@ def test_memories_stand_before_their_turn() -> None:
 def test_a_call_is_answered_by_its_outcome(
     outcome: f.ToolOutcome, parts: tuple[AnyPart, ...], said: list[str], failed: bool
 ) -> None:
-    told = Telling()
+    told = ContextJournal()
     told.ask(1, "question")
     told.say(1, 1, ToolCall("c", "shell", "{}"))
     told.tool(1, 2, "c", outcome, *parts)
@@ -130,7 +130,7 @@ def test_a_call_is_answered_by_its_outcome(
 
 
 def test_calls_are_answered_directly_after_their_message_and_steering_comes_after() -> None:
-    told = Telling()
+    told = ContextJournal()
     run_id = told.ask(1, "question")
     told.say(1, 1, Text("Looking."), ToolCall("a", "shell", "{}"), ToolCall("b", "shell", "{}"))
     told.append(f.TurnSteered(run_id, 1, 2, MessageId("s"), (Text("hurry"),)))
@@ -143,7 +143,7 @@ def test_calls_are_answered_directly_after_their_message_and_steering_comes_afte
 
 
 def test_an_open_call_says_whether_it_can_have_run() -> None:
-    told = Telling()
+    told = ContextJournal()
     run_id = told.ask(1, "question")
     told.say(1, 1, *(ToolCall(name, "shell", "{}") for name in ("never", "intended", "started")))
     for place, name in ((2, "intended"), (3, "started")):
@@ -159,7 +159,7 @@ def test_an_open_call_says_whether_it_can_have_run() -> None:
 
 
 def test_a_call_without_whole_arguments_and_a_result_without_a_call_are_left_out() -> None:
-    told = Telling()
+    told = ContextJournal()
     told.ask(1, "question")
     told.say(1, 1, Text("Let me"), ToolCall("half", "shell", '{"command": "rm'), partial=True)
     told.tool(1, 2, "half", "not_run")
@@ -169,7 +169,7 @@ def test_a_call_without_whole_arguments_and_a_result_without_a_call_are_left_out
 
 
 def test_a_call_that_is_there_in_two_turns_is_made_once() -> None:
-    told = Telling()
+    told = ContextJournal()
     for turn in (1, 2):
         told.ask(turn, "question")
         told.say(turn, 1, Text("Looking."), ToolCall("c", "shell", "{}"))
@@ -177,33 +177,33 @@ def test_a_call_that_is_there_in_two_turns_is_made_once() -> None:
     said, call = Text("Looking."), ToolCall("c", "shell", "{}")
     assert told.request().messages == (
         user("question"), answer(said, call), ToolMessage("c", (Text("seen in 1"),)),
-        user("question"), answer(said), user(context.GO_ON),
+        user("question"), answer(said), user(context.CONTINUE_PROMPT),
     )  # fmt: skip
 
 
 def test_reasoning_goes_back_whole_and_only_to_its_provider() -> None:
-    told = Telling()
+    told = ContextJournal()
     told.ask(1, "question")
     mine, theirs = Reasoning("mine", "sig", "demo"), Reasoning("theirs", "sig", "other")
     told.say(1, 1, mine, theirs, Reasoning("cut off"), Text("answer"))
     told.ask(2, "next")
     assert told.request().messages[1] == answer(Reasoning("mine", "sig", "demo"), Text("answer"))
-    other = told.request(Profile("third", 1_000_000))
+    other = told.request(ModelProfile("third", 1_000_000))
     assert other.messages[1] == answer(Text("answer"))
 
 
 def test_thinking_alone_is_no_answer() -> None:
-    told = Telling()
+    told = ContextJournal()
     told.ask(1, "question")
     told.say(1, 1, Reasoning("mine", "sig", "demo"), Text(" \n"), partial=True)
     assert told.request().messages == (user("question"),)
 
 
-def test_a_partial_answer_is_closed_and_told_to_go_on() -> None:
-    told = Telling()
+def test_a_partial_answer_is_followed_by_a_request_to_continue() -> None:
+    told = ContextJournal()
     told.ask(1, "question")
     told.say(1, 1, Text("Roses are "), partial=True)
-    begun = (user("question"), answer(Text("Roses are ")), user(context.GO_ON))
+    begun = (user("question"), answer(Text("Roses are ")), user(context.CONTINUE_PROMPT))
     assert told.request().messages == begun
     told.say(1, 5, Text("red."))
     told.ask(2, "thanks")
@@ -211,8 +211,8 @@ def test_a_partial_answer_is_closed_and_told_to_go_on() -> None:
     assert told.request().messages == (*begun, answer(Text("red.")), user("thanks"))
 
 
-def test_a_model_that_takes_prefill_goes_on_in_its_own_words() -> None:
-    told = Telling()
+def test_a_model_with_prefill_continues_its_partial_answer() -> None:
+    told = ContextJournal()
     told.ask(1, "question")
     told.say(1, 1, Text("Roses are "), partial=True)
     assert told.request(PREFILLS).messages == (user("question"), answer(Text("Roses are")))
@@ -222,15 +222,15 @@ def test_a_model_that_takes_prefill_goes_on_in_its_own_words() -> None:
 
 
 def test_a_message_under_way_is_a_partial_answer() -> None:
-    told = Telling()
+    told = ContextJournal()
     run_id = told.ask(1, "question")
     told.append(f.ModelStepStarted(run_id, 1, 1, MessageId("m"), "demo"))
     told.append(f.TextAppended(run_id, MessageId("m"), "Ro"), f.TextAppended(run_id, MessageId("m"), "ses"))
-    assert told.request().messages[1:] == (answer(Text("Roses")), user(context.GO_ON))
+    assert told.request().messages[1:] == (answer(Text("Roses")), user(context.CONTINUE_PROMPT))
 
 
 def test_late_output_stays_out_and_its_call_is_still_answered() -> None:
-    told = Telling()
+    told = ContextJournal()
     told.ask(1, "question")
     told.say(1, 1, Text("on time"), ToolCall("c", "shell", "{}"))
     told.append(
@@ -243,51 +243,51 @@ def test_late_output_stays_out_and_its_call_is_still_answered() -> None:
 
 
 def test_whole_turns_are_cut_from_the_front_and_the_last_always_stays() -> None:
-    told = Telling()
+    told = ContextJournal()
     for turn in (1, 2, 3):
         told.ask(turn, f"question {turn} " + "x" * 300)
         told.say(turn, 1, Text("answer"))
-    room = Profile("demo", window_tokens=360, answer_tokens=100)
+    room = ModelProfile("demo", window_tokens=360, answer_tokens=100)
     assert told.request(room).cut_turns == (1,)
     assert "question 2" in told.request(room).messages[0].parts[0].text  # type: ignore[union-attr]
-    tiny = told.request(Profile("demo", window_tokens=10, answer_tokens=9))
+    tiny = told.request(ModelProfile("demo", window_tokens=10, answer_tokens=9))
     assert tiny.cut_turns == (1, 2)
 
 
 def test_a_summary_stays_when_turns_are_cut() -> None:
-    told = Telling()
+    told = ContextJournal()
     for turn in range(1, 6):
         told.ask(turn, f"question {turn} " + "x" * 150)
         told.say(turn, 1, Text("answer"))
     told.append(f.SessionCompacted(((1, 1),), "the first"))
-    request = told.request(Profile("demo", window_tokens=300, answer_tokens=100))
+    request = told.request(ModelProfile("demo", window_tokens=300, answer_tokens=100))
     assert request.cut_turns == (2, 3)
     assert request.messages[0].parts[0] == Text(context.SUMMARY + "the first")
 
 
-def test_a_conversation_of_nothing_is_still_a_request() -> None:
-    told = Telling()
+def test_an_empty_conversation_is_a_valid_request() -> None:
+    told = ContextJournal()
     assert told.request().messages == (user(context.NO_TEXT),)
     told.append(f.TurnAccepted(TurnId("t"), 1, MessageId("m"), (Text("  "),)))
     assert told.request().messages == (user(context.NO_TEXT),)
 
 
-def test_a_file_alone_is_something_said() -> None:
-    told = Telling()
+def test_a_file_without_text_is_a_message() -> None:
+    told = ContextJournal()
     picture = File("b" * 8, "a.png", "image/png", 10)
     told.append(f.TurnAccepted(TurnId("t"), 1, MessageId("m"), (picture,)))
     assert told.request().messages == (UserMessage((picture,)),)
 
 
 def test_a_turn_read_in_part_still_begins_with_the_user() -> None:
-    told = Telling()
+    told = ContextJournal()
     told.ask(1, "question")
     told.say(1, 1, Text("answer"))
     told.ask(2, "next")
     turns = fold(told.events).turns
     cut = [type(turns[0])(1, turns[0].entries[1:], True), turns[1]]
     request = context.assemble(cut, None, {}, "", WIDE)
-    assert problems(request) == []
+    assert find_problems(request) == []
     assert request.messages == (user(context.NO_TEXT), answer(Text("answer")), user("next"))
 
 
@@ -315,4 +315,4 @@ def test_tokens_are_estimated_on_the_safe_side(text: str) -> None:
 def test_what_a_provider_would_refuse_is_named(
     messages: tuple[context.RequestMessage, ...], problem: str
 ) -> None:
-    assert any(problem in found for found in problems(Request("", messages)))
+    assert any(problem in found for found in find_problems(Request("", messages)))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.domain.context.context import Profile, request_of
+from holdfast.domain.context.context import ModelProfile, build_request
 from holdfast.domain.decisions import forks
 from holdfast.domain.errors import NoSuchSession, NoSuchTurn
 from holdfast.domain.events import facts as f
@@ -10,12 +10,12 @@ from holdfast.domain.events.parts import Text, ToolCall
 from holdfast.domain.ids import CallId, MessageId, RunId, TurnId
 from holdfast.domain.limits import TITLE_CHARS_MAX
 from holdfast.domain.transcript.transcript import fold
-from tests.support.in_memory_session import SESSION, Journal
+from tests.support.in_memory_session import SESSION, InMemoryJournal
 
 
-def source() -> Journal:
+def source() -> InMemoryJournal:
     """Four turns: one undone, one steered with a call and late output, one continued, one under way."""
-    journal = Journal()
+    journal = InMemoryJournal()
     journal.append(f.SessionCreated("Plans", model="demo"))
     for turn in (1, 2, 3, 4):
         run_id = RunId(f"r_{turn}")
@@ -39,7 +39,7 @@ def source() -> Journal:
     return journal
 
 
-def _converse(journal: Journal, run_id: RunId) -> None:
+def _converse(journal: InMemoryJournal, run_id: RunId) -> None:
     call = (ToolCall("c_1", "shell", "{}"),)
     journal.append(
         f.MessageSettled(2, 1, MessageId("calls"), "assistant", call, "digest", run_id),
@@ -53,13 +53,13 @@ def _converse(journal: Journal, run_id: RunId) -> None:
     )
 
 
-def bodies(journal: Journal) -> list[f.Body]:
+def bodies(journal: InMemoryJournal) -> list[f.Body]:
     found = [m.events[0].fact for m in journal.pages() if m.row.body_seq]
     return [fact for fact in found if isinstance(fact, f.Body)]
 
 
-def fork_of(journal: Journal, through_turn: int | None = None) -> Journal:
-    child = Journal()
+def fork_of(journal: InMemoryJournal, through_turn: int | None = None) -> InMemoryJournal:
+    child = InMemoryJournal()
     facts = forks.fork(journal.book, SESSION, journal.head, bodies(journal), journal.ids, through_turn)
     child.append(*facts)
     return child
@@ -114,8 +114,8 @@ def test_the_model_is_shown_the_same_in_a_fork() -> None:
     journal = source()
     journal.append(f.TurnsUndone(4), f.RunCancelled(RunId("r_4")))
     child = fork_of(journal)
-    profile = Profile("demo", 100_000)
-    assert request_of(fold(child.events), "", profile) == request_of(fold(journal.events), "", profile)
+    profile = ModelProfile("demo", 100_000)
+    assert build_request(fold(child.events), "", profile) == build_request(fold(journal.events), "", profile)
 
 
 def test_a_fork_up_to_a_turn_leaves_out_what_follows() -> None:
@@ -127,11 +127,11 @@ def test_a_fork_up_to_a_turn_leaves_out_what_follows() -> None:
 
 def test_a_session_that_is_not_there_cannot_be_forked() -> None:
     with pytest.raises(NoSuchSession):
-        forks.fork(Journal().book, SESSION, 0, [], Journal().ids)
+        forks.fork(InMemoryJournal().book, SESSION, 0, [], InMemoryJournal().ids)
 
 
 def test_a_fork_of_a_fork_reads_the_same() -> None:
     child = fork_of(source())
     again = fork_of(child)
-    profile = Profile("demo", 100_000)
-    assert request_of(fold(again.events), "", profile) == request_of(fold(child.events), "", profile)
+    profile = ModelProfile("demo", 100_000)
+    assert build_request(fold(again.events), "", profile) == build_request(fold(child.events), "", profile)

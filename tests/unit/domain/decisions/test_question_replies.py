@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.decisions.questions import Question, Reply, asked_by, flaw, typed
-from holdfast.domain.events.parts import text_of
+from holdfast.domain.decisions.questions import Question, Reply, parse_question, parse_reply, validation_error
+from holdfast.domain.events.parts import message_text
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import CHOICE_CHARS_MAX, CHOICES_MAX, QUESTION_CHARS_MAX
-from holdfast.tools.ask_user import AskUser
+from holdfast.tools.ask_user import AskUserTool
 from holdfast.tools.ports import ToolRun
 
 COLOURS = ("Red", "Green", "Dark blue")
@@ -35,8 +35,8 @@ COLOURS = ("Red", "Green", "Dark blue")
         ("2, 2", ("Green",)),
     ],
 )
-def test_one_choice_is_named_by_its_number_or_its_words(line: str, chosen: tuple[str, ...] | None) -> None:
-    assert typed(COLOURS, False, line) == (Reply(choices=chosen) if chosen else None)
+def test_a_choice_is_named_by_number_or_text(line: str, chosen: tuple[str, ...] | None) -> None:
+    assert parse_reply(COLOURS, False, line) == (Reply(choices=chosen) if chosen else None)
 
 
 @pytest.mark.parametrize(
@@ -52,11 +52,11 @@ def test_one_choice_is_named_by_its_number_or_its_words(line: str, chosen: tuple
     ],
 )
 def test_several_choices_are_named_at_once(line: str, chosen: tuple[str, ...] | None) -> None:
-    assert typed(COLOURS, True, line) == (Reply(choices=chosen) if chosen else None)
+    assert parse_reply(COLOURS, True, line) == (Reply(choices=chosen) if chosen else None)
 
 
 def test_a_choice_that_is_a_number_is_meant_by_it() -> None:
-    assert typed(("2", "1"), False, "1") == Reply(choices=("1",))
+    assert parse_reply(("2", "1"), False, "1") == Reply(choices=("1",))
 
 
 @pytest.mark.parametrize(
@@ -68,14 +68,14 @@ def test_a_choice_that_is_a_number_is_meant_by_it() -> None:
         ("Which?", ("Red", "\u202ered\u202c"), "two of them are the same"),
     ],
 )
-def test_what_does_not_show_is_nothing_that_can_be_asked_or_told_apart(
+def test_invisible_characters_do_not_distinguish_choices(
     question: str, choices: tuple[str, ...] | None, said: str
 ) -> None:
-    assert said in flaw(Question(question, choices))
+    assert said in validation_error(Question(question, choices))
 
 
-def test_any_words_answer_a_question_without_choices() -> None:
-    assert typed((), False, " 2 ") == Reply("2") and typed((), False, " \n") is None
+def test_any_text_answers_a_question_without_choices() -> None:
+    assert parse_reply((), False, " 2 ") == Reply("2") and parse_reply((), False, " \n") is None
 
 
 _ANYTHING = st.recursive(
@@ -94,31 +94,31 @@ _ARGUMENTS = st.one_of(
 
 
 @given(_ARGUMENTS)
-def test_whatever_a_model_writes_is_a_question_or_a_failed_result(arguments: str) -> None:
-    question = asked_by(arguments)
+def test_any_model_arguments_give_a_question_or_a_failed_result(arguments: str) -> None:
+    question = parse_question(arguments)
     if question is not None:
-        assert not flaw(question) and 0 < len(question.question) <= QUESTION_CHARS_MAX
+        assert not validation_error(question) and 0 < len(question.question) <= QUESTION_CHARS_MAX
         choices = question.choices or ()
         assert len(choices) <= CHOICES_MAX and all(0 < len(each) <= CHOICE_CHARS_MAX for each in choices)
         for number, choice in enumerate(choices, 1):
-            assert typed(choices, False, choice) == Reply(choices=(choice,))
-            by_number = typed(choices, False, str(number))
+            assert parse_reply(choices, False, choice) == Reply(choices=(choice,))
+            by_number = parse_reply(choices, False, str(number))
             assert by_number is not None and len(by_number.choices) == 1
         return
     call = ToolRun(CallId("c"), arguments, Path("/"), lambda text, stream: None)
-    result = asyncio.run(AskUser().run(call))
-    assert result.outcome == "failed" and result.parts is not None and text_of(result.parts)
+    result = asyncio.run(AskUserTool().run(call))
+    assert result.outcome == "failed" and result.parts is not None and message_text(result.parts)
 
 
 @given(
     st.lists(st.text(min_size=1).map(lambda text: " ".join(text.split())).filter(bool), max_size=6), st.text()
 )
-def test_whatever_a_person_types_names_only_what_is_offered(choices: list[str], line: str) -> None:
+def test_a_typed_reply_only_names_offered_choices(choices: list[str], line: str) -> None:
     for multiple in (False, True):
-        reply = typed(tuple(choices), multiple, line)
+        reply = parse_reply(tuple(choices), multiple, line)
         assert reply is None or set(reply.choices) <= set(choices)
 
 
-def test_what_is_asked_is_shown_tidied() -> None:
+def test_a_question_is_shown_without_extra_whitespace() -> None:
     told = msgspec.json.encode({"question": " Which?\n", "choices": [" a\tb ", "c"]}).decode()
-    assert asked_by(told) == Question("Which?", ("a b", "c"))
+    assert parse_question(told) == Question("Which?", ("a b", "c"))

@@ -6,25 +6,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.context.context import standing_in
+from holdfast.domain.context.context import active_summary
 from holdfast.domain.decisions import memory_queue, runs, turns
 from holdfast.domain.errors import NoSuchTurn, NothingToRestore, RestoreRefused, SummaryRefused
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import TurnId
-from holdfast.domain.ranges import numbers_in
+from holdfast.domain.ranges import expand_ranges
 from holdfast.domain.state.projections import fold
 from holdfast.domain.state.rows import TurnRow
-from holdfast.domain.transcript.removals import History
+from holdfast.domain.transcript.removals import TurnHistory
 from holdfast.domain.transcript.transcript import fold as fold_transcript
-from tests.support.in_memory_session import SESSION, Journal
+from tests.support.in_memory_session import SESSION, InMemoryJournal
 
 
 class Conversation:
     """A conversation whose turns are all answered at once, and owed to memory by `owner`."""
 
     def __init__(self) -> None:
-        self.journal = Journal()
+        self.journal = InMemoryJournal()
         self.view = self.journal.book
         self._commit(turns.create_session(self.view, f.SessionCreated()))
 
@@ -59,19 +59,19 @@ class Conversation:
         return made
 
     def commit_memory(self) -> "Conversation":
-        while (debt := memory_queue.oldest(self.view)) is not None:
+        while (debt := memory_queue.oldest_pending(self.view)) is not None:
             key = f"key-{debt.n}"
             self._commit(
                 memory_queue.start(
                     self.view, debt.n, debt.turns, debt.owner, key, "", self.journal.ids.process()
                 )
             )
-            self._commit(memory_queue.pay(self.view, debt.n, 1, "receipt"))
+            self._commit(memory_queue.complete(self.view, debt.n, 1, "receipt"))
         return self
 
     def forget(self) -> "Conversation":
-        for debt in [each for each in self.view.open_debts() if each.retraction == "wanted"]:
-            self._commit(memory_queue.forget(self.view, debt.n, "done"))
+        for debt in [each for each in self.view.pending_commits() if each.retraction == "wanted"]:
+            self._commit(memory_queue.record_retraction(self.view, debt.n, "done"))
         return self
 
     @property
@@ -84,19 +84,19 @@ class Conversation:
         return live
 
     @property
-    def owed(self) -> list[int]:
+    def pending_turns(self) -> list[int]:
         """The turns that memory is still to be told of, once what is wanted back is forgotten."""
-        waiting = [debt for debt in self.view.open_debts() if debt.retraction != "wanted"]
-        return sorted(turn for debt in waiting for turn in numbers_in(debt.turns))
+        waiting = [debt for debt in self.view.pending_commits() if debt.retraction != "wanted"]
+        return sorted(turn for debt in waiting for turn in expand_ranges(debt.turns))
 
     @property
     def in_memory(self) -> list[int]:
-        paid = [debt for debt in self.view.debts.values() if debt.state == "paid"]
-        return [turn for debt in paid for turn in numbers_in(debt.turns)]
+        paid = [debt for debt in self.view.queued_commits.values() if debt.state == "committed"]
+        return [turn for debt in paid for turn in expand_ranges(debt.turns)]
 
     @property
-    def history(self) -> History:
-        return History(self.view.all_turns(), self.view.removals())
+    def history(self) -> TurnHistory:
+        return TurnHistory(self.view.all_turns(), self.view.removals())
 
     def versions(self, turn: int) -> list[int]:
         numbers = {row.id: row.turn for row in self.view.all_turns()}
@@ -170,7 +170,7 @@ def test_each_version_of_a_message_can_be_chosen_with_what_followed_it() -> None
     assert talk.versions(1) == [] and talk.versions(3) == []
 
 
-def test_a_replaced_turn_is_told_from_an_undone_one() -> None:
+def test_a_replaced_turn_differs_from_an_undone_one() -> None:
     talk = Conversation().send(3).retry(2).undo(4)
     removed = {turn: removal.replaced for turn, removal in talk.history.removed.items()}
     assert removed == {2: True, 3: True, 4: False}
@@ -202,7 +202,7 @@ def test_what_was_removed_before_a_clear_stays_removed() -> None:
     assert talk.live == []
 
 
-def test_a_message_that_was_told_to_a_run_is_no_turn_to_restore() -> None:
+def test_a_steering_message_cannot_be_restored_as_a_turn() -> None:
     talk = Conversation().send(1)
     ids, journal = talk.journal.ids, talk.journal
     journal.append(*turns.accept_turn(talk.view, SESSION, ids, (Text("first"),)))
@@ -223,50 +223,50 @@ def test_a_summary_stands_again_once_all_that_it_covers_is_back() -> None:
     talk = Conversation().send(4)
     made = talk.compact(3)
     talk.undo(2)
-    assert standing_in(fold_transcript(talk.journal.events)) is None
+    assert active_summary(fold_transcript(talk.journal.events)) is None
     talk.restore(2)
-    assert standing_in(fold_transcript(talk.journal.events)) == made
+    assert active_summary(fold_transcript(talk.journal.events)) == made
 
 
 def test_a_summary_of_one_version_covers_no_other() -> None:
     talk = Conversation().send(2).retry(2)
     made = talk.compact(3)
     talk.restore(2)
-    assert talk.live == [1, 2] and standing_in(fold_transcript(talk.journal.events)) is None
+    assert talk.live == [1, 2] and active_summary(fold_transcript(talk.journal.events)) is None
     with pytest.raises(SummaryRefused):
         talk.compact(2, made)
 
 
-def test_memory_is_owed_what_was_restored_before_it_was_told() -> None:
+def test_turns_restored_before_their_commit_stay_pending() -> None:
     talk = Conversation().send(3).undo(2)
-    assert talk.owed == [1]
+    assert talk.pending_turns == [1]
     talk.restore(2)
-    assert talk.owed == [1, 2, 3]
+    assert talk.pending_turns == [1, 2, 3]
 
 
-def test_memory_is_told_again_of_what_it_has_forgotten() -> None:
+def test_restored_turns_are_committed_again_after_a_retraction() -> None:
     talk = Conversation().send(3).commit_memory().undo(2).forget()
-    assert talk.owed == [1]
+    assert talk.pending_turns == [1]
     talk.restore(2)
-    assert talk.owed == [1, 2, 3]
+    assert talk.pending_turns == [1, 2, 3]
 
 
-def test_what_is_restored_before_memory_forgot_it_is_told_again_after_that() -> None:
+def test_turns_restored_during_a_retraction_are_committed_again() -> None:
     talk = Conversation().send(3).commit_memory().undo(2)
     talk.restore(2)
-    assert talk.owed == []
+    assert talk.pending_turns == []
     talk.forget()
-    assert talk.owed == [1, 2, 3]
+    assert talk.pending_turns == [1, 2, 3]
 
 
 def test_a_turn_that_was_kept_out_of_memory_stays_out() -> None:
     talk = Conversation().send(1).send(1, owner=None).send(1).undo(2)
     talk.restore(2)
-    assert talk.owed == [1, 3]
+    assert talk.pending_turns == [1, 3]
     talk.journal.append(*turns.configure(talk.view, SESSION, f.SessionConfigured(remember=False)))
     talk.undo(1)
     talk.restore(1)
-    assert talk.live == [1, 2, 3] and talk.owed == []
+    assert talk.live == [1, 2, 3] and talk.pending_turns == []
 
 
 def test_a_turn_that_no_version_leads_to_any_more_can_be_restored_for_itself() -> None:
@@ -295,7 +295,7 @@ def test_turns_that_replace_each_other_in_a_circle_end() -> None:
         TurnRow(2, TurnId("t_2"), 2, replaces=TurnId("t_1")),
         TurnRow(3, TurnId("t_3"), 3, replaces=TurnId("t_3")),
     ]
-    history = History(rows, [])
+    history = TurnHistory(rows, [])
     assert [history.first_version(turn) for turn in (1, 2, 3)] == [1, 1, 3]
 
 
@@ -354,4 +354,4 @@ def test_any_mix_of_changes_leaves_one_path_of_turns(steps: list[tuple[str, int]
             assert followed[turn] == talk.live[:place]
     # In the end memory has each live turn once, and no other.
     talk.commit_memory().forget().commit_memory()
-    assert talk.owed == [] and sorted(talk.in_memory) == talk.live
+    assert talk.pending_turns == [] and sorted(talk.in_memory) == talk.live

@@ -14,7 +14,7 @@ from holdfast.domain.ids import MessageId, ProcessId, RunId, TurnId
 from holdfast.domain.limits import RECOVERY_PLACES
 from holdfast.domain.state.rows import RunRow, RunStatus
 from holdfast.domain.usage import Usage
-from tests.support.in_memory_session import Journal
+from tests.support.in_memory_session import InMemoryJournal
 
 RUN, GONE = RunId("r_1"), ProcessId("p_1")
 BROKE = f.Failure("model_error", "it broke")
@@ -28,7 +28,7 @@ PATHS: Mapping[RunStatus, Sequence[f.AnyFact]] = MappingProxyType({
     "failed": (f.RunStarted(RUN), f.RunFailed(RUN, BROKE)),
     "interrupted": (f.RunStarted(RUN), f.RunInterrupted(RUN, 1, RECOVERY_PLACES, MessageId("m_9"))),
 })  # fmt: skip
-Command = Callable[[Journal, RunRow], Sequence[f.AnyFact]]
+Command = Callable[[InMemoryJournal, RunRow], Sequence[f.AnyFact]]
 COMMANDS: Mapping[str, tuple[Command, RunStatus]] = MappingProxyType({
     "be queued": (lambda j, run: runs.queue(run), "queued"),
     "leave the queue": (lambda j, run: runs.dequeue(run), "accepted"),
@@ -46,8 +46,8 @@ COMMANDS: Mapping[str, tuple[Command, RunStatus]] = MappingProxyType({
 })  # fmt: skip
 
 
-def journal_with_run(status: RunStatus) -> Journal:
-    journal = Journal()
+def journal_with_run(status: RunStatus) -> InMemoryJournal:
+    journal = InMemoryJournal()
     accepted = f.TurnAccepted(TurnId("t_1"), 1, MessageId("m_1"), (Text("hello"),), RUN)
     journal.append(f.SessionCreated(), accepted, *PATHS[status])
     assert journal.run(RUN).status == status
@@ -56,10 +56,10 @@ def journal_with_run(status: RunStatus) -> Journal:
 
 @pytest.mark.parametrize("status", get_args(RunStatus))
 @pytest.mark.parametrize("verb", COMMANDS)
-def test_a_command_leads_where_it_says_or_is_refused(verb: str, status: RunStatus) -> None:
+def test_each_command_reaches_its_status_or_is_refused(verb: str, status: RunStatus) -> None:
     journal = journal_with_run(status)
     command, leads_to = COMMANDS[verb]
-    if status in runs.ALLOWED[verb]:
+    if status in runs.ALLOWED_STATUSES[verb]:
         journal.append(*command(journal, journal.run(RUN)))
         assert journal.run(RUN).status == leads_to
     else:
@@ -69,11 +69,13 @@ def test_a_command_leads_where_it_says_or_is_refused(verb: str, status: RunStatu
 
 
 def test_every_edge_of_the_machine_has_a_command() -> None:
-    assert set(COMMANDS) == set(runs.ALLOWED)
+    assert set(COMMANDS) == set(runs.ALLOWED_STATUSES)
 
 
 def test_a_run_that_is_over_takes_no_command() -> None:
-    assert not any({"completed", "failed", "cancelled"} & set(states) for states in runs.ALLOWED.values())
+    assert not any(
+        {"completed", "failed", "cancelled"} & set(states) for states in runs.ALLOWED_STATUSES.values()
+    )
 
 
 def test_an_answer_costs_no_attempt_and_a_resumption_does() -> None:
@@ -99,7 +101,7 @@ def test_an_interruption_leaves_room_before_its_notice_and_work_goes_on_after_it
 
 
 @pytest.mark.parametrize(("recovered", "says"), [(True, "recovered"), (False, "final")])
-def test_a_notice_says_how_recovery_stands(recovered: bool, says: str) -> None:
+def test_a_notice_shows_the_recovery_status(recovered: bool, says: str) -> None:
     journal = journal_with_run("interrupted")
     journal.append(*runs.await_recovery(journal.run(RUN), GONE, 5))
     assert journal.book.messages[1, RECOVERY_PLACES].status == "pending"

@@ -11,11 +11,11 @@ from holdfast.domain.decisions import endings, runs, tools
 from holdfast.domain.errors import RunRefused, ToolRefused
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import Text, ToolCall
-from holdfast.domain.events.stream_fold import OutputFold, digest_of_parts
+from holdfast.domain.events.stream_fold import OutputFold, parts_digest
 from holdfast.domain.ids import CallId, MessageId, RunId, TurnId
 from holdfast.domain.state.rows import ToolRow, ToolState
 from holdfast.domain.transcript.transcript import fold
-from tests.support.in_memory_session import Journal
+from tests.support.in_memory_session import InMemoryJournal
 
 RUN, MESSAGE, CALL = RunId("r_1"), MessageId("m_2"), CallId("c_1")
 PATHS: Mapping[ToolState, Sequence[f.AnyFact]] = MappingProxyType({
@@ -28,11 +28,11 @@ PATHS: Mapping[ToolState, Sequence[f.AnyFact]] = MappingProxyType({
 
 
 def message_with(*calls: ToolCall) -> f.MessageSettled:
-    return f.MessageSettled(1, 1, MESSAGE, "assistant", calls, digest_of_parts(calls), RUN)
+    return f.MessageSettled(1, 1, MESSAGE, "assistant", calls, parts_digest(calls), RUN)
 
 
-def journal_with_tool(state: ToolState = "intended", effect: f.Effect = "unsafe") -> Journal:
-    journal = Journal()
+def journal_with_tool(state: ToolState = "intended", effect: f.Effect = "unsafe") -> InMemoryJournal:
+    journal = InMemoryJournal()
     journal.append(
         f.SessionCreated(),
         f.TurnAccepted(TurnId("t_1"), 1, MessageId("m_1"), (Text("hello"),), RUN),
@@ -46,7 +46,7 @@ def journal_with_tool(state: ToolState = "intended", effect: f.Effect = "unsafe"
     return journal
 
 
-def tool_of(journal: Journal) -> ToolRow:
+def tool_of(journal: InMemoryJournal) -> ToolRow:
     return journal.book.tools[CALL]
 
 
@@ -88,7 +88,7 @@ RECOVERIES = {
 @pytest.mark.parametrize("effect", get_args(f.Effect))
 def test_recovery_repeats_only_what_does_no_harm(state: ToolState, effect: f.Effect) -> None:
     tool = tool_of(journal_with_tool(state, effect))
-    assert tools.recovery_of(tool) == RECOVERIES.get((state, effect), "nothing")
+    assert tools.recovery_action(tool) == RECOVERIES.get((state, effect), "nothing")
 
 
 def test_an_interruption_puts_an_unsafe_call_in_doubt_and_leaves_the_others() -> None:
@@ -202,7 +202,7 @@ def test_cancelling_a_run_ends_its_calls(state: ToolState, asked: bool) -> None:
 
 
 def test_a_call_finds_the_message_that_made_it_past_steering_and_other_calls() -> None:
-    journal = Journal()
+    journal = InMemoryJournal()
     journal.append(
         f.SessionCreated(),
         f.TurnAccepted(TurnId("t_1"), 1, MessageId("m_1"), (Text("hello"),), RUN),
@@ -214,7 +214,7 @@ def test_a_call_finds_the_message_that_made_it_past_steering_and_other_calls() -
     journal.append(settled, *tools.intend(journal.run(RUN), settled, lambda name: "pure"))
     rows = journal.book.open_tools(RUN)
     assert [row.place for row in rows] == [3, 4]
-    assert {tools.caller(journal.book, row) for row in rows} == {MESSAGE}
+    assert {tools.calling_message(journal.book, row) for row in rows} == {MESSAGE}
 
 
 def test_a_call_that_was_to_run_again_keeps_what_it_printed_when_its_run_is_cancelled() -> None:

@@ -19,17 +19,17 @@ from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import CallId, MessageId, TurnId
 from holdfast.domain.state.rows import RunRow
 from holdfast.domain.transcript.transcript import fold as fold_transcript
-from tests.support.in_memory_session import SESSION, Journal
+from tests.support.in_memory_session import SESSION, InMemoryJournal
 
 
-def begun() -> Journal:
-    journal = Journal()
+def begun() -> InMemoryJournal:
+    journal = InMemoryJournal()
     journal.append(*turns.create_session(journal.book, f.SessionCreated(model="demo")))
     return journal
 
 
 def accept(
-    journal: Journal, text: str = "hello", if_busy: turns.IfBusy = "queue", key: str | None = None
+    journal: InMemoryJournal, text: str = "hello", if_busy: turns.BusyPolicy = "queue", key: str | None = None
 ) -> RunRow:
     journal.append(
         *turns.accept_turn(
@@ -40,7 +40,7 @@ def accept(
     return next(r for r in journal.book.runs.values() if r.turn == journal.book.row.last_turn)
 
 
-def finish(journal: Journal, run: RunRow) -> None:
+def finish(journal: InMemoryJournal, run: RunRow) -> None:
     journal.append(*runs.start(journal.run(run.id)))
     journal.append(*runs.complete(journal.run(run.id)))
 
@@ -96,7 +96,7 @@ def test_a_message_that_steers_is_queued_and_says_whom_it_is_meant_for(status: s
     assert accept(journal, "and this", "steer").steers is None
 
 
-def in_state(journal: Journal, run: RunRow, status: str) -> RunRow:
+def in_state(journal: InMemoryJournal, run: RunRow, status: str) -> RunRow:
     if status != "accepted":
         journal.append(*runs.start(run))
     if status == "interrupted":
@@ -105,7 +105,7 @@ def in_state(journal: Journal, run: RunRow, status: str) -> RunRow:
     return journal.run(run.id)
 
 
-def test_what_is_meant_for_a_run_moves_into_its_turn_and_leaves_nothing_behind() -> None:
+def test_a_steering_message_moves_into_the_turn_of_its_run() -> None:
     journal = begun()
     run = in_state(journal, accept(journal), "running")
     accept(journal, "for later")
@@ -138,7 +138,7 @@ def test_a_fact_that_names_another_turns_message_leaves_that_turn_alone() -> Non
 
 
 @pytest.mark.parametrize("status", ["accepted", "running", "interrupted"])
-def test_to_interrupt_ends_what_is_under_way_and_leaves_the_queue_its_order(status: str) -> None:
+def test_interrupting_cancels_the_active_run_and_keeps_queue_order(status: str) -> None:
     journal = begun()
     run = in_state(journal, accept(journal), status)
     second, third = accept(journal, "2"), accept(journal, "3")
@@ -149,7 +149,7 @@ def test_to_interrupt_ends_what_is_under_way_and_leaves_the_queue_its_order(stat
     ]  # fmt: skip
 
 
-def test_a_message_that_is_not_to_wait_is_refused_unless_it_was_kept_before() -> None:
+def test_a_busy_session_rejects_a_new_message_but_accepts_a_repeat() -> None:
     journal = begun()
     finish(journal, accept(journal, "kept", "reject", "k"))
     run = accept(journal)
@@ -251,7 +251,7 @@ def test_a_title_made_in_the_background_never_replaces_one_that_a_person_chose()
     assert journal.book.row is not None and journal.book.row.title == "chosen"
 
 
-def test_what_is_as_asked_already_is_no_fact() -> None:
+def test_a_change_without_effect_appends_no_fact() -> None:
     journal = begun()
     assert turns.configure(journal.book, SESSION, f.SessionConfigured(model="demo")) == []
     changed = turns.configure(journal.book, SESSION, f.SessionConfigured(model="other", resume="ask"))
@@ -261,10 +261,10 @@ def test_what_is_as_asked_already_is_no_fact() -> None:
     assert turns.archive(journal.book, SESSION, archived=False) == [f.SessionArchived(False)]
 
 
-def test_the_folder_stays_while_anything_is_to_be_done_in_it() -> None:
+def test_the_workspace_cannot_change_while_a_run_is_open() -> None:
     elsewhere = f.SessionConfigured(workspace="/elsewhere", model="other")
 
-    def is_refused(journal: Journal) -> bool:
+    def is_refused(journal: InMemoryJournal) -> bool:
         try:
             turns.configure(journal.book, SESSION, elsewhere)
         except RunRefused as refused:
@@ -301,7 +301,7 @@ def test_delete_ends_everything() -> None:
     assert journal.book.row is not None and journal.book.row.deleted_at is not None
 
 
-VERBS: Sequence[Callable[[Journal], object]] = (
+VERBS: Sequence[Callable[[InMemoryJournal], object]] = (
     lambda j: turns.accept_turn(j.book, SESSION, j.ids, (Text("x"),)),
     lambda j: turns.replace_turns(j.book, SESSION, j.ids, TurnId("t"), (Text("x"),), "edit"),
     lambda j: turns.rename(j.book, SESSION, "x", "user"),
@@ -315,9 +315,11 @@ VERBS: Sequence[Callable[[Journal], object]] = (
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_nothing_can_be_done_to_a_session_that_is_not_there(verb: Callable[[Journal], object]) -> None:
+def test_nothing_can_be_done_to_a_session_that_is_not_there(
+    verb: Callable[[InMemoryJournal], object],
+) -> None:
     with pytest.raises(NoSuchSession):
-        verb(Journal())
+        verb(InMemoryJournal())
     deleted = begun()
     deleted.append(*turns.delete(deleted.book, SESSION))
     with pytest.raises(NoSuchSession):
@@ -333,4 +335,4 @@ def test_what_is_too_large_is_refused() -> None:
     with pytest.raises(TooLarge):
         turns.rename(journal.book, SESSION, "t" * 201, "user")
     with pytest.raises(TooLarge):
-        turns.create_session(Journal().book, f.SessionCreated("t" * 201))
+        turns.create_session(InMemoryJournal().book, f.SessionCreated("t" * 201))

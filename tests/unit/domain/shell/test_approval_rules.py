@@ -6,7 +6,7 @@ import pytest
 from holdfast.domain.errors import RuleRefused
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import RULE_CHARS_MAX
-from holdfast.domain.shell.rules import Rule, checked, covering, pattern_for
+from holdfast.domain.shell.rules import Rule, find_rule, pattern_for, validate_pattern
 
 HERE, THERE = SessionId("s_1"), SessionId("s_2")
 
@@ -17,7 +17,7 @@ def call(command: str) -> str:
 
 def allows(pattern: str, command: str, tool: str = "shell") -> bool:
     rule = Rule("u_1", tool, pattern, None, 0)
-    return covering([rule], tool, call(command), HERE) is not None
+    return find_rule([rule], tool, call(command), HERE) is not None
 
 
 @pytest.mark.parametrize(
@@ -51,16 +51,16 @@ def allows(pattern: str, command: str, tool: str = "shell") -> bool:
     ],
 )
 def test_a_rule_for_commands_compares_words(pattern: str, command: str, allowed: bool) -> None:
-    assert allows(checked("shell", pattern), command) == allowed
+    assert allows(validate_pattern("shell", pattern), command) == allowed
 
 
 def test_a_rule_is_for_its_tool_and_its_conversation() -> None:
     rules = [Rule("u_1", "write_file", "*", HERE, 0), Rule("u_2", "shell", "ls", None, 0)]
-    assert covering(rules, "write_file", "{}", HERE) == rules[0]
-    assert covering(rules, "write_file", "{}", THERE) is None
-    assert covering(rules, "write_file", "{}", None) is None
-    assert covering(rules, "shell", call("ls"), THERE) == rules[1]
-    assert covering(rules, "read_file", call("ls"), HERE) is None
+    assert find_rule(rules, "write_file", "{}", HERE) == rules[0]
+    assert find_rule(rules, "write_file", "{}", THERE) is None
+    assert find_rule(rules, "write_file", "{}", None) is None
+    assert find_rule(rules, "shell", call("ls"), THERE) == rules[1]
+    assert find_rule(rules, "read_file", call("ls"), HERE) is None
     assert (rules[0].scope, rules[1].scope) == ("session", "always")
 
 
@@ -89,7 +89,7 @@ def test_a_rule_allows_the_command_that_it_is_made_from(wanted: str) -> None:
 )
 def test_a_pattern_that_means_nothing_or_everything_is_refused(pattern: str) -> None:
     with pytest.raises(RuleRefused):
-        checked("shell", pattern)
+        validate_pattern("shell", pattern)
 
 
 @pytest.mark.parametrize(
@@ -109,31 +109,31 @@ def test_a_pattern_that_means_nothing_or_everything_is_refused(pattern: str) -> 
 )  # fmt: skip
 def test_no_rule_lets_a_program_run_anything(program: str) -> None:
     with pytest.raises(RuleRefused, match="anything"):
-        checked("shell", f"{program} *")
-    assert checked("shell", f"{program} -x") == f"{program} -x"
+        validate_pattern("shell", f"{program} *")
+    assert validate_pattern("shell", f"{program} -x") == f"{program} -x"
 
 
 @pytest.mark.parametrize(
     "words", ["npm test", "npm run build", "cargo build", "uv sync", "pytest", "go build"]
 )
-def test_verbs_that_run_no_program_of_one_s_choice_may_have_any_words(words: str) -> None:
-    assert checked("shell", f"{words} *") == f"{words} *"
+def test_safe_git_subcommands_may_have_any_words(words: str) -> None:
+    assert validate_pattern("shell", f"{words} *") == f"{words} *"
 
 
 def test_a_rule_of_another_tool_is_for_all_its_calls() -> None:
     with pytest.raises(RuleRefused):
-        checked("write_file", "notes.txt")
-    assert checked("write_file", "*") == "*"
+        validate_pattern("write_file", "notes.txt")
+    assert validate_pattern("write_file", "*") == "*"
 
 
 def test_a_pattern_has_a_longest_length() -> None:
     with pytest.raises(RuleRefused, match="longer"):
-        checked("shell", "ls " + "x" * RULE_CHARS_MAX)
+        validate_pattern("shell", "ls " + "x" * RULE_CHARS_MAX)
 
 
 def test_a_pattern_is_kept_so_that_it_means_the_same_when_it_is_read_again() -> None:
     for text in ("ls 'a b' *", 'ls "it\'s"', "ls '*'", "ls '' *"):
-        assert checked("shell", checked("shell", text)) == checked("shell", text)
+        assert validate_pattern("shell", validate_pattern("shell", text)) == validate_pattern("shell", text)
 
 
 def page(url: str) -> str:
@@ -161,8 +161,8 @@ def page(url: str) -> str:
     ],
 )
 def test_a_rule_for_pages_allows_one_server(pattern: str, url: str, allowed: bool) -> None:
-    rule = Rule("u_1", "fetch_url", checked("fetch_url", pattern), None, 0)
-    assert (covering([rule], "fetch_url", page(url), HERE) is not None) == allowed
+    rule = Rule("u_1", "fetch_url", validate_pattern("fetch_url", pattern), None, 0)
+    assert (find_rule([rule], "fetch_url", page(url), HERE) is not None) == allowed
 
 
 def test_a_rule_made_from_a_page_is_for_its_server() -> None:
@@ -179,4 +179,4 @@ def test_a_rule_made_from_a_page_is_for_its_server() -> None:
 def test_a_call_that_names_two_pages_is_covered_by_no_rule_for_one() -> None:
     rule = Rule("u_1", "fetch_url", "example.org", None, 0)
     twice = '{"url": "https://evil.test/", "url": "https://example.org/"}'
-    assert covering([rule], "fetch_url", twice, HERE) is None
+    assert find_rule([rule], "fetch_url", twice, HERE) is None

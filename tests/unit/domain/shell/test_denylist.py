@@ -4,14 +4,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.errors import NeverRun
+from holdfast.domain.errors import CommandForbidden
 from holdfast.domain.limits import SHELL_COMMAND_BYTES_MAX
 from holdfast.domain.shell.commands import NEVER_RUN
-from holdfast.domain.shell.denylist import STEPS_MAX, TOO_MUCH, UNCLEAR, Forbidden, refusal, steps_for
-from holdfast.tools.arguments import Refused, read_arguments
-from holdfast.tools.shell import Arguments
+from holdfast.domain.shell.denylist import (
+    STEPS_MAX,
+    TOO_COMPLEX,
+    UNCLEAR,
+    Denylist,
+    step_budget,
+    verdict_error,
+)
+from holdfast.tools.arguments import ToolError, read_arguments
+from holdfast.tools.shell import ShellArguments
 
-USUAL = Forbidden(NEVER_RUN)
+USUAL = Denylist(NEVER_RUN)
 HIDINGS = (
     "{}", "sudo {}", "sudo -u root {}", "sudo -uroot -E {}", "A=b {}", "env A=b {}", "nohup {} &", "exec {}",
     "timeout -k 1 5 {}", "nice -n 5 {}", "xargs -n 1 {}", "command {}", "busybox {}", "cd x && {}",
@@ -57,8 +64,8 @@ HARMLESS = (
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_is_found_wherever_it_hides(command: str) -> None:
-    missed = [text for hiding in HIDINGS if not USUAL.in_command(text := hiding.format(command.format()))]
+def test_denylist_finds_nested_commands(command: str) -> None:
+    missed = [text for hiding in HIDINGS if not USUAL.check_command(text := hiding.format(command.format()))]
     # A shell takes one layer of backslashes or quotes away; the second one is a word of another name.
     assert [text for text in missed if "\\e" not in text] == []
 
@@ -71,23 +78,23 @@ def test_a_command_is_found_wherever_it_hides(command: str) -> None:
         "ls / | xargs rm -rf", "find / | xargs rm -rf", "echo / | xargs -n 1 rm -rf",
     ],
 )  # fmt: skip
-def test_where_a_command_works_and_what_it_is_given_count_as_well(command: str) -> None:
-    assert USUAL.in_command(command)
+def test_denylist_considers_the_folder_and_piped_input(command: str) -> None:
+    assert USUAL.check_command(command)
 
 
 @pytest.mark.parametrize("bomb", [":(){ :|:& };:", "bomb() { bomb | bomb & }; bomb", "x; :(){ :|: & };:"])
-def test_a_bomb_of_processes_is_found_under_any_name(bomb: str) -> None:
-    assert USUAL.in_command(bomb)
+def test_a_fork_bomb_is_found_under_any_name(bomb: str) -> None:
+    assert USUAL.check_command(bomb)
 
 
 @pytest.mark.parametrize("command", HARMLESS)
-def test_what_only_looks_like_it_may_run(command: str) -> None:
-    assert USUAL.in_command(command) == ""
+def test_similar_harmless_commands_are_allowed(command: str) -> None:
+    assert USUAL.check_command(command) == ""
 
 
-def test_the_pattern_that_was_found_is_told() -> None:
-    assert USUAL.in_call("shell", '{"command": "sudo reboot now"}') == "reboot *"
-    assert USUAL.in_call("write_file", '{"command": "reboot"}') == ""
+def test_the_verdict_is_the_matching_pattern() -> None:
+    assert USUAL.check_call("shell", '{"command": "sudo reboot now"}') == "reboot *"
+    assert USUAL.check_call("write_file", '{"command": "reboot"}') == ""
 
 
 @pytest.mark.parametrize(
@@ -107,22 +114,22 @@ def test_the_pattern_that_was_found_is_told() -> None:
         ("> /etc/*", ("a > /etc/passwd", "a >| /etc/hosts"), ("a < /etc/passwd", "cat /etc/passwd")),
     ],
 )
-def test_a_list_of_one_s_own_means_what_it_says(
+def test_a_custom_denylist_matches_its_patterns(
     pattern: str, found: tuple[str, ...], not_found: tuple[str, ...]
 ) -> None:
-    mine = Forbidden((pattern,))
-    assert [text for text in found if not mine.in_command(text)] == []
-    assert [text for text in not_found if mine.in_command(text)] == []
+    mine = Denylist((pattern,))
+    assert [text for text in found if not mine.check_command(text)] == []
+    assert [text for text in not_found if mine.check_command(text)] == []
 
 
 def test_an_empty_list_forbids_nothing() -> None:
-    assert [text for text in COMMANDS if Forbidden(()).in_command(text)] == []
+    assert [text for text in COMMANDS if Denylist(()).check_command(text)] == []
 
 
 @given(st.text("ab '\"\\$`&;|*~!#{}()<>[]\n=-/", max_size=60))
-def test_no_text_is_too_strange_to_be_looked_at(text: str) -> None:
-    USUAL.in_command(text)
-    assert USUAL.in_command(f"reboot\n{text}") == "reboot *"
+def test_any_text_can_be_checked(text: str) -> None:
+    USUAL.check_command(text)
+    assert USUAL.check_command(f"reboot\n{text}") == "reboot *"
 
 
 SHAPES = (
@@ -137,13 +144,13 @@ SHAPES = (
 
 @pytest.mark.parametrize("piece", SHAPES)
 @pytest.mark.parametrize("start", ["", "find ", "bash -c '", "dd ", "sh <<a\n", 'echo "'])
-def test_the_longest_command_is_looked_at_in_a_bounded_number_of_steps(start: str, piece: str) -> None:
+def test_checking_the_longest_command_takes_bounded_steps(start: str, piece: str) -> None:
     command = (start + piece * SHELL_COMMAND_BYTES_MAX)[:SHELL_COMMAND_BYTES_MAX]
-    steps = steps_for(command)
-    verdict = USUAL.in_command(command, steps)
+    steps = step_budget(command)
+    verdict = USUAL.check_command(command, steps)
     assert steps.given <= STEPS_MAX
     # Past the last step nothing more is looked at, and then the command does not run.
-    assert steps.left >= 0 or verdict == TOO_MUCH
+    assert steps.left >= 0 or verdict == TOO_COMPLEX
 
 
 @pytest.mark.parametrize(
@@ -153,14 +160,14 @@ def test_the_longest_command_is_looked_at_in_a_bounded_number_of_steps(start: st
         "a;" * 49000 + "reboot",
     ],
 )  # fmt: skip
-def test_what_cannot_be_looked_through_does_not_run(command: str) -> None:
-    assert USUAL.in_command(command) == TOO_MUCH
-    assert str(refusal(TOO_MUCH)) == (
+def test_a_command_too_complex_to_check_is_refused(command: str) -> None:
+    assert USUAL.check_command(command) == TOO_COMPLEX
+    assert str(verdict_error(TOO_COMPLEX)) == (
         "This command is too long or too nested to be checked"
         " against the list of commands that are never run."
     )
-    assert isinstance(refusal(TOO_MUCH), NeverRun)
-    assert str(refusal("reboot *")).endswith(": reboot *")
+    assert isinstance(verdict_error(TOO_COMPLEX), CommandForbidden)
+    assert str(verdict_error("reboot *")).endswith(": reboot *")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +179,7 @@ def test_what_cannot_be_looked_through_does_not_run(command: str) -> None:
     ],
 )  # fmt: skip
 def test_long_commands_as_models_write_them_may_run(command: str) -> None:
-    assert USUAL.in_command(command) == ""
+    assert USUAL.check_command(command) == ""
 
 
 @pytest.mark.parametrize(
@@ -184,15 +191,15 @@ def test_long_commands_as_models_write_them_may_run(command: str) -> None:
         '{"command": "reboot"', '{"command": "reboot"} {}', '{"command": "reboot", "timeout_s": NaN}',
     ],
 )  # fmt: skip
-def test_arguments_that_readers_may_take_for_different_things_do_not_run(arguments: str) -> None:
-    assert USUAL.in_call("shell", arguments) == UNCLEAR
-    assert Forbidden(()).in_call("shell", arguments) == ""
-    with pytest.raises(Refused):
-        read_arguments(arguments, Arguments)
+def test_ambiguous_arguments_are_refused(arguments: str) -> None:
+    assert USUAL.check_call("shell", arguments) == UNCLEAR
+    assert Denylist(()).check_call("shell", arguments) == ""
+    with pytest.raises(ToolError):
+        read_arguments(arguments, ShellArguments)
 
 
 @pytest.mark.parametrize("around", ["", " ", "\n", "\u00a0", "\x1c", "\u3000"])
-def test_what_is_looked_at_is_what_the_tool_reads(around: str) -> None:
+def test_the_checked_command_is_the_one_the_tool_runs(around: str) -> None:
     arguments = around + '{"comm\\u0061nd": "sudo reb\\u006fot"}' + around
-    assert read_arguments(arguments, Arguments).command == "sudo reboot"
-    assert USUAL.in_call("shell", arguments) == "reboot *"
+    assert read_arguments(arguments, ShellArguments).command == "sudo reboot"
+    assert USUAL.check_call("shell", arguments) == "reboot *"

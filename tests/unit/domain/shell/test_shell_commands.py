@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.domain.limits import SHELL_COMMAND_BYTES_MAX
-from holdfast.domain.shell.commands import command_of, simple_words
+from holdfast.domain.shell.commands import call_command, parse_simple_command
 
 BASH = next(path for path in ("/bin/bash", "/usr/bin/bash") if Path(path).exists())
 PROGRAM = "zz-not-there"
@@ -50,7 +50,7 @@ def as_bash_sees_it(command: str, folder: Path) -> list[list[str]]:
     ],
 )  # fmt: skip
 def test_one_program_with_its_words_is_understood(command: str, words: tuple[str, ...]) -> None:
-    assert simple_words(command) == words
+    assert parse_simple_command(command) == words
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_one_program_with_its_words_is_understood(command: str, words: tuple[str
     ],
 )  # fmt: skip
 def test_anything_more_is_not_understood(command: str) -> None:
-    assert simple_words(command) is None
+    assert parse_simple_command(command) is None
 
 
 LETTERS = st.sampled_from(
@@ -79,7 +79,7 @@ LETTERS = st.sampled_from(
 @given(st.lists(LETTERS, max_size=12).map("".join))
 def test_a_real_shell_sees_exactly_the_words_that_were_understood(tmp_path: Path, text: str) -> None:
     command = f"{PROGRAM} {text}"
-    words = simple_words(command)
+    words = parse_simple_command(command)
     if words is not None:
         assert as_bash_sees_it(command, tmp_path) == [list(words)]
     assert list(tmp_path.iterdir()) == []
@@ -92,7 +92,7 @@ PLAIN = st.text("ab '\"\\$`&;|*~!#{}é()<>[]?^=%", max_size=8)
 @given(st.lists(PLAIN, max_size=5))
 def test_words_that_are_quoted_are_understood_as_they_were(tmp_path: Path, words: list[str]) -> None:
     command = shlex.join([PROGRAM, *words])
-    assert simple_words(command) == (PROGRAM, *words)
+    assert parse_simple_command(command) == (PROGRAM, *words)
     assert as_bash_sees_it(command, tmp_path) == [[PROGRAM, *words]]
 
 
@@ -117,5 +117,5 @@ def test_the_shell_that_is_asked_does_tell_commands_apart(tmp_path: Path) -> Non
     ],
 )
 def test_a_command_is_read_from_a_call_only_without_doubt(arguments: str, command: str | None) -> None:
-    assert command_of("shell", arguments) == command
-    assert command_of("write_file", arguments) is None
+    assert call_command("shell", arguments) == command
+    assert call_command("write_file", arguments) is None

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.errors import BadImport
-from holdfast.domain.events.codec import Event, Unknown, encode
+from holdfast.domain.events.codec import Event, UnknownFact, encode
 from holdfast.domain.events.parts import File
 from holdfast.domain.limits import BLOB_BYTES_MAX
 from holdfast.domain.transcript import exports
-from tests.support.sample_conversations import Story
+from tests.support.sample_conversations import SampleConversation
 
 CONTENT = bytes(range(256))
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -24,31 +24,35 @@ DIGEST = hashlib.sha256(CONTENT).hexdigest()
 def written(session_id: Any, events: list[Event], *files: tuple[str, bytes]) -> bytes:
     """A document as the command line writes it."""
     return b"".join((
-        exports.opening(session_id, "Title"),
-        b",".join(map(exports.event_object, events)),
-        exports.BETWEEN,
-        b",".join(exports.file_member(*file) for file in files),
-        exports.CLOSING,
+        exports.export_head(session_id, "Title"),
+        b",".join(map(exports.export_event, events)),
+        exports.FILES_START,
+        b",".join(exports.export_file(*file) for file in files),
+        exports.EXPORT_END,
     ))  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def story() -> Story:
-    story = Story("Title").ask("Look", File(DIGEST, "a.bin", "x/y", 256), key="one").answer("I do.")
-    return story.ask("Again", key="two").call("shell", "{}", "out\n").answer("Done.")
+def story() -> SampleConversation:
+    story = (
+        SampleConversation("Title")
+        .user_message("Look", File(DIGEST, "a.bin", "x/y", 256), key="one")
+        .assistant_message("I do.")
+    )
+    return story.user_message("Again", key="two").tool_call("shell", "{}", "out\n").assistant_message("Done.")
 
 
 @pytest.fixture(scope="module")
-def document(story: Story) -> bytes:
+def document(story: SampleConversation) -> bytes:
     events = [Event(n, 1_700_000_000_000 + n, *encode(fact)) for n, fact in enumerate(story.facts, 1)]
     return written(story.id, events, (DIGEST, CONTENT))
 
 
-def test_what_was_written_is_read_back(story: Story, document: bytes) -> None:
-    found = exports.parse(document, "a file")
+def test_an_export_round_trips(story: SampleConversation, document: bytes) -> None:
+    found = exports.parse_export(document, "a file")
     assert (found.session_id, found.title) == (story.id, "Title")
     assert [event.fact for event in found.events] == story.facts
-    assert {digest: exports.content_of(text) for digest, text in found.files.items()} == {DIGEST: CONTENT}
+    assert {digest: exports.decode_file(text) for digest, text in found.files.items()} == {DIGEST: CONTENT}
     assert document.count(b"\n") == 1
 
 
@@ -60,10 +64,10 @@ def test_the_bytes_of_a_newer_programs_event_are_kept(fields: dict[str, Any], sp
     body = (
         (json.dumps(fields, separators=(f",{space}", ":"), indent=None) + space).encode() if fields else b"{}"
     )
-    newer = Event(2, 5, *encode(Unknown("dream_dreamt", 9, body)))
-    text = written(Story().id, [Event(1, 5, "session_created", 1, b"{}"), newer])
+    newer = Event(2, 5, *encode(UnknownFact("dream_dreamt", 9, body)))
+    text = written(SampleConversation().id, [Event(1, 5, "session_created", 1, b"{}"), newer])
     assert text.count(b"\n") == 1
-    assert exports.parse(text, "a file").events[1] == newer
+    assert exports.parse_export(text, "a file").events[1] == newer
 
 
 def _change(change: Callable[[Any], object]) -> Callable[[bytes], bytes]:
@@ -136,10 +140,10 @@ DAMAGED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_what_is_wrong_with_a_file_is_told(name: str, document: bytes) -> None:
+def test_importing_a_bad_file_names_the_problem(name: str, document: bytes) -> None:
     damage, why = DAMAGED[name]
     with pytest.raises(BadImport) as refused:
-        exports.parse(damage(document), "a file")
+        exports.parse_export(damage(document), "a file")
     assert str(refused.value).startswith("a file is not an export of a conversation: ")
     assert why in str(refused.value)
 
@@ -147,5 +151,5 @@ def test_what_is_wrong_with_a_file_is_told(name: str, document: bytes) -> None:
 def test_an_event_that_cannot_be_written_as_it_is_still_keeps_its_bytes() -> None:
     for body in (b'{"a":\n1}', b'{"a":"\xff"}', b"not json", b' {"a":1}'):
         event = Event(1, 1, "dream_dreamt", 2, body)
-        text = exports.event_object(event)
+        text = exports.export_event(event)
         assert base64.b64decode(json.loads(text)["body_base64"]) == body and b"\n" not in text

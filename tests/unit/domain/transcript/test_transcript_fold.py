@@ -12,7 +12,7 @@ from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import CallId, MessageId, RunId, TurnId
 from holdfast.domain.state.projections import fold as fold_rows
 from holdfast.domain.transcript.transcript import Transcript, TranscriptFold, fold
-from tests.support.in_memory_session import SESSION, Journal
+from tests.support.in_memory_session import SESSION, InMemoryJournal
 
 VECTORS = sorted((Path(__file__).parents[3] / "vectors" / "transcript").glob("*.json"))
 Wire = dict[str, object]
@@ -46,8 +46,8 @@ def plain(transcript: Transcript) -> object:
     return msgspec.json.decode(msgspec.json.encode(transcript))
 
 
-def as_read_at(events: Iterable[Event]) -> Journal:
-    journal = Journal()
+def as_read_at(events: Iterable[Event]) -> InMemoryJournal:
+    journal = InMemoryJournal()
     journal.events = list(events)
     journal.book = fold_rows(SESSION, journal.events)
     return journal
@@ -69,7 +69,7 @@ def test_a_page_at_any_cut_and_the_rest_give_the_same(path: Path) -> None:
     for cut in range(len(events) + 1):
         before = as_read_at(events[:cut])
         reader = TranscriptFold()
-        reader.add_page(reversed(before.pages()), before.open_tools())
+        reader.add_messages(reversed(before.pages()), before.open_tools())
         for event in events[cut:]:
             reader.add(event)
         assert plain(reader.transcript()) == expected
@@ -83,14 +83,14 @@ def test_pruning_at_any_cut_changes_nothing(path: Path) -> None:
 
 
 def test_a_delta_for_a_message_that_is_not_there_changes_nothing() -> None:
-    journal = Journal()
+    journal = InMemoryJournal()
     journal.append(f.SessionCreated(), f.TextAppended(RunId("r"), MessageId("m"), "lost"))
     journal.append(f.ToolOutputAppended(RunId("r"), CallId("c"), "lost"))
     assert fold(journal.events) == Transcript()
 
 
 def test_a_message_settled_again_reads_as_its_newest_body() -> None:
-    journal = Journal()
+    journal = InMemoryJournal()
     message = MessageId("m_1")
     journal.append(f.TurnAccepted(TurnId("t"), 1, MessageId("m"), (Text("hello"),)))
     journal.append(f.MessageSettled(1, 1, message, "assistant", (Text("half"),), "", None, "interrupted"))

@@ -2,15 +2,15 @@
 
 from holdfast.domain.events import facts as f
 from holdfast.domain.ids import MessageId, RunId, TurnId
-from holdfast.domain.transcript.tally import usage_of
+from holdfast.domain.transcript.usage_totals import usage_totals
 from holdfast.domain.usage import Usage
-from tests.support.in_memory_session import Journal
+from tests.support.in_memory_session import InMemoryJournal
 
 STEP = Usage(10, 5, 2, 7)
 
 
 def test_a_session_counts_runs_that_are_over_and_a_run_counts_its_steps() -> None:
-    journal = Journal()
+    journal = InMemoryJournal()
     journal.append(f.SessionCreated())
     for turn in (1, 2):
         run_id = RunId(f"r_{turn}")
@@ -19,7 +19,7 @@ def test_a_session_counts_runs_that_are_over_and_a_run_counts_its_steps() -> Non
             f.RunStarted(run_id), *[f.ModelStepSettled(run_id, MessageId("m"), "stop", STEP)] * turn
         )
     journal.append(f.RunCompleted(RunId("r_1")))
-    tally = usage_of(journal.events)
+    tally = usage_totals(journal.events)
     assert (
         tally.runs == {"r_1": STEP, "r_2": STEP + STEP} == {r.id: r.usage for r in journal.book.runs.values()}
     )
@@ -29,9 +29,9 @@ def test_a_session_counts_runs_that_are_over_and_a_run_counts_its_steps() -> Non
 
 
 def test_a_copied_turn_and_a_step_of_an_unknown_run_use_nothing() -> None:
-    journal = Journal()
+    journal = InMemoryJournal()
     journal.append(f.SessionCreated(), f.TurnAccepted(TurnId("t"), 1, MessageId("m"), ()))
     journal.append(
         f.ModelStepSettled(RunId("r_x"), MessageId("m"), "stop", STEP), f.RunCompleted(RunId("r_x"))
     )
-    assert usage_of(journal.events).total == usage_of(journal.events).session == Usage()
+    assert usage_totals(journal.events).total == usage_totals(journal.events).session == Usage()

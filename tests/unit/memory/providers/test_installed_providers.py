@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.memory.ports import OwnerGone
-from holdfast.memory.providers.installed import BadProvider, NoSuchProvider, names, open_installed
+from holdfast.memory.providers.installed import (
+    BadMemoryProvider,
+    NoSuchMemoryProvider,
+    installed_names,
+    open_installed_provider,
+)
 from tests.support.fake_installed_package import install
 from tests.support.source_files import ROOT
 
@@ -27,9 +32,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-async def refusal_of(name: str, folder: Path, wait_s: float = 30) -> BadProvider:
-    with pytest.raises(BadProvider) as caught:
-        await open_installed(name, folder, {}, None, wait_s=wait_s)
+async def refusal_of(name: str, folder: Path, wait_s: float = 30) -> BadMemoryProvider:
+    with pytest.raises(BadMemoryProvider) as caught:
+        await open_installed_provider(name, folder, {}, None, timeout_s=wait_s)
     assert isinstance(caught.value, OwnerGone) and caught.value.advice
     assert str(caught.value).startswith(f"The installed memory {name} cannot be used: ")
     return caught.value
@@ -38,14 +43,14 @@ async def refusal_of(name: str, folder: Path, wait_s: float = 30) -> BadProvider
 def test_names_are_listed_and_nothing_is_imported(site: Path) -> None:
     entries = {"shelf": "hf_shelf:make", "bomb": "hf_bomb:make"}
     install(site, "hf_two", entries, {"hf_shelf": SHELF, "hf_bomb": "raise SystemExit('imported')"})
-    assert {"bomb", "shelf"} <= set(names()) and names() == sorted(names())
+    assert {"bomb", "shelf"} <= set(installed_names()) and installed_names() == sorted(installed_names())
     assert not {"hf_shelf", "hf_bomb"} & set(sys.modules)
 
 
-async def test_the_chosen_one_is_made_and_no_other_is_imported(site: Path, tmp_path: Path) -> None:
+async def test_only_the_chosen_provider_is_imported(site: Path, tmp_path: Path) -> None:
     entries = {"shelf": "hf_shelf:make", "bomb": "hf_bomb:make"}
     install(site, "hf_two", entries, {"hf_shelf": SHELF, "hf_bomb": "raise SystemExit('imported')"})
-    provider = await open_installed("shelf", tmp_path, {}, None)
+    provider = await open_installed_provider("shelf", tmp_path, {}, None)
     assert (provider.name, provider.takes_key) == ("shelf", True)
     assert (await provider.health()).ok
     assert "hf_shelf" in sys.modules and "hf_bomb" not in sys.modules
@@ -54,7 +59,7 @@ async def test_the_chosen_one_is_made_and_no_other_is_imported(site: Path, tmp_p
 
 
 @pytest.mark.parametrize("kind", ["def", "async def"])
-async def test_it_is_given_its_folder_its_options_and_a_model_to_ask(
+async def test_a_provider_receives_its_folder_options_and_model(
     site: Path, tmp_path: Path, kind: str
 ) -> None:
     note = f"\n\n{kind} make_it(given):\n    shelf = make(given)\n    shelf.given = given\n    return shelf\n"
@@ -63,19 +68,19 @@ async def test_it_is_given_its_folder_its_options_and_a_model_to_ask(
     async def ask(instructions: str, text: str) -> str:
         return instructions + text
 
-    provider = await open_installed("shelf", tmp_path, {"colour": "blue"}, ask)
+    provider = await open_installed_provider("shelf", tmp_path, {"colour": "blue"}, ask)
     given = provider.given  # type: ignore[attr-defined]
     assert given.folder == tmp_path / "memory" / "shelf"
     assert given.options == {"colour": "blue"}
     assert await given.ask("a", "b") == "ab"
 
 
-async def test_an_unknown_name_is_answered_with_those_that_there_are(site: Path, tmp_path: Path) -> None:
+async def test_an_unknown_provider_error_lists_the_installed_ones(site: Path, tmp_path: Path) -> None:
     install(site, "hf_one", {"shelf": "hf_shelf:make"}, {"hf_shelf": SHELF})
     with pytest.raises(
-        NoSuchProvider, match=r"no memory named attic: there are notes, webhook, .*shelf"
+        NoSuchMemoryProvider, match=r"no memory named attic: there are notes, webhook, .*shelf"
     ) as caught:
-        await open_installed("attic", tmp_path, {}, None, ("notes", "webhook"))
+        await open_installed_provider("attic", tmp_path, {}, None, ("notes", "webhook"))
     assert isinstance(caught.value, OwnerGone) and caught.value.advice
     assert not (tmp_path / "memory").exists()
 
@@ -96,7 +101,7 @@ async def test_an_unknown_name_is_answered_with_those_that_there_are(site: Path,
         ("hf_bad:make", "def make(given): raise ValueError('x' * 9000)", "ValueError: xxx"),
     ],
 )
-async def test_one_that_cannot_be_used_is_refused_in_words(
+async def test_an_unusable_provider_is_refused_with_a_reason(
     site: Path, tmp_path: Path, value: str, text: str, why: str
 ) -> None:
     install(site, "hf_one", {"bad": value}, {"hf_bad": text})
@@ -105,32 +110,32 @@ async def test_one_that_cannot_be_used_is_refused_in_words(
     assert len(str(refusal)) < 400 and "\n" not in str(refusal)
 
 
-async def test_one_that_lacks_a_verb_is_refused_by_that_name(site: Path, tmp_path: Path) -> None:
+async def test_a_missing_provider_method_is_named(site: Path, tmp_path: Path) -> None:
     less = SHELF + "\n\ndel Shelf.retract, Shelf.takes_key\n"
     install(site, "hf_one", {"less": "hf_less:make"}, {"hf_less": less})
     assert str(await refusal_of("less", tmp_path)).endswith("Shelf has no retract, takes_key.")
 
 
-async def test_two_packages_with_the_same_name_are_not_chosen_between(site: Path, tmp_path: Path) -> None:
+async def test_two_packages_with_the_same_provider_name_are_refused(site: Path, tmp_path: Path) -> None:
     install(site, "hf_one", {"shelf": "hf_shelf:make"}, {"hf_shelf": SHELF})
     install(site, "hf_two", {"shelf": "hf_other:make"}, {"hf_other": SHELF})
     assert str(await refusal_of("shelf", tmp_path)).endswith("2 packages have one of that name.")
 
 
-async def test_one_that_is_never_ready_is_not_waited_for(site: Path, tmp_path: Path) -> None:
+async def test_opening_a_provider_times_out(site: Path, tmp_path: Path) -> None:
     text = "import asyncio\nasync def make(given):\n    await asyncio.Event().wait()\n"
     install(site, "hf_one", {"slow": "hf_slow:make"}, {"hf_slow": text})
     assert str(await refusal_of("slow", tmp_path, 0.2)).endswith("it was not ready within 0.2 s.")
 
 
-def test_one_that_never_ends_to_load_holds_up_nobodys_end(tmp_path: Path) -> None:
+def test_a_hanging_import_does_not_block_shutdown(tmp_path: Path) -> None:
     text = "import threading\nthreading.Event().wait()\n"
     site = install(tmp_path / "site", "hf_one", {"stuck": "hf_stuck:make"}, {"hf_stuck": text})
     told = (
         "import asyncio, sys\nfrom pathlib import Path\n"
-        "from holdfast.memory.providers.installed import BadProvider, open_installed\n"
-        "try:\n    asyncio.run(open_installed('stuck', Path(sys.argv[1]), {}, None, wait_s=0.2))\n"
-        "except BadProvider as error:\n    print(error)\n"
+        "from holdfast.memory.providers.installed import BadMemoryProvider, open_installed_provider\n"
+        "try:\n    asyncio.run(open_installed_provider('stuck', Path(sys.argv[1]), {}, None, wait_s=0.2))\n"
+        "except BadMemoryProvider as error:\n    print(error)\n"
     )
     environ = {**os.environ, "PYTHONPATH": f"{site}:{ROOT / 'src'}"}
     command = [sys.executable, "-c", told, str(tmp_path)]

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from holdfast.domain.clock import FakeClock
-from holdfast.domain.ids import Ids, SessionId
-from holdfast.domain.limits import EXTRACT_GOES_MAX, EXTRACT_KNOWN_MAX
+from holdfast.domain.ids import IdGenerator, SessionId
+from holdfast.domain.limits import EXTRACT_KNOWN_MAX, EXTRACT_ROUNDS_MAX
 from holdfast.domain.memories import NewNote, Origin
-from holdfast.memory.ports import AskedTooMuch, ProviderFailure, Said, Segment
-from holdfast.memory.providers.notes import Notes
+from holdfast.memory.ports import ModelInputTooLong, ProviderFailure, Segment, SegmentMessage
+from holdfast.memory.providers.notes import NotesProvider
 from holdfast.store.sqlite.store import SqliteStore
 
 BONN = "The user lives in Bonn."
@@ -25,7 +25,7 @@ class Narrow:
 
     async def __call__(self, instructions: str, text: str) -> str:
         if len(instructions) + len(text) > self.window:
-            raise AskedTooMuch(detail="it does not fit")
+            raise ModelInputTooLong(detail="it does not fit")
         self.answered += 1
         facts = [{"text": BONN}] if "User: I live in Bonn." in text else []
         return msgspec.json.encode({"facts": facts}).decode()
@@ -33,32 +33,37 @@ class Narrow:
 
 def stretch() -> Segment:
     """Much that was answered, and then something worth noting."""
-    answers = [Said(f"m_{n}", "assistant", n, "I see. " * 2_000) for n in range(30)]
+    answers = [SegmentMessage(f"m_{n}", "assistant", n, "I see. " * 2_000) for n in range(30)]
     return Segment(
-        "a", SessionId("s_1"), "", "", ((1, 9),), (*answers, Said("m_u", "user", 99, "I live in Bonn."))
+        "a",
+        SessionId("s_1"),
+        "",
+        "",
+        ((1, 9),),
+        (*answers, SegmentMessage("m_u", "user", 99, "I live in Bonn.")),
     )
 
 
 @pytest.mark.parametrize("window", [30_000, 9_000, 5_000])
-async def test_a_stretch_that_does_not_fit_the_window_is_read_in_smaller_goes(
+async def test_a_segment_too_large_for_the_window_is_read_in_smaller_chunks(
     tmp_path: Path, window: int
 ) -> None:
     clock, model = FakeClock(), Narrow(window)
     store = await SqliteStore.open(tmp_path)
     known = [NewNote(f"Something {n} about Bonn. " + "x" * 1_800) for n in range(EXTRACT_KNOWN_MAX)]
     await store.add_notes("known", "r", Origin("user"), "", known)
-    notes = Notes(store, model, Ids(clock), clock)
+    notes = NotesProvider(store, model, IdGenerator(clock), clock)
     assert await notes.commit(stretch())
     assert BONN in [each.text for each in (await store.notes("", "", None, 100)).memories]
-    assert 1 <= model.answered <= 2 * EXTRACT_GOES_MAX
+    assert 1 <= model.answered <= 2 * EXTRACT_ROUNDS_MAX
     await notes.close()
     await store.close()
 
 
-async def test_a_model_that_can_be_shown_next_to_nothing_fails_and_says_why(tmp_path: Path) -> None:
+async def test_a_too_small_model_window_fails_with_a_reason(tmp_path: Path) -> None:
     clock = FakeClock()
     store = await SqliteStore.open(tmp_path)
-    notes = Notes(store, Narrow(10), Ids(clock), clock)
+    notes = NotesProvider(store, Narrow(10), IdGenerator(clock), clock)
     with pytest.raises(ProviderFailure, match="it does not fit"):
         await notes.commit(stretch())
     await notes.close()

@@ -17,15 +17,15 @@ from aiohttp import web
 
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import BadCursor, HoldfastError, NoSuchMemory
-from holdfast.domain.ids import Ids
+from holdfast.domain.ids import IdGenerator
 from holdfast.domain.limits import MEMORY_CHARS_MAX
 from holdfast.domain.memories import Memory, Origin
 from holdfast.memory.conformance import ProviderCases
-from holdfast.memory.ports import Asking, Health, Provider, ProviderFailure, Segment
-from holdfast.memory.providers.notes import Notes
-from holdfast.memory.providers.webhook import Webhook
+from holdfast.memory.ports import AskModel, Health, Provider, ProviderFailure, Segment
+from holdfast.memory.providers.notes import NotesProvider
+from holdfast.memory.providers.webhook import WebhookProvider
 from holdfast.store.sqlite.store import SqliteStore
-from tests.support.example_receiver_process import SECRET, receiving
+from tests.support.example_receiver_process import SECRET, example_receiver
 from tests.support.fake_installed_package import install
 from tests.support.free_ports import own_port
 from tests.support.source_files import ROOT
@@ -42,19 +42,19 @@ class TestTheWebhook(ProviderCases):
     def _receiver(self, tmp_path: Path) -> Iterator[None]:
         port = own_port()
         self.url = f"http://127.0.0.1:{port}/"
-        with receiving(tmp_path, port):
+        with example_receiver(tmp_path, port):
             yield
 
     async def provider(self) -> Provider:
         clock = SystemClock()
-        return Webhook(self.url, SECRET, clock, Ids(clock).telling)
+        return WebhookProvider(self.url, SECRET, clock, IdGenerator(clock).commit_key)
 
 
-class NotesOfTheirOwn(Notes):
+class NotesOfTheirOwn(NotesProvider):
     """The notes with a store that nobody else has."""
 
-    def __init__(self, store: SqliteStore, ask: Asking, clock: SystemClock) -> None:
-        super().__init__(store, ask, Ids(clock), clock)
+    def __init__(self, store: SqliteStore, ask: AskModel, clock: SystemClock) -> None:
+        super().__init__(store, ask, IdGenerator(clock), clock)
         self._own = store
 
     async def close(self) -> None:
@@ -81,12 +81,12 @@ async def whatever_they_said(instructions: str, text: str) -> str:
     return json.dumps({"facts": [{"text": line[:MEMORY_CHARS_MAX]} for line in said]})
 
 
-class Relayed(Webhook):
+class Relayed(WebhookProvider):
     """A webhook whose receiver has every verb, as it stands behind it itself: notes, asked by the format."""
 
     def __init__(self, notes: Provider, clock: SystemClock) -> None:
         self._port = own_port()
-        super().__init__(f"http://127.0.0.1:{self._port}/", SECRET, clock, Ids(clock).telling)
+        super().__init__(f"http://127.0.0.1:{self._port}/", SECRET, clock, IdGenerator(clock).commit_key)
         self._notes = notes
         app = web.Application(client_max_size=100_000_000)
         app.router.add_post("/", self._receive)
@@ -134,7 +134,7 @@ class TestTheWebhookWithEveryVerb(TestTheNotes):
         await relayed.open()
         return relayed
 
-    async def test_nothing_was_left_out_for_want_of_a_way(self) -> None:
+    async def test_the_full_webhook_ran_every_case(self) -> None:
         async with self.opened() as it:
             made = await it.remember("The jar is blue.", "", Origin("user"), "c_1")
             assert made.origin == Origin("user") and made.made_at > 0
@@ -152,11 +152,11 @@ CHILD = """
 import asyncio, json, sys, tempfile
 from pathlib import Path
 from holdfast.memory.conformance import ProviderCases
-from holdfast.memory.providers.installed import open_installed
+from holdfast.memory.providers.installed import open_installed_provider
 
 class Cases(ProviderCases):
     async def provider(self):
-        return await open_installed("shelf", Path(tempfile.mkdtemp(dir=sys.argv[1])), {}, None)
+        return await open_installed_provider("shelf", Path(tempfile.mkdtemp(dir=sys.argv[1])), {}, None)
 
 told = {}
 for name in dir(Cases):
@@ -293,7 +293,7 @@ class Slamming(Shelf):  # type: ignore[misc]
         (Slamming, "test_closing_twice_is_harmless"),
     ],
 )
-def test_one_that_is_wrong_fails_the_case_for_it(wrong: type[Any], case: str, tmp_path: Path) -> None:
+def test_a_faulty_provider_fails_its_conformance_case(wrong: type[Any], case: str, tmp_path: Path) -> None:
     class Cases(ProviderCases):
         async def provider(self) -> Provider:
             made: Provider = wrong(tmp_path / "told.json")

@@ -10,8 +10,8 @@ from pathlib import Path
 from holdfast.domain.clock import FakeClock, SystemClock
 from holdfast.memory.conformance import segment
 from holdfast.memory.ports import ProviderFailure
-from holdfast.memory.providers.webhook import Webhook
-from tests.support.example_receiver_process import EXAMPLE, SECRET, receiving
+from holdfast.memory.providers.webhook import WebhookProvider
+from tests.support.example_receiver_process import EXAMPLE, SECRET, example_receiver
 from tests.support.free_ports import own_port
 
 
@@ -22,7 +22,7 @@ def test_the_example_refuses_what_was_signed_by_somebody_else_or_long_ago(tmp_pa
 
     async def tell(secret: str, late_ms: int) -> str:
         clock = FakeClock(_now_ms() - late_ms)
-        it = Webhook(url, secret, clock, lambda: "f")
+        it = WebhookProvider(url, secret, clock, lambda: "f")
         try:
             return await it.commit(segment("o_1", "a"))
         except ProviderFailure as failure:
@@ -30,33 +30,33 @@ def test_the_example_refuses_what_was_signed_by_somebody_else_or_long_ago(tmp_pa
         finally:
             await it.close()
 
-    with receiving(tmp_path, port):
+    with example_receiver(tmp_path, port):
         assert asyncio.run(tell(SECRET, 0)) == "o_1"
         assert "status 401" in asyncio.run(tell(other, 0))
         assert "status 401" in asyncio.run(tell(SECRET, 600_000))
         assert "status 401" in asyncio.run(tell(SECRET, -600_000))
 
 
-def test_the_example_keeps_what_it_was_told_when_it_is_killed(tmp_path: Path) -> None:
+def test_the_example_receiver_survives_a_kill(tmp_path: Path) -> None:
     port = own_port()
 
-    async def with_one(deed: Callable[[Webhook], Awaitable[object]]) -> object:
-        it = Webhook(f"http://127.0.0.1:{port}/", SECRET, FakeClock(_now_ms()), lambda: "f")
+    async def with_one(deed: Callable[[WebhookProvider], Awaitable[object]]) -> object:
+        it = WebhookProvider(f"http://127.0.0.1:{port}/", SECRET, FakeClock(_now_ms()), lambda: "f")
         try:
             return await deed(it)
         finally:
             await it.close()
 
-    async def texts(it: Webhook) -> list[str]:
+    async def texts(it: WebhookProvider) -> list[str]:
         return [each.text for each in await it.recall("Which jar, then?", "", 9)]
 
-    with receiving(tmp_path, port) as process:
+    with example_receiver(tmp_path, port) as process:
         asyncio.run(with_one(lambda it: it.commit(segment("o_1", "The jar is blue."))))
         asyncio.run(with_one(lambda it: it.commit(segment("o_2", "The JAR is red."))))
         asyncio.run(with_one(lambda it: it.retract("o_2", "o_2")))
         process.kill()
         process.wait(30)
-    with receiving(tmp_path, port):
+    with example_receiver(tmp_path, port):
         asyncio.run(with_one(lambda it: it.commit(segment("o_1", "The jar is blue."))))
         late = asyncio.run(with_one(lambda it: it.commit(segment("o_2", "The JAR is red."))))
         assert late == "o_2"

@@ -17,12 +17,12 @@ from holdfast.domain.limits import MEMORY_CHARS_MAX, RECEIPT_CHARS_MAX, WEBHOOK_
 from holdfast.domain.memories import Memory, MemoryPage, Origin
 from holdfast.memory.conformance import segment
 from holdfast.memory.ports import Health, ProviderCannot, ProviderFailure
-from holdfast.memory.providers.webhook import Patience, Webhook
+from holdfast.memory.providers.webhook import MemoryWebhookTimeouts, WebhookProvider
 from tests.support.example_receiver_process import SECRET
-from tests.support.fake_webhook_memory import AT, PASSWORD, TOKEN, hooked, saying
+from tests.support.fake_webhook_memory import AT, PASSWORD, TOKEN, json_answer, webhook_provider
 from tests.support.free_ports import own_port
 
-SHORT = Patience(commit_s=0.5, ask_s=0.5, health_s=0.5)
+SHORT = MemoryWebhookTimeouts(commit_s=0.5, ask_s=0.5, health_s=0.5)
 
 
 def proof_of(secret: str, message_id: str, stamp: str, body: bytes) -> str:
@@ -47,8 +47,8 @@ async def failure_of(asked: Awaitable[object]) -> str:
 # What is sent.
 
 
-async def test_a_signature_is_the_one_that_anybody_else_would_make() -> None:
-    async with hooked(saying({"receipt": "r"})) as (it, seen):
+async def test_a_signature_matches_an_independent_implementation() -> None:
+    async with webhook_provider(json_answer({"receipt": "r"})) as (it, seen):
         await it.commit(segment("o_key1", "ß and 🧑‍🔬"))
     [(body, headers)] = seen.requests
     assert headers["webhook-id"] == "o_key1"
@@ -69,13 +69,13 @@ def test_the_signature_is_that_of_the_conventions_own_example() -> None:
 
 
 async def test_the_password_of_an_address_is_sent_as_such() -> None:
-    async with hooked(saying({}, 200)) as (it, seen):
+    async with webhook_provider(json_answer({}, 200)) as (it, seen):
         assert await it.health() == Health(True)
     assert base64.b64decode(seen.header("authorization").removeprefix("Basic ")).decode() == f"ada:{PASSWORD}"
 
 
-async def test_a_stretch_is_sent_as_it_was_said() -> None:
-    async with hooked(saying({"receipt": "mine"})) as (it, seen):
+async def test_a_segment_is_sent_verbatim() -> None:
+    async with webhook_provider(json_answer({"receipt": "mine"})) as (it, seen):
         assert await it.commit(segment("o_key1", "The jar is blue.", "gardener", 3)) == "mine"
     assert seen.body() == {
         "type": "memory.commit",
@@ -103,8 +103,8 @@ async def test_a_stretch_is_sent_as_it_was_said() -> None:
     }
 
 
-async def test_telling_again_has_the_same_id_and_taking_back_another() -> None:
-    async with hooked(saying({"receipt": "r"})) as (it, seen):
+async def test_a_repeated_commit_keeps_its_id_and_a_retract_has_its_own() -> None:
+    async with webhook_provider(json_answer({"receipt": "r"})) as (it, seen):
         await it.commit(segment("o_key1", "a"))
         await it.commit(segment("o_key1", "a"))
         await it.retract("o_key1", "r")
@@ -114,8 +114,8 @@ async def test_telling_again_has_the_same_id_and_taking_back_another() -> None:
     assert seen.body() == {"type": "memory.retract", "key": "o_key1", "receipt": "r"}
 
 
-async def test_a_question_has_an_id_of_its_own() -> None:
-    async with hooked(saying({"memories": []})) as (it, seen):
+async def test_each_recall_has_a_new_id() -> None:
+    async with webhook_provider(json_answer({"memories": []})) as (it, seen):
         await it.recall("jar?", "", 5)
         await it.recall("jar?", "", 5)
         assert seen.body() == {"type": "memory.recall", "query": "jar?", "scope": "", "limit": 5}
@@ -123,8 +123,8 @@ async def test_a_question_has_an_id_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("key", ["a.1700000000.{}", "a\r\nx-evil: 1", "ключ", "", "k" * 300, "\ud800"])
-async def test_a_key_that_could_bend_a_signature_is_not_the_id_as_it_is(key: str) -> None:
-    async with hooked(saying({"receipt": "r"})) as (it, seen):
+async def test_an_unsafe_key_is_hashed_for_the_webhook_id(key: str) -> None:
+    async with webhook_provider(json_answer({"receipt": "r"})) as (it, seen):
         try:
             await it.commit(segment(key, "a"))
         except ProviderFailure:
@@ -136,9 +136,9 @@ async def test_a_key_that_could_bend_a_signature_is_not_the_id_as_it_is(key: str
     assert seen.body()["key"] == key
 
 
-async def test_every_other_verb_says_what_it_wants() -> None:
+async def test_every_request_type_has_its_body() -> None:
     told = {"id": "n1", "text": "jar"}
-    async with hooked(saying({**told, "memories": [told]})) as (it, seen):
+    async with webhook_provider(json_answer({**told, "memories": [told]})) as (it, seen):
         made = await it.remember("jar", "g", Origin("model", SessionId("s_1"), 2, 2), "c_7")
         assert made == Memory("n1", "jar", Origin("model"))
         assert seen.body() == {
@@ -170,7 +170,9 @@ async def test_a_memory_may_say_where_it_comes_from() -> None:
         "id": "n1", "text": "jar", "key": "o_1", "made_at": 5, "changed_at": 6, "anything": "else",
         "origin": {"by": "user", "session_id": "s_1", "from_turn": 1, "through_turn": 3},
     }  # fmt: skip
-    async with hooked(saying({"memories": [told, {"id": "n2", "text": "jug"}], "cursor": "n"})) as (it, _):
+    async with webhook_provider(
+        json_answer({"memories": [told, {"id": "n2", "text": "jug"}], "cursor": "n"})
+    ) as (it, _):
         first = Memory("n1", "jar", Origin("user", SessionId("s_1"), 1, 3), 5, 6, "o_1")
         assert await it.list_("", "", None, 5) == MemoryPage(
             (first, Memory("n2", "jug", Origin("model"))), "n"
@@ -179,7 +181,7 @@ async def test_a_memory_may_say_where_it_comes_from() -> None:
 
 async def test_no_more_is_recalled_than_was_asked_for_and_none_at_any_length() -> None:
     answer = {"memories": [{"id": str(n), "text": "x" * 10_000} for n in range(9)]}
-    async with hooked(saying(answer)) as (it, _):
+    async with webhook_provider(json_answer(answer)) as (it, _):
         found = await it.recall("x", "", 3)
         assert [len(each.text) for each in found] == [MEMORY_CHARS_MAX] * 3
         said = await failure_of(it.list_("", "", None, 3))
@@ -187,8 +189,8 @@ async def test_no_more_is_recalled_than_was_asked_for_and_none_at_any_length() -
 
 
 @pytest.mark.parametrize("status, body", [(501, b""), (501, b"<html>"), (404, {"code": "no_such_verb"})])
-async def test_a_verb_that_is_not_there_is_told_as_such(status: int, body: Any) -> None:
-    async with hooked(saying(body, status)) as (it, _):
+async def test_an_unsupported_request_raises_provider_cannot(status: int, body: Any) -> None:
+    async with webhook_provider(json_answer(body, status)) as (it, _):
         for asked in (
             it.recall("", "", 1), it.commit(segment("k", "a")), it.retract("k", ""), it.forget("n"),
             it.remember("a", "", Origin("user"), "k"), it.list_("", "", None, 1), it.edit("n", "a"),
@@ -199,7 +201,7 @@ async def test_a_verb_that_is_not_there_is_told_as_such(status: int, body: Any) 
 
 
 async def test_an_unknown_memory_is_told_as_such_where_one_was_named() -> None:
-    async with hooked(saying({"code": "no_such_memory"}, 404)) as (it, _):
+    async with webhook_provider(json_answer({"code": "no_such_memory"}, 404)) as (it, _):
         with pytest.raises(NoSuchMemory, match="n_7"):
             await it.edit("n_7", "a")
         with pytest.raises(NoSuchMemory, match="n_8"):
@@ -208,21 +210,21 @@ async def test_an_unknown_memory_is_told_as_such_where_one_was_named() -> None:
 
 
 async def test_a_path_that_is_not_there_is_a_failure_and_not_a_verb_that_is_not() -> None:
-    async with hooked(saying(b"<h1>Not Found</h1>", 404)) as (it, _):
+    async with webhook_provider(json_answer(b"<h1>Not Found</h1>", 404)) as (it, _):
         for asked in (it.commit(segment("k", "a")), it.retract("k", ""), it.forget("n")):
             assert (await failure_of(asked)).endswith("answered with status 404.")
         assert not (await it.health()).ok
 
 
 async def test_a_bad_cursor_is_told_as_such() -> None:
-    async with hooked(saying({"code": "bad_cursor"}, 400)) as (it, _):
+    async with webhook_provider(json_answer({"code": "bad_cursor"}, 400)) as (it, _):
         with pytest.raises(BadCursor):
             await it.list_("", "", "x", 1)
         assert "status 400" in await failure_of(it.list_("", "", None, 1))
 
 
 async def test_what_is_too_long_for_a_memory_is_not_sent() -> None:
-    async with hooked(saying({})) as (it, seen):
+    async with webhook_provider(json_answer({})) as (it, seen):
         for asked in (it.edit("n", "x" * 2_001), it.remember("x" * 2_001, "", Origin("user"), "k")):
             with pytest.raises(TooLarge):
                 await asked
@@ -234,22 +236,22 @@ async def test_what_is_too_long_for_a_memory_is_not_sent() -> None:
 
 @pytest.mark.parametrize("status", [400, 401, 403, 409, 410, 429, 500, 502, 503])
 async def test_any_other_status_is_a_failure_with_the_receivers_words(status: int) -> None:
-    async with hooked(saying({"detail": "The  disk\nis full."}, status)) as (it, _):
+    async with webhook_provider(json_answer({"detail": "The  disk\nis full."}, status)) as (it, _):
         said = await failure_of(it.commit(segment("k", "a")))
         assert said.endswith(f"answered with status {status}: The disk is full.")
 
 
-async def test_what_a_receiver_repeats_of_our_secrets_is_not_passed_on() -> None:
+async def test_secrets_echoed_by_a_receiver_are_masked() -> None:
     words = f"bad {SECRET} {SECRET.removeprefix('whsec_')} {PASSWORD} {TOKEN} " + "x" * 5_000
-    async with hooked(saying({"detail": words}, 500)) as (it, _):
+    async with webhook_provider(json_answer({"detail": words}, 500)) as (it, _):
         said = await failure_of(it.commit(segment("k", "a")))
         assert "[secret]" in said and len(said) < 300
-    async with hooked(saying({"receipt": {SECRET: 1}})) as (it, _):
+    async with webhook_provider(json_answer({"receipt": {SECRET: 1}})) as (it, _):
         assert "wrong shape" in await failure_of(it.commit(segment("k", "a")))
 
 
 async def test_a_redirect_is_not_followed() -> None:
-    async with hooked(saying({}, 307, Location="/hook?elsewhere")) as (it, seen):
+    async with webhook_provider(json_answer({}, 307, Location="/hook?elsewhere")) as (it, seen):
         said = await failure_of(it.commit(segment("k", "a")))
         assert said.endswith("sends elsewhere (status 307), where nothing is sent.")
         assert len(seen.requests) == 1
@@ -268,15 +270,15 @@ async def test_an_answer_that_is_too_long_is_not_read_to_its_end() -> None:
             stopped.set()
             raise
 
-    async with hooked(endless) as (it, _):
+    async with webhook_provider(endless) as (it, _):
         said = await failure_of(it.commit(segment("k", "a")))
         assert said.endswith(f"answered with more than {WEBHOOK_ANSWER_BYTES_MAX} bytes.")
         await asyncio.wait_for(stopped.wait(), 30)
 
 
-async def test_a_little_that_unpacks_to_much_is_not_unpacked() -> None:
+async def test_a_compressed_answer_is_not_decompressed() -> None:
     packed = base64.b64decode("H4sIAAAAAAAC/6tWSipWslIyVNJRSiotUbICMoyUagHJeIpEFgAAAA==")
-    async with hooked(saying(packed, 200, **{"Content-Encoding": "gzip"})) as (it, _):
+    async with webhook_provider(json_answer(packed, 200, **{"Content-Encoding": "gzip"})) as (it, _):
         assert (await failure_of(it.commit(segment("k", "a")))).endswith("gave an answer that is not JSON.")
 
 
@@ -293,7 +295,7 @@ RUBBISH = [
 
 @pytest.mark.parametrize("body", RUBBISH)
 async def test_what_is_not_json_is_a_failure(body: bytes) -> None:
-    async with hooked(saying(body)) as (it, _):
+    async with webhook_provider(json_answer(body)) as (it, _):
         for asked in (it.commit(segment("k", "a")), it.recall("", "", 1), it.edit("n", "a")):
             assert "gave an answer" in await failure_of(asked)
 
@@ -303,7 +305,7 @@ async def test_what_is_not_json_is_a_failure(body: bytes) -> None:
     [{}, [], None, 7, {"receipt": None}, {"receipt": 7}, {"receipt": "x" * (RECEIPT_CHARS_MAX + 1)}],
 )
 async def test_a_receipt_of_the_wrong_shape_is_a_failure(body: Any) -> None:
-    async with hooked(saying(body)) as (it, _):
+    async with webhook_provider(json_answer(body)) as (it, _):
         assert "wrong shape" in await failure_of(it.commit(segment("k", "a")))
 
 
@@ -316,19 +318,19 @@ async def test_a_receipt_of_the_wrong_shape_is_a_failure(body: Any) -> None:
     ],
 )  # fmt: skip
 async def test_memories_of_the_wrong_shape_are_a_failure(wrong: Any) -> None:
-    async with hooked(saying({"memories": [wrong]})) as (it, _):
+    async with webhook_provider(json_answer({"memories": [wrong]})) as (it, _):
         assert "wrong shape" in await failure_of(it.recall("", "", 5))
         assert "wrong shape" in await failure_of(it.list_("", "", None, 5))
-    async with hooked(saying(wrong)) as (it, _):
+    async with webhook_provider(json_answer(wrong)) as (it, _):
         assert "wrong shape" in await failure_of(it.edit("n", "a"))
 
 
-async def test_one_who_does_not_answer_is_waited_for_no_longer_than_agreed() -> None:
+async def test_a_silent_memory_webhook_times_out() -> None:
     async def hang(request: web.Request) -> web.StreamResponse:
         await asyncio.Event().wait()
         raise AssertionError
 
-    async with hooked(hang, SHORT) as (it, _):
+    async with webhook_provider(hang, SHORT) as (it, _):
         for asked in (
             it.commit(segment("k", "a")),
             it.retract("k", ""),
@@ -339,7 +341,7 @@ async def test_one_who_does_not_answer_is_waited_for_no_longer_than_agreed() -> 
         assert await it.health() == Health(False, f"{it._host} gave no whole answer within 0.5 s")
 
 
-async def test_one_who_answers_drop_by_drop_is_not_waited_for_longer() -> None:
+async def test_a_trickling_memory_webhook_times_out() -> None:
     async def drip(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
@@ -347,7 +349,7 @@ async def test_one_who_answers_drop_by_drop_is_not_waited_for_longer() -> None:
             await response.write(b" ")
             await asyncio.sleep(0.01)
 
-    async with hooked(drip, SHORT) as (it, _):
+    async with webhook_provider(drip, SHORT) as (it, _):
         said = await failure_of(it.commit(segment("k", "a")))
         assert said.endswith("gave no whole answer within 0.5 s.")
 
@@ -361,7 +363,7 @@ async def test_an_answer_that_breaks_off_is_a_failure() -> None:
         request.transport.close()
         return response
 
-    async with hooked(cut) as (it, _):
+    async with webhook_provider(cut) as (it, _):
         said = await failure_of(it.commit(segment("k", "a")))
         assert said.endswith("broke off in the middle of its answer.")
 
@@ -372,7 +374,7 @@ async def test_a_connection_that_is_closed_instead_of_answered_is_a_failure() ->
         request.transport.abort()
         return web.Response()
 
-    async with hooked(leave) as (it, _):
+    async with webhook_provider(leave) as (it, _):
         said = await failure_of(it.commit(segment("k", "a")))
         assert said.startswith("Memory failed: no answer from 127.0.0.1:")
         assert said.endswith("it closed the connection.")
@@ -386,7 +388,9 @@ async def test_what_is_not_http_is_a_failure() -> None:
 
     async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        it = Webhook(f"http://ada:{PASSWORD}@127.0.0.1:{port}/?{TOKEN}", SECRET, FakeClock(AT), lambda: "f")
+        it = WebhookProvider(
+            f"http://ada:{PASSWORD}@127.0.0.1:{port}/?{TOKEN}", SECRET, FakeClock(AT), lambda: "f"
+        )
         said = await failure_of(it.commit(segment("k", "a")))
         assert said.startswith(f"Memory failed: no answer from 127.0.0.1:{port}: ")
         await it.close()
@@ -396,9 +400,9 @@ async def test_what_is_not_http_is_a_failure() -> None:
     "address",
     ["127.0.0.1:{port}", "no-such-host.invalid:{port}", "[::1]:99999", "%zz", "a b:1", "127.0.0.1:x"],
 )
-async def test_an_address_where_nobody_is_is_a_failure(address: str) -> None:
+async def test_an_unreachable_memory_webhook_is_a_failure(address: str) -> None:
     url = f"http://ada:{PASSWORD}@{address.format(port=own_port())}/hook?token={TOKEN}"
-    it = Webhook(url, SECRET, FakeClock(AT), lambda: "f", Patience(5, 5, 5))
+    it = WebhookProvider(url, SECRET, FakeClock(AT), lambda: "f", MemoryWebhookTimeouts(5, 5, 5))
     said = await failure_of(it.commit(segment("k", "a")))
     assert said.startswith("Memory failed: ")
     health = await it.health()
@@ -414,7 +418,7 @@ async def test_closing_ends_what_is_under_way_and_what_comes_later() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    async with hooked(hang) as (it, seen):
+    async with webhook_provider(hang) as (it, seen):
         waiting = asyncio.create_task(failure_of(it.commit(segment("k", "a"))))
         await asyncio.wait_for(begun.wait(), 30)
         await it.close()
@@ -435,7 +439,7 @@ async def test_a_caller_who_gives_up_ends_the_request() -> None:
 
     async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        it = Webhook(f"http://127.0.0.1:{port}/", SECRET, FakeClock(AT), lambda: "f")
+        it = WebhookProvider(f"http://127.0.0.1:{port}/", SECRET, FakeClock(AT), lambda: "f")
         waiting = asyncio.create_task(it.recall("", "", 1))
         await asyncio.wait_for(begun.wait(), 30)
         waiting.cancel()
@@ -445,7 +449,7 @@ async def test_a_caller_who_gives_up_ends_the_request() -> None:
         await it.close()
 
 
-async def test_half_a_character_is_a_failure_and_not_an_accident() -> None:
-    async with hooked(saying({})) as (it, seen):
+async def test_a_lone_surrogate_raises_a_provider_failure() -> None:
+    async with webhook_provider(json_answer({})) as (it, seen):
         assert "half a character" in await failure_of(it.recall("\ud800", "", 1))
         assert seen.requests == []

@@ -12,10 +12,10 @@ from holdfast.domain.context.context import AssistantMessage, FileContent, Reque
 from holdfast.domain.events.parts import File, Reasoning, Text, ToolCall
 from holdfast.domain.usage import Usage
 from holdfast.models.chat.request import encode
-from holdfast.models.chat.thinking import Kept
+from holdfast.models.chat.thinking import ThinkingSignature
 from holdfast.models.chat.wire import ChatWire
 from holdfast.models.endpoint import Endpoint, Secret
-from holdfast.models.http_model import Answer
+from holdfast.models.http_model import AnswerDecoder
 from holdfast.models.ports import (
     CallDelta,
     ModelDelta,
@@ -25,24 +25,36 @@ from holdfast.models.ports import (
     TextDelta,
     ToolSpec,
 )
-from tests.support.answer_decoder import decoded
-from tests.support.model_server import ASKED, DONE, SHELL, TALK, USAGE, USED, call, chunk, event
+from tests.support.answer_decoder import decode_answer
+from tests.support.model_server import (
+    DONE,
+    REQUEST,
+    SHELL,
+    TEXT_STREAM,
+    USAGE,
+    USAGE_FIELDS,
+    call,
+    chunk,
+    event,
+)
 
 ROLES = ["user", "assistant", "tool", "assistant", "tool", "tool"]
 ENDPOINT = Endpoint("http://127.0.0.1:1/v1", "small", Secret(""))
 
 
-def sent(request: Request, tools: tuple[ToolSpec, ...] = (), without: tuple[str, ...] = ()) -> dict[str, Any]:
+def encoded(
+    request: Request, tools: tuple[ToolSpec, ...] = (), without: tuple[str, ...] = ()
+) -> dict[str, Any]:
     return msgspec.json.decode(encode("small", request, tools, without), type=dict[str, Any])
 
 
-def answered(*chunks: bytes) -> tuple[list[ModelDelta], ModelFailure | None]:
-    return decoded(Answer(ENDPOINT, ChatWire()), chunks)
+def decode(*chunks: bytes) -> tuple[list[ModelDelta], ModelFailure | None]:
+    return decode_answer(AnswerDecoder(ENDPOINT, ChatWire()), chunks)
 
 
 def calls_of(*chunks: bytes) -> list[tuple[str, str]]:
     """The calls of an answer, put together as the loop does it."""
-    deltas, failure = answered(*chunks, chunk({}, "tool_calls"), DONE)
+    deltas, failure = decode(*chunks, chunk({}, "tool_calls"), DONE)
     assert failure is None
     found: dict[int, tuple[str, str]] = {}
     for delta in deltas:
@@ -57,7 +69,7 @@ def calls_of(*chunks: bytes) -> list[tuple[str, str]]:
 
 
 def test_a_request_streams_and_asks_for_usage() -> None:
-    body = sent(ASKED)
+    body = encoded(REQUEST)
     assert body == {
         "model": "small",
         "messages": [
@@ -69,8 +81,8 @@ def test_a_request_streams_and_asks_for_usage() -> None:
     }
 
 
-def test_tools_are_told_as_functions_and_can_be_left_out() -> None:
-    assert sent(ASKED, (SHELL,))["tools"] == [
+def test_tools_are_sent_as_functions_and_can_be_omitted() -> None:
+    assert encoded(REQUEST, (SHELL,))["tools"] == [
         {
             "type": "function",
             "function": {
@@ -80,11 +92,11 @@ def test_tools_are_told_as_functions_and_can_be_left_out() -> None:
             },
         }
     ]
-    assert not {"tools", "stream_options"} & set(sent(ASKED, (SHELL,), ("tools", "stream_options")))
+    assert not {"tools", "stream_options"} & set(encoded(REQUEST, (SHELL,), ("tools", "stream_options")))
 
 
 def test_a_conversation_is_sent_with_its_calls_and_their_results() -> None:
-    messages = sent(
+    messages = encoded(
         Request(
             "",
             (
@@ -113,25 +125,25 @@ def test_a_conversation_is_sent_with_its_calls_and_their_results() -> None:
     assert names == ["no_such_tool__", "unknown"]
 
 
-def asked_with(*files: tuple[File, FileContent]) -> Any:
+def encode_files(*files: tuple[File, FileContent]) -> Any:
     """What is sent of a person's message that has these files."""
     parts = (Text("Look."), *(file for file, _ in files))
     contents = {file.blob: content for file, content in files}
-    return sent(Request("", (UserMessage(parts),), files=contents))["messages"][0]["content"]
+    return encoded(Request("", (UserMessage(parts),), files=contents))["messages"][0]["content"]
 
 
-def test_text_files_and_what_is_left_out_go_as_words() -> None:
+def test_text_files_and_omitted_files_are_sent_as_text() -> None:
     notes = File("b1", "a\nb.md", "text/plain", 9)
     picture = File("b2", "a.png", "image/png", 9)
-    assert asked_with((notes, FileContent("text", "x = 1\n"))) == "Look.\n\nFile a b.md:\n```\nx = 1\n```"
-    assert asked_with((notes, FileContent("text", "```\na\n````"))).endswith("\n`````\n```\na\n````\n`````")
-    said = asked_with((picture, FileContent("note", "is no longer here")))
+    assert encode_files((notes, FileContent("text", "x = 1\n"))) == "Look.\n\nFile a b.md:\n```\nx = 1\n```"
+    assert encode_files((notes, FileContent("text", "```\na\n````"))).endswith("\n`````\n```\na\n````\n`````")
+    said = encode_files((picture, FileContent("note", "is no longer here")))
     assert said == "Look.\n\n[file a.png is no longer here]"
 
 
-def test_images_and_pdf_files_go_as_parts_beside_the_words() -> None:
+def test_images_and_pdf_files_are_sent_as_parts_beside_the_text() -> None:
     picture, pdf = File("b1", "a.png", "image/png", 9), File("b2", "a.pdf", "application/pdf", 9)
-    assert asked_with((picture, FileContent("image", "aGk=")), (pdf, FileContent("pdf", "aG8="))) == [
+    assert encode_files((picture, FileContent("image", "aGk=")), (pdf, FileContent("pdf", "aG8="))) == [
         {"type": "text", "text": "Look."},
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}},
         {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,aG8="}},
@@ -141,12 +153,12 @@ def test_images_and_pdf_files_go_as_parts_beside_the_words() -> None:
 # The answer.
 
 
-def test_an_answer_comes_in_its_order_with_its_usage() -> None:
-    deltas, failure = answered(TALK)
+def test_an_answer_is_decoded_in_order_with_its_usage() -> None:
+    deltas, failure = decode(TEXT_STREAM)
     assert failure is None
     assert deltas == [
         ReasoningDelta("Héllo is a greeting. "),
-        ReasoningDelta("", Kept("reasoning_content").signature()),
+        ReasoningDelta("", ThinkingSignature("reasoning_content").signature()),
         TextDelta("Grüße, "),
         TextDelta("世界 🌍"),
         TextDelta("!\n"),
@@ -158,19 +170,19 @@ def test_an_answer_comes_in_its_order_with_its_usage() -> None:
     ]
 
 
-@given(st.lists(st.integers(0, len(TALK)), max_size=12))
+@given(st.lists(st.integers(0, len(TEXT_STREAM)), max_size=12))
 def test_any_split_of_the_bytes_gives_the_same_deltas(cuts: list[int]) -> None:
-    edges = [0, *sorted(cuts), len(TALK)]
-    assert answered(*(TALK[a:b] for a, b in pairwise(edges))) == answered(TALK)
+    edges = [0, *sorted(cuts), len(TEXT_STREAM)]
+    assert decode(*(TEXT_STREAM[a:b] for a, b in pairwise(edges))) == decode(TEXT_STREAM)
 
 
-def test_a_stream_cut_at_any_byte_gives_all_that_came_before_and_then_fails() -> None:
-    whole, _ = answered(TALK)
-    finish = TALK.index(b'"finish_reason":"tool_calls"')
-    finished = TALK.index(b"}\n\n", finish) + 1
+def test_a_stream_cut_at_any_byte_keeps_the_deltas_before_the_cut_and_fails() -> None:
+    whole, _ = decode(TEXT_STREAM)
+    finish = TEXT_STREAM.index(b'"finish_reason":"tool_calls"')
+    finished = TEXT_STREAM.index(b"}\n\n", finish) + 1
     before = 0
-    for at in range(len(TALK)):
-        deltas, failure = answered(TALK[:at])
+    for at in range(len(TEXT_STREAM)):
+        deltas, failure = decode(TEXT_STREAM[:at])
         if at < finished:
             assert failure is not None and failure.retryable
             assert deltas == whole[: len(deltas)]
@@ -184,25 +196,25 @@ def test_a_stream_cut_at_any_byte_gives_all_that_came_before_and_then_fails() ->
 
 @settings(max_examples=50)
 @given(st.lists(st.binary(max_size=40), max_size=6))
-def test_no_bytes_whatsoever_lose_what_came_before(chunks: list[bytes]) -> None:
-    deltas, failure = answered(chunk({"content": "a"}), *(b"data: " + each + b"\n\n" for each in chunks))
+def test_arbitrary_bytes_never_lose_earlier_deltas(chunks: list[bytes]) -> None:
+    deltas, failure = decode(chunk({"content": "a"}), *(b"data: " + each + b"\n\n" for each in chunks))
     assert deltas[0] == TextDelta("a")
     assert isinstance(deltas[-1], StepEnd) is (failure is None)
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 def test_thinking_is_found_in_either_field(field: str) -> None:
-    deltas, _ = answered(chunk({field: "Hm.", "content": None}), chunk({}, "stop"), DONE)
+    deltas, _ = decode(chunk({field: "Hm.", "content": None}), chunk({}, "stop"), DONE)
     assert deltas == [ReasoningDelta("Hm."), StepEnd("stop")]
 
 
 def test_thinking_in_both_fields_is_one_thought() -> None:
-    deltas, _ = answered(chunk({"reasoning_content": "Hm.", "reasoning": "Hm."}), chunk({}, "stop"))
+    deltas, _ = decode(chunk({"reasoning_content": "Hm.", "reasoning": "Hm."}), chunk({}, "stop"))
     assert deltas == [ReasoningDelta("Hm."), StepEnd("stop")]
 
 
-def test_a_refusal_is_what_the_model_says() -> None:
-    assert answered(chunk({"refusal": "No."}), chunk({}, "stop"))[0][0] == TextDelta("No.")
+def test_a_refusal_field_becomes_the_answer_text() -> None:
+    assert decode(chunk({"refusal": "No."}), chunk({}, "stop"))[0][0] == TextDelta("No.")
 
 
 A, B = '{"command":"a"}', '{"command":"b"}'
@@ -230,17 +242,17 @@ A, B = '{"command":"a"}', '{"command":"b"}'
          "in one chunk", "names repeated", "new ids with each piece", "pieces without index",
          "name comes late", "empty repeat"],
 )  # fmt: skip
-def test_two_calls_are_two_calls_however_a_server_writes_them(chunks: list[dict[str, Any]]) -> None:
+def test_two_calls_are_decoded_in_the_form_of_any_server(chunks: list[dict[str, Any]]) -> None:
     assert calls_of(*map(chunk, chunks)) == [("shell", A), ("shell", B)]
 
 
-def test_a_call_without_arguments_takes_none() -> None:
+def test_a_call_without_arguments_gets_an_empty_object() -> None:
     assert calls_of(chunk(call("", index=0, id="1", name="now"))) == [("now", "{}")]
     assert calls_of(chunk(call(None, index=0, id="1", name="now"))) == [("now", "{}")]
 
 
-def test_a_call_that_is_cut_off_is_not_made_whole() -> None:
-    deltas, failure = answered(chunk(call("", index=0, name="now")))
+def test_a_truncated_call_is_not_completed() -> None:
+    deltas, failure = decode(chunk(call("", index=0, name="now")))
     assert failure is not None
     assert deltas == [CallDelta(0, "now", "")]
 
@@ -257,17 +269,15 @@ def test_a_call_that_is_cut_off_is_not_made_whole() -> None:
         ("max_tokens", {"content": "a"}, "length"),
     ],
 )
-def test_why_a_model_stopped_is_said_in_one_vocabulary(
-    finish: str, delta: dict[str, Any], reason: str
-) -> None:
-    end = answered(chunk(delta), chunk({}, finish), DONE)[0][-1]
+def test_stop_reasons_are_normalised(finish: str, delta: dict[str, Any], reason: str) -> None:
+    end = decode(chunk(delta), chunk({}, finish), DONE)[0][-1]
     assert isinstance(end, StepEnd) and end.stop_reason == reason
 
 
 @pytest.mark.parametrize(
     ("usage", "counted"),
     [
-        (USED, Usage(19, 10, 16)),
+        (USAGE_FIELDS, Usage(19, 10, 16)),
         ({"prompt_tokens": 5, "completion_tokens": 2, "prompt_cache_hit_tokens": 3}, Usage(5, 2, 3)),
         ({"prompt_tokens": 5, "completion_tokens": None, "prompt_tokens_details": None}, Usage(5)),
         ({"prompt_tokens": "many"}, Usage()),
@@ -275,8 +285,8 @@ def test_why_a_model_stopped_is_said_in_one_vocabulary(
         (None, Usage()),
     ],
 )
-def test_usage_is_counted_and_an_odd_one_costs_nothing(usage: object, counted: Usage) -> None:
-    deltas, failure = answered(
+def test_usage_is_counted_and_malformed_usage_is_ignored(usage: object, counted: Usage) -> None:
+    deltas, failure = decode(
         chunk({"content": "a"}, usage=None), chunk({}, "stop"), event({"choices": [], "usage": usage}), DONE
     )
     assert failure is None
@@ -284,14 +294,14 @@ def test_usage_is_counted_and_an_odd_one_costs_nothing(usage: object, counted: U
 
 
 @pytest.mark.parametrize("end", [b"", DONE, b"data: [DONE]", USAGE, b"data: [DONE]\n"])
-def test_an_answer_with_a_finish_reason_is_whole_however_its_stream_ends(end: bytes) -> None:
-    deltas, failure = answered(chunk({"content": "a"}), chunk({}, "stop"), end)
+def test_an_answer_with_a_finish_reason_is_complete_however_its_stream_ends(end: bytes) -> None:
+    deltas, failure = decode(chunk({"content": "a"}), chunk({}, "stop"), end)
     assert failure is None
     assert isinstance(deltas[-1], StepEnd)
 
 
-def test_an_end_mark_alone_ends_an_answer_too() -> None:
-    assert answered(chunk({"content": "a"}), DONE) == ([TextDelta("a"), StepEnd("stop")], None)
+def test_an_end_mark_alone_completes_an_answer() -> None:
+    assert decode(chunk({"content": "a"}), DONE) == ([TextDelta("a"), StepEnd("stop")], None)
 
 
 @pytest.mark.parametrize(
@@ -310,23 +320,23 @@ def test_an_end_mark_alone_ends_an_answer_too() -> None:
         ({"error": {"message": "gone", "code": 502}, "choices": [{"finish_reason": "error"}]}, True, "gone"),
     ],
 )  # fmt: skip
-def test_an_error_in_the_stream_ends_it_after_what_came_before(
+def test_an_error_in_the_stream_ends_it_after_the_received_deltas(
     error: object, retryable: bool, words: str
 ) -> None:
-    deltas, failure = answered(chunk({"content": "kept"}) + event(error) + chunk({"content": "never"}))
+    deltas, failure = decode(chunk({"content": "kept"}) + event(error) + chunk({"content": "never"}))
     assert deltas == [TextDelta("kept")]
     assert failure is not None and failure.retryable is retryable
     assert words in str(failure)
 
 
-def test_a_null_error_is_none() -> None:
-    assert answered(chunk({"content": "a"}, error=None), chunk({}, "stop"))[1] is None
+def test_a_null_error_is_ignored() -> None:
+    assert decode(chunk({"content": "a"}, error=None), chunk({}, "stop"))[1] is None
 
 
 @pytest.mark.parametrize(
     "bad", [b"data: {oops\n\n", b'data: {"choices":7}\n\n', b'data: "\xff"\n\n', b"data: 1\n\n"]
 )
-def test_a_chunk_that_cannot_be_read_ends_the_stream_after_what_came_before(bad: bytes) -> None:
-    deltas, failure = answered(chunk({"content": "kept"}) + bad + chunk({"content": "never"}, "stop"))
+def test_an_unreadable_chunk_ends_the_stream_after_the_received_deltas(bad: bytes) -> None:
+    deltas, failure = decode(chunk({"content": "kept"}) + bad + chunk({"content": "never"}, "stop"))
     assert deltas == [TextDelta("kept")]
     assert failure is not None and failure.retryable

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.domain.context.request import AssistantMessage, Profile, Request, ToolMessage, UserMessage
+from holdfast.domain.context.request import AssistantMessage, ModelProfile, Request, ToolMessage, UserMessage
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import Reasoning, Text, ToolCall
 from holdfast.domain.events.stream_fold import StreamFold
@@ -22,17 +22,17 @@ from holdfast.models.endpoint import Endpoint, Secret
 from holdfast.models.http_model import HttpModel
 from holdfast.models.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta
 from tests.support.model_server import (
-    ASKED,
-    CALM,
     DONE,
+    LONG_TIMEOUTS,
+    REQUEST,
     SHELL,
     Answers,
-    Seen,
+    ReceivedRequests,
     chunk,
-    heard,
-    refusing,
-    serving,
-    streaming,
+    collect_deltas,
+    error_answer,
+    model_server,
+    streaming_answer,
 )
 
 RUN, MESSAGE = RunId("r"), MessageId("m")
@@ -48,7 +48,7 @@ def received(*chunks: bytes) -> list[ModelDelta]:
     return [*deltas, *decoder.end()]
 
 
-def kept(deltas: list[ModelDelta]) -> AssistantMessage:
+def message_from(deltas: list[ModelDelta]) -> AssistantMessage:
     """A message as it stands in the model's context later: thinking without a signature is not in it."""
     fold = StreamFold()
     for delta in deltas:
@@ -67,7 +67,7 @@ def kept(deltas: list[ModelDelta]) -> AssistantMessage:
 
 
 def conversation(*answers: AssistantMessage) -> Request:
-    messages: list[Any] = [*ASKED.messages]
+    messages: list[Any] = [*REQUEST.messages]
     for answer in answers:
         messages.append(answer)
         calls = [part.call_id for part in answer.parts if isinstance(part, ToolCall)]
@@ -81,8 +81,8 @@ def sent_back(*answers: AssistantMessage, without: tuple[str, ...] = ()) -> list
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
-def test_thinking_goes_back_in_its_own_field_throughout_a_turn_that_calls_tools(field: str) -> None:
-    first = kept(
+def test_thinking_is_sent_back_in_its_own_field_during_a_tool_turn(field: str) -> None:
+    first = message_from(
         received(
             chunk({field: "I should "}),
             chunk({field: "look."}),
@@ -90,7 +90,7 @@ def test_thinking_goes_back_in_its_own_field_throughout_a_turn_that_calls_tools(
             chunk({"tool_calls": [CALL]}),
         )
     )
-    last = kept(received(chunk({field: "It is there."}), chunk({"content": "Yes."})))
+    last = message_from(received(chunk({field: "It is there."}), chunk({"content": "Yes."})))
     loop = sent_back(first, last)
     assert [message[field] for message in loop] == ["I should look.", "It is there."]
     assert loop[0]["content"] == "Looking." and loop[0]["tool_calls"][0]["id"] == "c_0"
@@ -99,9 +99,9 @@ def test_thinking_goes_back_in_its_own_field_throughout_a_turn_that_calls_tools(
     assert field not in sent_back(first, without=("thinking",))[0]
 
 
-def test_thinking_of_a_turn_before_with_calls_goes_back_too_and_that_of_one_without_does_not() -> None:
-    called = kept(received(chunk({"reasoning_content": "Look."}), chunk({"tool_calls": [CALL]})))
-    talked = kept(received(chunk({"reasoning_content": "Talk."}), chunk({"content": "Yes."})))
+def test_thinking_of_earlier_turns_is_sent_back_only_if_they_called_tools() -> None:
+    called = message_from(received(chunk({"reasoning_content": "Look."}), chunk({"tool_calls": [CALL]})))
+    talked = message_from(received(chunk({"reasoning_content": "Talk."}), chunk({"content": "Yes."})))
     again = UserMessage((Text("And now?"),))
     request = conversation(called)
     request = Request("", (*request.messages, talked, again, talked, again))
@@ -112,28 +112,30 @@ def test_thinking_of_a_turn_before_with_calls_goes_back_too_and_that_of_one_with
     assert found == ["Look.", "Talk.", None]
 
 
-def test_a_call_keeps_the_signature_that_google_put_on_it() -> None:
+def test_a_call_keeps_its_google_signature() -> None:
     second = {**CALL, "index": 1, "id": "t_2"}
     deltas = received(
         chunk({"tool_calls": [{**CALL, "extra_content": SIGNATURE}]}), chunk({"tool_calls": [second]})
     )
-    calls = sent_back(kept(deltas))[0]["tool_calls"]
+    calls = sent_back(message_from(deltas))[0]["tool_calls"]
     assert [each.get("extra_content") for each in calls] == [SIGNATURE, None]
     assert calls[0]["function"] == {"name": "shell", "arguments": "{}"}
-    assert "extra_content" not in sent_back(kept(deltas), without=("extra_content",))[0]["tool_calls"][0]
+    assert (
+        "extra_content" not in sent_back(message_from(deltas), without=("extra_content",))[0]["tool_calls"][0]
+    )
 
 
-def test_a_signature_after_its_call_began_and_one_beside_thinking_find_their_call() -> None:
+def test_late_signatures_are_attached_to_their_call() -> None:
     late = {"index": 0, "extra_content": SIGNATURE}
     deltas = received(
         chunk({"reasoning_content": "Hm."}), chunk({"tool_calls": [CALL]}), chunk({"tool_calls": [late]})
     )
-    message = sent_back(kept(deltas))[0]
+    message = sent_back(message_from(deltas))[0]
     assert message["tool_calls"][0]["extra_content"] == SIGNATURE
     assert message["reasoning_content"] == "Hm."
 
 
-def test_a_call_of_another_model_says_so_where_a_signature_is_wanted() -> None:
+def test_a_foreign_call_gets_the_skip_signature_if_required() -> None:
     unsigned = AssistantMessage((ToolCall("c_1", "shell", "{}"), ToolCall("c_2", "shell", "{}")))
     found = sent_back(unsigned, without=("calls without a signature",))[0]["tool_calls"]
     skipped = {"google": {"thought_signature": "skip_thought_signature_validator"}}
@@ -143,7 +145,7 @@ def test_a_call_of_another_model_says_so_where_a_signature_is_wanted() -> None:
 TEXT = {"type": "reasoning.text", "format": "anthropic-claude-v1", "index": 0}
 
 
-def test_details_go_back_put_together_and_without_a_second_copy_of_the_text() -> None:
+def test_reasoning_details_are_sent_back_joined_without_duplicate_text() -> None:
     deltas = received(
         chunk(
             {
@@ -156,34 +158,34 @@ def test_details_go_back_put_together_and_without_a_second_copy_of_the_text() ->
         chunk({"content": "Looking."}),
         chunk({"tool_calls": [CALL]}),
     )
-    message = sent_back(kept(deltas))[0]
+    message = sent_back(message_from(deltas))[0]
     assert message["reasoning_details"] == [{**TEXT, "text": "I should look.", "signature": "EqQB"}]
     assert "reasoning" not in message
     stored = [delta.signature for delta in deltas if isinstance(delta, ReasoningDelta)]
     assert not any("I should" in signature for signature in stored)
 
 
-def test_encrypted_details_name_our_call() -> None:
+def test_encrypted_details_refer_to_our_call_id() -> None:
     secret = {"type": "reasoning.encrypted", "data": "gAAA", "format": "google-gemini-v1", "index": 0}
     deltas = received(
         chunk({"tool_calls": [CALL]}),
         chunk({"reasoning_details": [{**secret, "id": "t_1"}]}),
         chunk({"reasoning_details": [{**secret, "id": "rs_7", "data": "gBBB"}]}),
     )
-    assert sent_back(kept(deltas))[0]["reasoning_details"] == [
+    assert sent_back(message_from(deltas))[0]["reasoning_details"] == [
         {**secret, "id": "c_0"},
         {**secret, "id": "rs_7", "data": "gBBB"},
     ]
 
 
-def test_several_texts_among_the_details_stay_apart() -> None:
+def test_several_texts_in_reasoning_details_stay_separate() -> None:
     first, second = {**TEXT, "text": "One."}, {**TEXT, "index": 1, "text": "Two."}
     deltas = received(chunk({"reasoning_details": [first, second]}), chunk({"tool_calls": [CALL]}))
     assert deltas[0] == ReasoningDelta("One.Two.")
-    assert sent_back(kept(deltas))[0]["reasoning_details"] == [first, second]
+    assert sent_back(message_from(deltas))[0]["reasoning_details"] == [first, second]
 
 
-def test_opaque_fields_that_are_odd_cost_nothing() -> None:
+def test_malformed_opaque_fields_are_ignored() -> None:
     deltas = received(
         chunk({"reasoning_details": "odd"}),
         chunk({"reasoning_details": [1]}),
@@ -194,7 +196,7 @@ def test_opaque_fields_that_are_odd_cost_nothing() -> None:
     assert deltas == [CallDelta(0, "shell", "{}"), StepEnd("tool_calls")]
 
 
-def test_content_in_pieces_is_told_as_thinking_and_words() -> None:
+def test_list_content_is_decoded_as_thinking_and_text() -> None:
     thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}
     deltas = received(chunk({"content": [thinking]}), chunk({"content": [{"type": "text", "text": "Yes."}]}))
     assert deltas[:-1] == [ReasoningDelta("Hm."), TextDelta("Yes.")]
@@ -219,7 +221,7 @@ def test_content_in_pieces_is_told_as_thinking_and_words() -> None:
         ({"cost": {"total": 1}, "is_byok": False}, Usage(9, 5)),
     ],
 )
-def test_what_was_cached_and_what_it_cost_is_counted(usage: dict[str, Any], counted: Usage) -> None:
+def test_cached_tokens_and_reported_cost_are_counted(usage: dict[str, Any], counted: Usage) -> None:
     used = {"prompt_tokens": 9, "completion_tokens": 5, **usage}
     assert received(chunk({"content": "Yes."}, usage=used))[-1] == StepEnd("tool_calls", counted)
 
@@ -227,14 +229,14 @@ def test_what_was_cached_and_what_it_cost_is_counted(usage: dict[str, Any], coun
 # What servers want, told by their refusals.
 
 
-def asked(request: Request, *answers: Answers, answer_tokens_max: int = 0) -> Seen:
-    async def ask() -> Seen:
-        async with serving(*answers) as (url, seen):
-            profile = Profile("test", 100_000, answer_tokens_max=answer_tokens_max)
-            model = HttpModel(Endpoint(url, "small", Secret("")), ChatWire(), profile, CALM)
+def send(request: Request, *answers: Answers, answer_tokens_max: int = 0) -> ReceivedRequests:
+    async def ask() -> ReceivedRequests:
+        async with model_server(*answers) as (url, seen):
+            profile = ModelProfile("test", 100_000, answer_tokens_max=answer_tokens_max)
+            model = HttpModel(Endpoint(url, "small", Secret("")), ChatWire(), profile, LONG_TIMEOUTS)
             try:
                 for _ in range(2):
-                    deltas, failure = await heard(model, request, [SHELL])
+                    deltas, failure = await collect_deltas(model, request, [SHELL])
                     assert failure is None and deltas[-1] == StepEnd("stop")
             finally:
                 await model.close()
@@ -243,18 +245,18 @@ def asked(request: Request, *answers: Answers, answer_tokens_max: int = 0) -> Se
     return asyncio.run(ask())
 
 
-YES = streaming([chunk({"content": "Yes."}), chunk({}, "stop"), DONE])
-THOUGHT = kept(received(chunk({"reasoning_content": "Hm."}), chunk({"tool_calls": [CALL]})))
+YES = streaming_answer([chunk({"content": "Yes."}), chunk({}, "stop"), DONE])
+THOUGHT = message_from(received(chunk({"reasoning_content": "Hm."}), chunk({"tool_calls": [CALL]})))
 UNTHOUGHT = AssistantMessage((ToolCall("c_9", "shell", "{}"),))
 
 
-def refused(message: str) -> Answers:
-    return refusing(400, {"error": {"message": message, "type": "invalid_request_error"}})
+def reject(message: str) -> Answers:
+    return error_answer(400, {"error": {"message": message, "type": "invalid_request_error"}})
 
 
-def test_a_server_that_wants_thinking_with_every_call_gets_it_from_then_on() -> None:
+def test_a_server_that_requires_thinking_with_calls_gets_it_from_then_on() -> None:
     said = "The reasoning_content in the thinking mode must be passed back to the API."
-    seen = asked(conversation(THOUGHT, UNTHOUGHT), refused(said), YES)
+    seen = send(conversation(THOUGHT, UNTHOUGHT), reject(said), YES)
     found = [
         [each.get("reasoning_content") for each in body["messages"] if "tool_calls" in each]
         for body in seen.bodies
@@ -262,22 +264,22 @@ def test_a_server_that_wants_thinking_with_every_call_gets_it_from_then_on() -> 
     assert found == [["Hm.", None], ["Hm.", ""], ["Hm.", ""]]
 
 
-def test_a_server_that_takes_no_thinking_gets_none_from_then_on() -> None:
+def test_a_server_that_rejects_thinking_gets_none_from_then_on() -> None:
     said = "'messages.1' : property 'reasoning_content' is unsupported"
-    seen = asked(conversation(THOUGHT), refused(said), YES)
+    seen = send(conversation(THOUGHT), reject(said), YES)
     assert ["reasoning_content" in body["messages"][1] for body in seen.bodies] == [True, False, False]
 
 
-def test_a_server_that_wants_signed_calls_is_told_that_there_is_none() -> None:
+def test_a_server_that_requires_signed_calls_gets_the_skip_signature() -> None:
     said = "Function call is missing a thought_signature in functionCall parts."
-    seen = asked(conversation(UNTHOUGHT), refusing(400, [{"error": {"code": 400, "message": said}}]), YES)
+    seen = send(conversation(UNTHOUGHT), error_answer(400, [{"error": {"code": 400, "message": said}}]), YES)
     found = ["extra_content" in body["messages"][1]["tool_calls"][0] for body in seen.bodies]
     assert found == [False, True, True]
 
 
-def test_a_limit_is_told_by_the_name_that_the_server_knows() -> None:
+def test_an_output_limit_uses_the_field_name_of_the_server() -> None:
     said = "'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
-    seen = asked(ASKED, refused(said), YES, answer_tokens_max=900)
+    seen = send(REQUEST, reject(said), YES, answer_tokens_max=900)
     names = [{name: body[name] for name in body if name.startswith("max_")} for body in seen.bodies]
     assert names == [{"max_tokens": 900}, *2 * [{"max_completion_tokens": 900}]]
-    assert not any(name.startswith("max_") for name in asked(ASKED, YES).bodies[0])
+    assert not any(name.startswith("max_") for name in send(REQUEST, YES).bodies[0])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.models.chat.thinking import BLANK_CHARS_MAX, Opening
+from holdfast.models.chat.thinking import BLANK_CHARS_MAX, ThinkTagParser
 from holdfast.models.chat.wire import ChatDecoder
 from holdfast.models.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta
 from tests.support.model_server import DONE, call, chunk
@@ -33,7 +33,7 @@ def received(*pieces: bytes, finish: str = "stop") -> list[ModelDelta]:
     return deltas
 
 
-def told(*texts: str, finish: str = "stop") -> tuple[str, str]:
+def thinking_and_text(*texts: str, finish: str = "stop") -> tuple[str, str]:
     """What an answer that comes in those pieces has of thinking and of text, in that order."""
     deltas = received(*(chunk({"content": text}) for text in texts), finish=finish)
     kinds = [type(delta) for delta in deltas]
@@ -63,46 +63,46 @@ def told(*texts: str, finish: str = "stop") -> tuple[str, str]:
         (" " * (BLANK_CHARS_MAX + 1) + "<think>", "", " " * (BLANK_CHARS_MAX + 1) + "<think>"),
     ],
 )
-def test_only_an_answer_that_begins_with_the_tag_holds_thinking(text: str, thought: str, said: str) -> None:
-    assert told(text) == (thought, said)
-    assert told(*text) == (thought, said), "one character at a time"
+def test_only_a_leading_tag_starts_thinking(text: str, thought: str, said: str) -> None:
+    assert thinking_and_text(text) == (thought, said)
+    assert thinking_and_text(*text) == (thought, said), "one character at a time"
 
 
 @given(PIECES, st.lists(st.integers(0, 100), max_size=12))
 @example("<think>a</think>b", [3, 9, 11])
 @example(" " * 200 + "<think>a</think>b", [100])
-def test_any_cutting_of_the_text_gives_the_same(text: str, cuts: list[int]) -> None:
+def test_any_split_of_tagged_text_parses_the_same(text: str, cuts: list[int]) -> None:
     edges = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
-    assert told(*(text[a:b] for a, b in pairwise(edges))) == told(text)
+    assert thinking_and_text(*(text[a:b] for a, b in pairwise(edges))) == thinking_and_text(text)
 
 
 @given(PIECES)
-def test_of_text_that_does_not_begin_so_nothing_is_lost_or_moved(text: str) -> None:
+def test_text_without_a_leading_tag_is_unchanged(text: str) -> None:
     if not text.lstrip().startswith("<think>"):
-        assert told(*text) == ("", text)
+        assert thinking_and_text(*text) == ("", text)
 
 
-def test_thinking_comes_as_it_is_written_and_what_is_held_back_is_never_more_than_a_tag() -> None:
-    opening = Opening()
+def test_tagged_thinking_streams_and_buffers_at_most_one_tag() -> None:
+    opening = ThinkTagParser()
     assert opening.feed("<think>") == []
     assert opening.feed("One ") == [ReasoningDelta("One ")]
     assert opening.feed("two <") == [ReasoningDelta("two ")]
     assert opening.feed("b> </think") == [ReasoningDelta("<b> ")]
-    assert opening.feed(">") == [] and not opening.is_over
-    assert opening.feed("\n\nYes") == [TextDelta("Yes")] and opening.is_over
+    assert opening.feed(">") == [] and not opening.is_done
+    assert opening.feed("\n\nYes") == [TextDelta("Yes")] and opening.is_done
 
 
-def test_an_answer_cut_at_its_length_while_thinking_has_thought_and_said_nothing() -> None:
-    assert told("<think>Hm, ", "hm, hm", finish="length") == ("Hm, hm, hm", "")
+def test_an_answer_truncated_while_thinking_has_thinking_and_no_text() -> None:
+    assert thinking_and_text("<think>Hm, ", "hm, hm", finish="length") == ("Hm, hm, hm", "")
 
 
-def test_a_call_after_the_thinking_leaves_no_blank_text_behind() -> None:
+def test_a_call_after_thinking_leaves_no_blank_text() -> None:
     called = chunk(call("{}", index=0, id="t_1", name="shell"))
     thinks = [chunk({"content": text}) for text in ("<think>", "Look.", "</think>\n", "\n")]
     assert received(*thinks, called, finish="tool_calls") == [ReasoningDelta("Look."), CALL]
 
 
-def test_a_call_lets_go_of_what_was_held_back_and_the_thinking_goes_on_until_it_is_closed() -> None:
+def test_a_call_flushes_buffered_text_and_thinking_continues_until_closed() -> None:
     called = chunk(call("{}", index=0, id="t_1", name="shell"))
     assert received(chunk({"content": "<th"}), called, chunk({"content": "ink>"}), finish="tool_calls") == [
         TextDelta("<th"), CALL, TextDelta("ink>"),
@@ -113,6 +113,6 @@ def test_a_call_lets_go_of_what_was_held_back_and_the_thinking_goes_on_until_it_
     ]  # fmt: skip
 
 
-def test_where_a_server_reads_the_thinking_itself_the_text_is_left_as_it_is() -> None:
+def test_text_is_unchanged_if_the_server_parses_thinking_itself() -> None:
     deltas = received(chunk({"reasoning_content": "Hm."}), chunk({"content": "<think> is a tag"}))
     assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == "<think> is a tag"

@@ -8,27 +8,27 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.domain.context.request import AssistantMessage, Profile, Request, ToolMessage, UserMessage
+from holdfast.domain.context.request import AssistantMessage, ModelProfile, Request, ToolMessage, UserMessage
 from holdfast.domain.events.parts import Reasoning, Text, ToolCall
 from holdfast.models.failures import TOO_LONG
 from holdfast.models.messages.wire import MessagesWire
 from holdfast.models.ports import ModelDelta, ModelFailure, StepEnd, TextDelta, ToolSpec
-from holdfast.models.transport import Patience
-from tests.support.messages_streams import START, TALK, TALKED, marks, said
+from holdfast.models.transport import ModelTimeouts
+from tests.support.messages_streams import START, TEXT_DELTAS, TEXT_STREAM, marks, text_delta
 from tests.support.model_server import (
-    ASKED,
-    CALM,
     KEY,
+    LONG_TIMEOUTS,
     PROFILE,
+    REQUEST,
     SHELL,
-    SHORT,
+    SHORT_TIMEOUTS,
     Answers,
-    Seen,
-    asking,
-    heard,
-    refusing,
-    serving,
-    streaming,
+    ReceivedRequests,
+    collect_deltas,
+    error_answer,
+    http_model,
+    model_server,
+    streaming_answer,
 )
 
 ADAPTIVE = {"type": "adaptive", "display": "summarized"}
@@ -36,48 +36,50 @@ CALL = ToolCall("c_1", "shell", "{}")
 RESULT = ToolMessage("c_1", (Text("ok"),))
 
 
-def told(
+def send(
     *answers: Answers,
     name: str = "claude-opus-5",
-    request: Request = ASKED,
-    patience: Patience = CALM,
+    request: Request = REQUEST,
+    patience: ModelTimeouts = LONG_TIMEOUTS,
     tools: Sequence[ToolSpec] = (),
-    profile: Profile = PROFILE,
-) -> tuple[list[ModelDelta], ModelFailure | None, Seen]:
-    async def ask() -> tuple[list[ModelDelta], ModelFailure | None, Seen]:
+    profile: ModelProfile = PROFILE,
+) -> tuple[list[ModelDelta], ModelFailure | None, ReceivedRequests]:
+    async def ask() -> tuple[list[ModelDelta], ModelFailure | None, ReceivedRequests]:
         async with (
-            serving(*answers) as (url, seen),
-            asking(
+            model_server(*answers) as (url, seen),
+            http_model(
                 url, patience, wire=MessagesWire(), protocol="messages", name=name, profile=profile
             ) as model,
         ):
-            return (*await heard(model, request, tools), seen)
+            return (*await collect_deltas(model, request, tools), seen)
 
     return asyncio.run(ask())
 
 
-def refused(status: int, kind: str, message: str, **headers: str) -> Answers:
+def reject(status: int, kind: str, message: str, **headers: str) -> Answers:
     """An error as the reference has it."""
     error = {"type": kind, "message": message}
-    return refusing(status, {"type": "error", "error": error, "request_id": "req_1"}, **headers)
+    return error_answer(status, {"type": "error", "error": error, "request_id": "req_1"}, **headers)
 
 
-TALKING = streaming([TALK])
+TALKING = streaming_answer([TEXT_STREAM])
 
 
-def test_a_server_is_asked_with_its_own_headers_and_its_answer_comes_through() -> None:
-    deltas, failure, seen = told(streaming([TALK[:100], TALK[100:300], TALK[300:]]), tools=(SHELL,))
+def test_a_messages_request_has_its_own_headers_and_gets_an_answer() -> None:
+    deltas, failure, seen = send(
+        streaming_answer([TEXT_STREAM[:100], TEXT_STREAM[100:300], TEXT_STREAM[300:]]), tools=(SHELL,)
+    )
     assert failure is None
-    assert deltas == TALKED
+    assert deltas == TEXT_DELTAS
     headers = {name.lower(): value for name, value in seen.headers[0].items()}
     assert headers["x-api-key"] == KEY and headers["anthropic-version"] == "2023-06-01"
     assert "authorization" not in headers
     assert seen.bodies[0]["model"] == "claude-opus-5" and seen.bodies[0]["stream"] is True
 
 
-def test_an_answer_that_came_whole_comes_through() -> None:
+def test_an_answer_that_does_not_stream_is_returned() -> None:
     body = {"type": "message", "content": [{"type": "text", "text": "Hi."}], "stop_reason": "end_turn"}
-    assert told(refusing(200, body))[:2] == ([TextDelta("Hi."), StepEnd("stop")], None)
+    assert send(error_answer(200, body))[:2] == ([TextDelta("Hi."), StepEnd("stop")], None)
 
 
 @pytest.mark.parametrize(
@@ -95,28 +97,30 @@ def test_an_answer_that_came_whole_comes_through() -> None:
         (413, "request_too_large", "Request exceeds the maximum size", False, TOO_LONG),
     ],
 )  # fmt: skip
-def test_a_refusal_says_what_is_wrong_and_whether_to_ask_again(
+def test_an_error_response_reports_the_problem_and_whether_to_retry(
     status: int, kind: str, message: str, retryable: bool, words: str
 ) -> None:
-    deltas, failure, _ = told(refused(status, kind, message))
+    deltas, failure, _ = send(reject(status, kind, message))
     assert deltas == []
     assert failure is not None and failure.retryable is retryable
     assert words in str(failure)
 
 
-def test_how_long_to_wait_is_taken_from_the_server() -> None:
-    failure = told(refused(429, "rate_limit_error", "slow down", Retry_After="7"))[1]
+def test_the_retry_delay_is_taken_from_the_response_headers() -> None:
+    failure = send(reject(429, "rate_limit_error", "slow down", Retry_After="7"))[1]
     assert failure is not None and failure.retry_after_ms == 7_000
 
 
-def test_a_server_that_stops_talking_is_given_up_on_after_what_came_before() -> None:
-    deltas, failure, _ = told(streaming([START + said("a", 0)], pause_s=30), patience=SHORT)
+def test_a_server_that_stops_sending_times_out_after_the_received_deltas() -> None:
+    deltas, failure, _ = send(
+        streaming_answer([START + text_delta("a", 0)], pause_s=30), patience=SHORT_TIMEOUTS
+    )
     assert deltas == [TextDelta("a")]
     assert failure is not None and failure.retryable and "next chunk within 0.2 s" in str(failure)
 
 
-def test_a_stream_that_breaks_off_is_told_after_what_came_before() -> None:
-    deltas, failure, _ = told(streaming([START + said("a", 0)], cut=True))
+def test_a_broken_stream_fails_after_the_received_deltas() -> None:
+    deltas, failure, _ = send(streaming_answer([START + text_delta("a", 0)], cut=True))
     assert deltas == [TextDelta("a")]
     assert failure is not None and failure.retryable
 
@@ -130,32 +134,32 @@ def test_a_stream_that_breaks_off_is_told_after_what_came_before() -> None:
         ("thinking.adaptive.display: Extra inputs are not permitted", {"type": "adaptive"}),
     ],
 )
-def test_thinking_that_is_refused_is_left_out_from_then_on(message: str, left: object) -> None:
+def test_rejected_thinking_is_omitted_from_later_requests(message: str, left: object) -> None:
     async def ask() -> list[object]:
-        no = refused(400, "invalid_request_error", message)
+        no = reject(400, "invalid_request_error", message)
         async with (
-            serving(no, TALKING) as (url, seen),
-            asking(url, wire=MessagesWire(), protocol="messages", name="claude-opus-5") as model,
+            model_server(no, TALKING) as (url, seen),
+            http_model(url, wire=MessagesWire(), protocol="messages", name="claude-opus-5") as model,
         ):
             for _ in range(2):
-                deltas, failure = await heard(model)
-                assert failure is None and deltas == TALKED
+                deltas, failure = await collect_deltas(model)
+                assert failure is None and deltas == TEXT_DELTAS
         return [body.get("thinking") for body in seen.bodies]
 
     assert asyncio.run(ask()) == [ADAPTIVE, left, left]
 
 
-def test_marks_that_are_refused_are_left_out_from_then_on() -> None:
-    no = refused(400, "invalid_request_error", "system.0.cache_control: Extra inputs are not permitted")
-    _, failure, seen = told(no, TALKING)
+def test_rejected_cache_marks_are_omitted_from_later_requests() -> None:
+    no = reject(400, "invalid_request_error", "system.0.cache_control: Extra inputs are not permitted")
+    _, failure, seen = send(no, TALKING)
     assert failure is None
     assert [bool(marks(body)) for body in seen.bodies] == [True, False]
 
 
-def test_more_room_than_the_model_has_for_an_answer_is_not_asked_for_again() -> None:
+def test_a_rejected_max_tokens_is_lowered_for_later_requests() -> None:
     why = "max_tokens: 16000 > 8192, which is the maximum allowed number of output tokens for claude-opus-5"
-    _, failure, seen = told(
-        refused(400, "invalid_request_error", why), TALKING, profile=Profile("test", 100_000, 16_000)
+    _, failure, seen = send(
+        reject(400, "invalid_request_error", why), TALKING, profile=ModelProfile("test", 100_000, 16_000)
     )
     assert failure is None
     assert [body["max_tokens"] for body in seen.bodies] == [16_000, 4_096]
@@ -170,23 +174,23 @@ def test_more_room_than_the_model_has_for_an_answer_is_not_asked_for_again() -> 
         "cannot be modified. These blocks must remain as they were in the original response.",
     ],
 )
-def test_thinking_that_is_not_known_again_is_left_out_of_that_conversation_alone(message: str) -> None:
+def test_unrecognised_thinking_is_omitted_from_that_conversation_only(message: str) -> None:
     reasoning = Reasoning("Hm.", "c2ln", "test")
     request = Request("", (UserMessage((Text("Hello?"),)), AssistantMessage((reasoning, CALL)), RESULT))
 
     async def ask() -> list[tuple[str, object]]:
         async with (
-            serving(refused(400, "invalid_request_error", message), TALKING) as (url, seen),
-            asking(url, wire=MessagesWire(), protocol="messages", name="claude-opus-5") as model,
+            model_server(reject(400, "invalid_request_error", message), TALKING) as (url, seen),
+            http_model(url, wire=MessagesWire(), protocol="messages", name="claude-opus-5") as model,
         ):
             for _ in range(2):
-                deltas, failure = await heard(model, request)
-                assert failure is None and deltas == TALKED
+                deltas, failure = await collect_deltas(model, request)
+                assert failure is None and deltas == TEXT_DELTAS
         return [(body["messages"][1]["content"][0]["type"], body.get("thinking")) for body in seen.bodies]
 
     assert asyncio.run(ask()) == [("thinking", ADAPTIVE), ("tool_use", ADAPTIVE), ("thinking", ADAPTIVE)]
 
 
-def test_a_key_shows_nowhere() -> None:
-    failure = told(refused(401, "authentication_error", f"invalid x-api-key {KEY}"))[1]
+def test_a_key_never_appears_in_failures_or_logs() -> None:
+    failure = send(reject(401, "authentication_error", f"invalid x-api-key {KEY}"))[1]
     assert failure is not None and KEY not in str(failure) and "***" in str(failure)

@@ -12,7 +12,7 @@ import pytest
 from holdfast.domain.context.request import (
     AssistantMessage,
     FileContent,
-    Profile,
+    ModelProfile,
     Request,
     RequestMessage,
     ToolMessage,
@@ -25,7 +25,7 @@ from holdfast.models.ports import ToolSpec
 from tests.support.messages_streams import marks
 from tests.support.model_server import SHELL
 
-PROFILE = Profile("anthropic", 200_000, 16_000)
+PROFILE = ModelProfile("anthropic", 200_000, 16_000)
 HELLO = Text("Hello?")
 
 
@@ -34,7 +34,7 @@ def sent(
     model: str = "small",
     tools: tuple[ToolSpec, ...] = (),
     without: tuple[str, ...] = (),
-    profile: Profile = PROFILE,
+    profile: ModelProfile = PROFILE,
     **more: Any,
 ) -> dict[str, Any]:
     request = Request(more.pop("system", ""), messages or (UserMessage((HELLO,)),), **more)
@@ -59,7 +59,7 @@ def plain(body: dict[str, Any]) -> Any:
 # The request.
 
 
-def test_a_request_has_its_instructions_apart_and_says_how_long_the_answer_may_be() -> None:
+def test_a_request_has_a_system_field_and_max_tokens() -> None:
     assert sent(system="Be brief.", without=("cache_control",)) == {
         "model": "small",
         "max_tokens": 16_000,
@@ -69,7 +69,7 @@ def test_a_request_has_its_instructions_apart_and_says_how_long_the_answer_may_b
     }
 
 
-def test_tools_are_told_with_their_schema_and_can_be_left_out() -> None:
+def test_tools_are_sent_with_their_schema_and_can_be_omitted() -> None:
     assert sent(tools=(SHELL,), without=("cache_control",))["tools"] == [
         {
             "name": "shell",
@@ -80,7 +80,7 @@ def test_tools_are_told_with_their_schema_and_can_be_left_out() -> None:
     assert "tools" not in sent(tools=(SHELL,), without=("tools",))
 
 
-def test_results_come_first_in_one_message_after_their_calls_and_what_people_say_joins_them() -> None:
+def test_tool_results_come_first_in_the_user_message_after_their_calls() -> None:
     messages = plain(
         sent(
             UserMessage((Text("Look."),)),
@@ -113,7 +113,7 @@ def test_results_come_first_in_one_message_after_their_calls_and_what_people_say
     ]
 
 
-def test_an_id_from_elsewhere_is_spelt_as_the_server_takes_it_on_both_sides() -> None:
+def test_a_foreign_call_id_is_sanitised_in_call_and_result() -> None:
     call, result = plain(
         sent(
             UserMessage((HELLO,)),
@@ -124,7 +124,7 @@ def test_an_id_from_elsewhere_is_spelt_as_the_server_takes_it_on_both_sides() ->
     assert call["content"][0]["id"] == result["content"][0]["tool_use_id"] == "call_1__"
 
 
-def test_images_and_pdf_files_go_as_blocks_and_text_files_as_words() -> None:
+def test_images_and_pdf_files_are_sent_as_blocks_and_text_files_as_text() -> None:
     picture, pdf = File("b1", "a.png", "image/png", 9), File("b2", "a\nb.pdf", "application/pdf", 9)
     notes, gone = File("b3", "n.md", "text/plain", 9), File("b4", "x.png", "image/png", 9)
     files = {
@@ -168,13 +168,15 @@ CALL = ToolCall("c_1", "shell", "{}")
 RESULT = ToolMessage("c_1", (Text("ok"),))
 
 
-def thought(*parts: Text | Reasoning | ToolCall, **more: Any) -> Any:
+def assistant_blocks(*parts: Text | Reasoning | ToolCall, **more: Any) -> Any:
     """What is sent of an answer that is gone on from."""
     return plain(sent(UserMessage((HELLO,)), AssistantMessage(parts), RESULT, **more))[1]["content"]
 
 
-def test_thinking_goes_back_whole_and_in_its_order_with_what_it_was_signed_with() -> None:
-    assert thought(SIGNED, HIDDEN, Text("I look."), Reasoning("", "b21pdA==", "anthropic"), CALL) == [
+def test_thinking_is_sent_back_in_order_with_its_signatures() -> None:
+    assert assistant_blocks(
+        SIGNED, HIDDEN, Text("I look."), Reasoning("", "b21pdA==", "anthropic"), CALL
+    ) == [
         {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"},
         {"type": "redacted_thinking", "data": "b3BhcXVl"},
         {"type": "text", "text": "I look."},
@@ -184,11 +186,11 @@ def test_thinking_goes_back_whole_and_in_its_order_with_what_it_was_signed_with(
 
 
 @pytest.mark.parametrize("other", [Reasoning("Hm.", "c2ln", "openai"), Reasoning("Hm.", "", "anthropic")])
-def test_thinking_of_another_provider_or_without_a_signature_stays_here(other: Reasoning) -> None:
-    assert [block["type"] for block in thought(other, CALL)] == ["tool_use"]
+def test_foreign_or_unsigned_thinking_is_not_sent(other: Reasoning) -> None:
+    assert [block["type"] for block in assistant_blocks(other, CALL)] == ["tool_use"]
 
 
-def test_thinking_that_nothing_came_of_is_not_the_end_of_a_message() -> None:
+def test_a_message_never_ends_with_thinking() -> None:
     messages = plain(
         sent(
             UserMessage((HELLO,)),
@@ -199,10 +201,10 @@ def test_thinking_that_nothing_came_of_is_not_the_end_of_a_message() -> None:
     assert [block["type"] for block in messages[1]["content"]] == ["thinking", "text"]
 
 
-def test_thinking_can_be_left_out_of_a_conversation() -> None:
-    assert [block["type"] for block in thought(SIGNED, CALL, without=("conversation.thinking",))] == [
-        "tool_use"
-    ]
+def test_thinking_can_be_omitted_from_a_conversation() -> None:
+    assert [
+        block["type"] for block in assistant_blocks(SIGNED, CALL, without=("conversation.thinking",))
+    ] == ["tool_use"]
 
 
 # Thinking that is asked for.
@@ -230,22 +232,22 @@ ENABLED = {"type": "enabled", "budget_tokens": 8_000}
         ("qwen3-30b", None),
     ],
 )
-def test_thinking_is_asked_for_as_the_model_takes_it(model: str, thinking: object) -> None:
+def test_thinking_is_requested_in_the_form_of_the_model(model: str, thinking: object) -> None:
     assert sent(model=model).get("thinking") == thinking
 
 
-def test_thinking_needs_room_in_the_answer_where_it_has_a_budget() -> None:
-    small = Profile("anthropic", 200_000, 2_000)
+def test_a_thinking_budget_requires_enough_max_tokens() -> None:
+    small = ModelProfile("anthropic", 200_000, 2_000)
     assert "thinking" not in sent(model="claude-haiku-4-5", profile=small)
     assert sent(model="claude-opus-5", profile=small)["thinking"] == ADAPTIVE
 
 
-def test_thinking_or_only_its_display_can_be_left_out() -> None:
+def test_thinking_or_only_its_display_can_be_omitted() -> None:
     assert "thinking" not in sent(model="claude-opus-5", without=("thinking",))
     assert sent(model="claude-opus-5", without=("thinking.display",))["thinking"] == {"type": "adaptive"}
 
 
-def test_a_budget_is_given_in_the_middle_of_calls_only_to_an_answer_that_began_with_thinking() -> None:
+def test_between_calls_a_budget_is_set_only_if_the_answer_began_with_thinking() -> None:
     def asked(model: str, *parts: Text | Reasoning | ToolCall) -> object:
         return sent(UserMessage((HELLO,)), AssistantMessage(parts), RESULT, model=model).get("thinking")
 
@@ -255,7 +257,7 @@ def test_a_budget_is_given_in_the_middle_of_calls_only_to_an_answer_that_began_w
     assert asked("claude-opus-5", CALL) == ADAPTIVE
 
 
-def test_an_answer_that_has_begun_is_gone_on_with_and_not_thought_about() -> None:
+def test_a_partial_answer_is_continued_without_thinking() -> None:
     body = sent(UserMessage((HELLO,)), AssistantMessage((Text("Well"),)), model="claude-opus-4-5")
     assert body["messages"][-1] == {"role": "assistant", "content": [{"type": "text", "text": "Well"}]}
     assert "thinking" not in body
@@ -264,7 +266,7 @@ def test_an_answer_that_has_begun_is_gone_on_with_and_not_thought_about() -> Non
 # The prompt's cache.
 
 
-def test_a_growing_conversation_is_marked_where_the_request_before_it_ended() -> None:
+def test_a_growing_conversation_has_a_cache_mark_where_the_last_request_ended() -> None:
     tools = (SHELL, ToolSpec("other", "Another.", {"type": "object"}))
     first = (UserMessage((Text("One."), Text("More."))),)
     second = (*first, AssistantMessage((SIGNED, CALL)), RESULT)
@@ -279,10 +281,10 @@ def test_a_growing_conversation_is_marked_where_the_request_before_it_ended() ->
     ]
 
 
-def test_marks_can_be_left_out() -> None:
+def test_cache_marks_can_be_omitted() -> None:
     assert marks(sent(tools=(SHELL,), system="Be brief.", without=("cache_control",))) == []
 
 
-def test_tools_are_not_marked_for_good() -> None:
+def test_cache_marks_do_not_change_the_tool_definitions() -> None:
     sent(tools=(SHELL,))
     assert "cache_control" not in msgspec.to_builtins(SHELL)

@@ -11,22 +11,22 @@ import pytest
 
 from holdfast.domain.usage import Usage
 from holdfast.models.failures import TOO_LONG
-from holdfast.models.http_model import Answer
+from holdfast.models.http_model import AnswerDecoder
 from holdfast.models.messages.wire import MessagesWire
 from holdfast.models.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta
 from tests.support.messages_streams import (
     ENDPOINT,
     START,
     STOP,
-    TALK,
-    TALKED,
-    answered,
-    begun,
-    ended,
+    TEXT_DELTAS,
+    TEXT_STREAM,
+    block_delta,
+    block_start,
+    block_stop,
+    decode_stream,
     event,
-    grown,
-    over,
-    said,
+    message_delta,
+    text_delta,
 )
 
 HIDDEN = ReasoningDelta("", "redacted_thinking:b3BhcXVl")
@@ -34,41 +34,45 @@ HIDDEN = ReasoningDelta("", "redacted_thinking:b3BhcXVl")
 
 def whole(**fields: Any) -> list[ModelDelta]:
     body = {"id": "msg_1", "type": "message", "role": "assistant", "stop_reason": "end_turn", **fields}
-    return Answer(ENDPOINT, MessagesWire()).whole(msgspec.json.encode(body))
+    return AnswerDecoder(ENDPOINT, MessagesWire()).decode_whole(msgspec.json.encode(body))
 
 
-def test_an_answer_comes_in_its_order_with_its_usage() -> None:
-    assert answered(TALK) == (TALKED, None)
+def test_an_answer_is_decoded_in_order_with_its_usage() -> None:
+    assert decode_stream(TEXT_STREAM) == (TEXT_DELTAS, None)
 
 
-def test_hidden_thinking_is_kept_to_be_sent_back() -> None:
-    hidden = begun(0, type="redacted_thinking", data="b3BhcXVl") + over(0)
-    deltas, _ = answered(START, hidden, said("Hi.", 1), ended("end_turn"), STOP)
+def test_redacted_thinking_is_kept_to_be_sent_back() -> None:
+    hidden = block_start(0, type="redacted_thinking", data="b3BhcXVl") + block_stop(0)
+    deltas, _ = decode_stream(START, hidden, text_delta("Hi.", 1), message_delta("end_turn"), STOP)
     assert deltas[0] == HIDDEN
 
 
-def test_thinking_that_is_not_shown_is_signed_all_the_same() -> None:
-    block = begun(0, type="thinking", thinking="", signature="") + grown(
+def test_thinking_without_text_keeps_its_signature() -> None:
+    block = block_start(0, type="thinking", thinking="", signature="") + block_delta(
         0, "signature_delta", signature="c2ln"
     )
-    deltas, _ = answered(START, block, over(0), said("Hi.", 1), ended("end_turn"), STOP)
+    deltas, _ = decode_stream(
+        START, block, block_stop(0), text_delta("Hi.", 1), message_delta("end_turn"), STOP
+    )
     assert deltas[:2] == [ReasoningDelta("", "c2ln"), TextDelta("Hi.")]
 
 
-def test_a_signature_closes_its_own_thinking_when_the_end_of_its_block_is_not_told() -> None:
-    thinking = begun(0, type="thinking", thinking="") + grown(0, "thinking_delta", thinking="Hm.")
-    signed = thinking + grown(0, "signature_delta", signature="c2ln") + event({"type": "ping"})
-    deltas, _ = answered(START, signed, said("Hi.", 1), ended("end_turn"), STOP)
+def test_a_signature_closes_its_thinking_without_a_block_stop() -> None:
+    thinking = block_start(0, type="thinking", thinking="") + block_delta(0, "thinking_delta", thinking="Hm.")
+    signed = thinking + block_delta(0, "signature_delta", signature="c2ln") + event({"type": "ping"})
+    deltas, _ = decode_stream(START, signed, text_delta("Hi.", 1), message_delta("end_turn"), STOP)
     assert deltas[:3] == [ReasoningDelta("Hm."), ReasoningDelta("", "c2ln"), TextDelta("Hi.")]
 
 
-def test_parallel_calls_stay_apart_however_their_pieces_come() -> None:
-    one, two = (begun(i, type="tool_use", id=f"toolu_{i}", name="shell", input={}) for i in (1, 2))
+def test_interleaved_parallel_calls_stay_separate() -> None:
+    one, two = (block_start(i, type="tool_use", id=f"toolu_{i}", name="shell", input={}) for i in (1, 2))
     pieces = [
-        grown(i, "input_json_delta", partial_json=p)
+        block_delta(i, "input_json_delta", partial_json=p)
         for i, p in ((1, '{"a"'), (2, '{"b"'), (1, ":1}"), (2, ":2}"))
     ]
-    deltas, _ = answered(START, one, two, *pieces, over(1), over(2), ended("tool_use"), STOP)
+    deltas, _ = decode_stream(
+        START, one, two, *pieces, block_stop(1), block_stop(2), message_delta("tool_use"), STOP
+    )
     assert deltas == [
         CallDelta(0, "shell", ""),
         CallDelta(1, "shell", ""),
@@ -80,9 +84,9 @@ def test_parallel_calls_stay_apart_however_their_pieces_come() -> None:
     ]
 
 
-def test_a_call_that_begins_twice_is_one_call_and_another_in_its_place_is_another() -> None:
-    one, two = (begun(0, type="tool_use", id=f"toolu_{i}", name="now", input={}) for i in (1, 2))
-    deltas, _ = answered(START, one, one, two, ended("tool_use"), STOP)
+def test_a_call_started_twice_is_one_call_unless_its_id_differs() -> None:
+    one, two = (block_start(0, type="tool_use", id=f"toolu_{i}", name="now", input={}) for i in (1, 2))
+    deltas, _ = decode_stream(START, one, one, two, message_delta("tool_use"), STOP)
     assert deltas[:-1] == [
         CallDelta(0, "now", ""),
         CallDelta(0, "now", "{}"),
@@ -91,35 +95,41 @@ def test_a_call_that_begins_twice_is_one_call_and_another_in_its_place_is_anothe
     ]
 
 
-def test_pieces_of_a_call_that_come_before_its_name_are_not_lost() -> None:
-    piece = grown(0, "input_json_delta", partial_json="{}")
-    named = begun(0, type="tool_use", id="toolu_1", name="now", input={})
-    assert answered(START, piece, named, ended("tool_use"), STOP)[0][:-1] == [CallDelta(0, "now", "{}")]
-    assert answered(START, piece, ended("tool_use"), STOP)[0][:-1] == [CallDelta(0, "", "{}")]
+def test_call_arguments_before_the_name_are_not_lost() -> None:
+    piece = block_delta(0, "input_json_delta", partial_json="{}")
+    named = block_start(0, type="tool_use", id="toolu_1", name="now", input={})
+    assert decode_stream(START, piece, named, message_delta("tool_use"), STOP)[0][:-1] == [
+        CallDelta(0, "now", "{}")
+    ]
+    assert decode_stream(START, piece, message_delta("tool_use"), STOP)[0][:-1] == [CallDelta(0, "", "{}")]
 
 
 @pytest.mark.parametrize(
     ("given", "arguments"), [({}, "{}"), (None, "{}"), ({"a": [1]}, '{"a":[1]}'), ("", "{}")]
 )
-def test_a_call_whose_arguments_do_not_come_in_pieces_has_those_it_began_with(
-    given: object, arguments: str
-) -> None:
-    call = begun(0, type="tool_use", id="toolu_1", name="now", input=given)
+def test_a_call_without_argument_deltas_uses_its_initial_arguments(given: object, arguments: str) -> None:
+    call = block_start(0, type="tool_use", id="toolu_1", name="now", input=given)
     expected = [CallDelta(0, "now", ""), CallDelta(0, "now", arguments)]
-    assert answered(START, call, over(0), ended("tool_use"), STOP)[0][:-1] == expected
-    assert answered(START, call, ended("tool_use"), STOP)[0][:-1] == expected, "its end need not be told"
+    assert decode_stream(START, call, block_stop(0), message_delta("tool_use"), STOP)[0][:-1] == expected
+    assert decode_stream(START, call, message_delta("tool_use"), STOP)[0][:-1] == expected, (
+        "its end need not be told"
+    )
 
 
-def test_what_the_servers_own_tools_do_is_passed_over_without_loss() -> None:
+def test_server_side_tool_blocks_are_ignored() -> None:
     search = [
-        begun(1, type="server_tool_use", id="srvtoolu_1", name="web_search", input={}),
-        grown(1, "input_json_delta", partial_json='{"query":"x"}'),
-        over(1),
-        begun(2, type="web_search_tool_result", tool_use_id="srvtoolu_1", content=[{"url": "x"}], data=[7]),
-        over(2),
-        grown(3, "citations_delta", citation={"type": "char_location"}),
+        block_start(1, type="server_tool_use", id="srvtoolu_1", name="web_search", input={}),
+        block_delta(1, "input_json_delta", partial_json='{"query":"x"}'),
+        block_stop(1),
+        block_start(
+            2, type="web_search_tool_result", tool_use_id="srvtoolu_1", content=[{"url": "x"}], data=[7]
+        ),
+        block_stop(2),
+        block_delta(3, "citations_delta", citation={"type": "char_location"}),
     ]
-    deltas, failure = answered(START, said("One, ", 0), *search, said("two.", 3), ended("end_turn"), STOP)
+    deltas, failure = decode_stream(
+        START, text_delta("One, ", 0), *search, text_delta("two.", 3), message_delta("end_turn"), STOP
+    )
     assert failure is None
     assert deltas == [
         TextDelta("One, "),
@@ -141,8 +151,10 @@ def test_what_the_servers_own_tools_do_is_passed_over_without_loss() -> None:
         {},
     ],
 )
-def test_events_that_are_not_known_are_passed_over(odd: object) -> None:
-    deltas, failure = answered(START, said("a", 0), event(odd), said("b", 0), ended("end_turn"), STOP)
+def test_unknown_messages_events_are_ignored(odd: object) -> None:
+    deltas, failure = decode_stream(
+        START, text_delta("a", 0), event(odd), text_delta("b", 0), message_delta("end_turn"), STOP
+    )
     assert failure is None
     assert deltas == [TextDelta("a"), TextDelta("b"), StepEnd("stop", Usage(26, 15, 16, written_tokens=3))]
 
@@ -159,15 +171,15 @@ def test_events_that_are_not_known_are_passed_over(odd: object) -> None:
         ("pause_turn", "pause_turn"),
     ],
 )
-def test_why_a_model_stopped_is_said_in_one_vocabulary(reason: str, ours: str) -> None:
-    deltas, failure = answered(START, said("a", 0), ended(reason), STOP)
+def test_stop_reasons_are_normalised(reason: str, ours: str) -> None:
+    deltas, failure = decode_stream(START, text_delta("a", 0), message_delta(reason), STOP)
     assert failure is None
     assert deltas[-1] == StepEnd(ours, Usage(26, 15, 16, written_tokens=3))
 
 
-def test_a_model_that_declines_without_a_word_fails_and_says_why() -> None:
+def test_a_refusal_without_text_fails_with_its_explanation() -> None:
     details = {"type": "refusal", "category": "cyber", "explanation": "It could do harm."}
-    deltas, failure = answered(START, ended("refusal", stop_details=details), STOP)
+    deltas, failure = decode_stream(START, message_delta("refusal", stop_details=details), STOP)
     assert deltas == []
     assert failure is not None and not failure.retryable
     assert "declined to answer: It could do harm" in str(failure)
@@ -192,38 +204,43 @@ def test_a_model_that_declines_without_a_word_fails_and_says_why() -> None:
         ([], {"output_tokens": -3}, Usage()),
     ],
 )
-def test_all_of_the_input_is_counted_and_what_the_cache_gave_apart(
+def test_input_tokens_include_cached_tokens_which_are_also_counted_separately(
     start: object, end: object, counted: Usage
 ) -> None:
     first = event({"type": "message_start", "message": {"content": [], "usage": start}})
     last = event({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": end})
-    assert answered(first, said("a", 0), last, STOP) == ([TextDelta("a"), StepEnd("stop", counted)], None)
+    assert decode_stream(first, text_delta("a", 0), last, STOP) == (
+        [TextDelta("a"), StepEnd("stop", counted)],
+        None,
+    )
 
 
 @pytest.mark.parametrize("end", [b"", STOP, STOP.rstrip(), event({"type": "ping"})])
-def test_an_answer_with_a_stop_reason_is_whole_however_its_stream_ends(end: bytes) -> None:
-    deltas, failure = answered(START, said("a", 0), ended("end_turn"), end)
+def test_an_answer_with_a_stop_reason_is_complete_however_its_stream_ends(end: bytes) -> None:
+    deltas, failure = decode_stream(START, text_delta("a", 0), message_delta("end_turn"), end)
     assert failure is None and isinstance(deltas[-1], StepEnd)
 
 
-def test_an_end_alone_ends_an_answer_too() -> None:
-    assert answered(said("a", 0), STOP) == ([TextDelta("a"), StepEnd("stop")], None)
+def test_a_message_stop_alone_completes_an_answer() -> None:
+    assert decode_stream(text_delta("a", 0), STOP) == ([TextDelta("a"), StepEnd("stop")], None)
 
 
-def test_what_comes_after_the_end_is_not_looked_at() -> None:
-    for chunks in ((TALK + b"data: {oops\n\n",), (TALK, b"data: {oops\n\n")):
-        answer = Answer(ENDPOINT, MessagesWire())
+def test_events_after_the_end_are_ignored() -> None:
+    for chunks in ((TEXT_STREAM + b"data: {oops\n\n",), (TEXT_STREAM, b"data: {oops\n\n")):
+        answer = AnswerDecoder(ENDPOINT, MessagesWire())
         deltas = list(answer.feed(chunks[0]))
-        assert answer.is_done and [*deltas, *answer.end()] == TALKED
+        assert answer.is_done and [*deltas, *answer.end()] == TEXT_DELTAS
 
 
-def test_a_call_that_is_cut_off_is_not_made_whole() -> None:
-    deltas, failure = answered(START, begun(0, type="tool_use", id="toolu_1", name="now", input={}))
+def test_a_truncated_call_is_not_completed() -> None:
+    deltas, failure = decode_stream(
+        START, block_start(0, type="tool_use", id="toolu_1", name="now", input={})
+    )
     assert failure is not None and failure.retryable
     assert deltas == [CallDelta(0, "now", "")]
 
 
-def test_an_answer_that_came_whole_is_read_too() -> None:
+def test_a_whole_messages_answer_is_decoded() -> None:
     content = [
         {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"},
         {"type": "redacted_thinking", "data": "b3BhcXVl"},
@@ -260,11 +277,11 @@ def test_an_answer_that_came_whole_is_read_too() -> None:
         ({"type": "invalid_request_error", "message": "prompt is too long: 9 > 8"}, False, TOO_LONG),
     ],
 )
-def test_an_error_in_the_stream_ends_it_after_what_came_before(
+def test_an_error_in_the_stream_ends_it_after_the_received_deltas(
     error: dict[str, str], retryable: bool, words: str
 ) -> None:
     broken = event({"type": "error", "error": error, "request_id": "req_1"})
-    deltas, failure = answered(START, said("kept", 0) + broken + said("never", 0))
+    deltas, failure = decode_stream(START, text_delta("kept", 0) + broken + text_delta("never", 0))
     assert deltas == [TextDelta("kept")]
     assert failure is not None and failure.retryable is retryable
     assert words in str(failure)
@@ -282,7 +299,7 @@ def test_an_error_in_the_stream_ends_it_after_what_came_before(
         event({"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", "name": 7}}),
     ],
 )
-def test_what_cannot_be_read_ends_the_stream_after_what_came_before(bad: bytes) -> None:
-    deltas, failure = answered(START, said("kept", 0) + bad + said("never", 0))
+def test_unreadable_events_end_the_stream_after_the_received_deltas(bad: bytes) -> None:
+    deltas, failure = decode_stream(START, text_delta("kept", 0) + bad + text_delta("never", 0))
     assert deltas == [TextDelta("kept")]
     assert failure is not None and failure.retryable

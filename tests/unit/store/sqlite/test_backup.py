@@ -18,11 +18,11 @@ from holdfast.domain.errors import (
     StoreInUse,
     StoreTooNew,
 )
-from holdfast.domain.ids import Ids, SessionId
+from holdfast.domain.ids import IdGenerator, SessionId
 from holdfast.store.ports import Append
 from holdfast.store.sqlite import backup, restore
 from holdfast.store.sqlite.store import SqliteStore
-from tests.support.faulty_disk import small_disk
+from tests.support.faulty_disk import mount_small_disk
 from tests.support.turn_events import accept, created, turn_facts
 
 
@@ -40,16 +40,16 @@ async def fill(store: SqliteStore, turns: int = 20) -> SessionId:
     return new.session_id
 
 
-def put_back(folder: Path, path: Path) -> Path | None:
-    return restore.restore(folder, path, Ids(SystemClock()).process(), quiet).store
+def restore_backup(folder: Path, path: Path) -> Path | None:
+    return restore.restore(folder, path, IdGenerator(SystemClock()).process(), quiet).store
 
 
 async def open_copy(path: Path, folder: Path) -> SqliteStore:
-    put_back(folder, path)
+    restore_backup(folder, path)
     return await SqliteStore.open(folder)
 
 
-async def test_a_copy_is_the_store_at_one_moment(tmp_path: Path) -> None:
+async def test_a_backup_is_a_consistent_snapshot(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "store")
     session_id = await fill(store)
     blob = await store.put_blob(b"kept " * 100_000)
@@ -115,7 +115,7 @@ async def test_a_copy_that_cannot_be_written_leaves_nothing_behind(tmp_path: Pat
     await fill(store)
     with pytest.raises(StoreFault):
         await store.backup(tmp_path / "no" / "such" / "folder.db", quiet)
-    with small_disk(tmp_path / "small", "100k") as small:
+    with mount_small_disk(tmp_path / "small", "100k") as small:
         with pytest.raises(DiskFull) as full:
             await store.backup(small / "copy.db", quiet)
         assert str(small) in str(full.value)
@@ -133,40 +133,40 @@ async def test_a_copy_never_replaces_the_store_itself(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_putting_a_copy_back_keeps_what_was_there(tmp_path: Path) -> None:
+async def test_restoring_a_backup_keeps_the_replaced_store(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     store = await SqliteStore.open(folder)
     session_id = await fill(store, 2)
     await store.backup(tmp_path / "copy.db", quiet)
     await store.append(accept(session_id, "too much"))
     await store.close()
-    kept = put_back(folder, tmp_path / "copy.db")
+    kept = restore_backup(folder, tmp_path / "copy.db")
     assert kept is not None and kept.parent == folder / "backups"
     store = await SqliteStore.open(folder)
     assert (await store.session(session_id)).last_turn == 2
     await store.close()
-    put_back(folder, kept)
+    restore_backup(folder, kept)
     store = await SqliteStore.open(folder)
     assert (await store.session(session_id)).last_turn == 3
     await store.close()
 
 
-async def test_putting_back_twice_within_a_second_keeps_both(tmp_path: Path) -> None:
+async def test_restoring_twice_within_a_second_keeps_both_replaced_stores(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     store = await SqliteStore.open(folder)
     session_id = await fill(store, 1)
     await store.backup(tmp_path / "copy.db", quiet)
     await store.append(accept(session_id, "precious"))
     await store.close()
-    kept = [put_back(folder, tmp_path / "copy.db") for _ in range(3)]
+    kept = [restore_backup(folder, tmp_path / "copy.db") for _ in range(3)]
     assert len(set(kept)) == 3
-    put_back(folder, kept[0] or Path())
+    restore_backup(folder, kept[0] or Path())
     store = await SqliteStore.open(folder)
     assert (await store.session(session_id)).last_turn == 2
     await store.close()
 
 
-async def test_a_log_left_by_a_crash_goes_with_the_old_file(tmp_path: Path) -> None:
+async def test_a_wal_left_by_a_crash_stays_with_the_replaced_store(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     store = await SqliteStore.open(folder)
     session_id = await fill(store, 1)
@@ -176,7 +176,7 @@ async def test_a_log_left_by_a_crash_goes_with_the_old_file(tmp_path: Path) -> N
     await store.close()
     for name, piece in content.items():
         (folder / name).write_bytes(piece)
-    kept = put_back(folder, tmp_path / "copy.db")
+    kept = restore_backup(folder, tmp_path / "copy.db")
     store = await SqliteStore.open(folder)
     assert (await store.session(session_id)).last_turn == 1
     assert list(await store.check(False, quiet)) == []
@@ -196,19 +196,19 @@ def copy_with_log(path: Path, folder: Path) -> None:
             (folder / ("holdfast.db" + suffix)).write_bytes(piece.read_bytes())
 
 
-async def test_nothing_is_put_back_over_an_open_store(tmp_path: Path) -> None:
+async def test_restoring_over_an_open_store_is_refused(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "store")
     await fill(store, 1)
     await store.backup(tmp_path / "copy.db", quiet)
     with pytest.raises(StoreInUse) as used:
-        put_back(tmp_path / "store", tmp_path / "copy.db")
+        restore_backup(tmp_path / "store", tmp_path / "copy.db")
     assert used.value.advice
     await store.append(created())
     await store.close()
-    put_back(tmp_path / "store", tmp_path / "copy.db")
+    restore_backup(tmp_path / "store", tmp_path / "copy.db")
 
 
-async def test_what_would_not_work_is_not_put_back(tmp_path: Path) -> None:
+async def test_an_unusable_backup_is_not_restored(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     store = await SqliteStore.open(folder)
     await fill(store)
@@ -230,26 +230,26 @@ async def test_what_would_not_work_is_not_put_back(tmp_path: Path) -> None:
     ):
         bad.write_bytes(content)
         with pytest.raises(error):
-            put_back(folder, bad)
+            restore_backup(folder, bad)
     with pytest.raises(NotAStore):
-        put_back(folder, tmp_path / "nowhere.db")
+        restore_backup(folder, tmp_path / "nowhere.db")
     assert (folder / "holdfast.db").read_bytes() == before
     assert not (folder / "restoring.db").exists()
     assert not (folder / "backups").exists()
 
 
-async def test_a_copy_can_be_put_into_a_new_folder(tmp_path: Path) -> None:
+async def test_a_backup_can_be_restored_into_a_new_folder(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "store")
     session_id = await fill(store, 1)
     await store.backup(tmp_path / "copy.db", quiet)
     await store.close()
-    assert put_back(tmp_path / "new" / "place", tmp_path / "copy.db") is None
+    assert restore_backup(tmp_path / "new" / "place", tmp_path / "copy.db") is None
     again = await SqliteStore.open(tmp_path / "new" / "place")
     assert (await again.session(session_id)).last_turn == 1
     await again.close()
 
 
-async def test_a_copy_from_before_there_was_a_shelf_can_be_put_back(tmp_path: Path) -> None:
+async def test_a_backup_from_before_the_key_value_table_can_be_restored(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "store")
     await store.backup(tmp_path / "copy.db", quiet)
     await store.close()
@@ -257,13 +257,13 @@ async def test_a_copy_from_before_there_was_a_shelf_can_be_put_back(tmp_path: Pa
     db.execute("DROP TABLE shelf")
     db.pragma("user_version", 1)
     db.close()
-    put_back(tmp_path / "store", tmp_path / "copy.db")
+    restore_backup(tmp_path / "store", tmp_path / "copy.db")
     db = apsw.Connection(str(tmp_path / "store" / "holdfast.db"))
     assert db.pragma("user_version") == 1
     db.close()
 
 
-async def test_nobody_opens_the_store_while_a_backup_is_put_back(tmp_path: Path) -> None:
+async def test_the_store_cannot_be_opened_during_a_restore(tmp_path: Path) -> None:
     """The restore would drop writes that were acknowledged meanwhile."""
     store = await SqliteStore.open(tmp_path / "store")
     await fill(store)
@@ -276,13 +276,13 @@ async def test_nobody_opens_the_store_while_a_backup_is_put_back(tmp_path: Path)
             asyncio.run(SqliteStore.open(tmp_path / "store", wait_s=0.1))
         refused.append(found.value)
 
-    process = Ids(SystemClock()).process()
+    process = IdGenerator(SystemClock()).process()
     await asyncio.to_thread(restore.restore, tmp_path / "store", tmp_path / "copy.db", process, come_in)
     assert refused
     await (await SqliteStore.open(tmp_path / "store")).close()
 
 
-async def test_a_restore_that_was_cut_off_leaves_nothing_behind_once_the_store_is_opened(
+async def test_opening_the_store_cleans_up_an_interrupted_restore(
     tmp_path: Path,
 ) -> None:
     await (await SqliteStore.open(tmp_path)).close()

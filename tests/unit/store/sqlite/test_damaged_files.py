@@ -46,7 +46,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.glob("holdfast.db*")}
 
 
-async def refused(folder: Path) -> HoldfastError:
+async def opening_error(folder: Path) -> HoldfastError:
     before = files(folder)
     with pytest.raises(HoldfastError) as error:
         await SqliteStore.open(folder)
@@ -63,18 +63,18 @@ async def test_a_truncated_file_is_damaged(tmp_path: Path, part: float) -> None:
     whole = file.read_bytes()
     with file.open("r+b") as handle:
         handle.truncate(int(len(whole) * part))
-    assert type(await refused(tmp_path)) is StoreCorrupt
+    assert type(await opening_error(tmp_path)) is StoreCorrupt
     file.write_bytes(whole)
     store = await SqliteStore.open(tmp_path)
     assert list(await store.check(False, quiet)) == []
     await store.close()
 
 
-async def test_a_file_that_went_missing_is_not_begun_anew(tmp_path: Path) -> None:
+async def test_a_missing_store_file_is_not_recreated(tmp_path: Path) -> None:
     await filled(tmp_path)
     file = tmp_path / "holdfast.db"
     file.rename(tmp_path / "elsewhere")
-    error = await refused(tmp_path)
+    error = await opening_error(tmp_path)
     assert type(error) in (StoreCorrupt, StoreUnreadable)
     assert not file.exists()
     (tmp_path / "elsewhere").rename(file)
@@ -84,14 +84,14 @@ async def test_a_file_that_went_missing_is_not_begun_anew(tmp_path: Path) -> Non
 @pytest.mark.parametrize("content", [b"no database at all\n" * 100, bytes(8_192), b"x"])
 async def test_garbage_is_not_a_store(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "holdfast.db").write_bytes(content)
-    assert type(await refused(tmp_path)) in (StoreCorrupt, NotAStore)
+    assert type(await opening_error(tmp_path)) in (StoreCorrupt, NotAStore)
 
 
 async def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
     db = apsw.Connection(str(tmp_path / "holdfast.db"))
     db.execute("CREATE TABLE sessions (id TEXT); INSERT INTO sessions VALUES ('mine')")
     db.close()
-    assert type(await refused(tmp_path)) is NotAStore
+    assert type(await opening_error(tmp_path)) is NotAStore
 
 
 async def test_a_newer_store_is_left_alone(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ async def test_a_newer_store_is_left_alone(tmp_path: Path) -> None:
     db = apsw.Connection(str(tmp_path / "holdfast.db"))
     db.pragma("user_version", 99)
     db.close()
-    error = await refused(tmp_path)
+    error = await opening_error(tmp_path)
     assert type(error) is StoreTooNew
     assert error.fields["found"] == 99
 
@@ -141,12 +141,12 @@ async def test_garbled_pages_give_typed_errors_only_and_doctor_finds_them(tmp_pa
         lambda: store.append(accept(session_id, "more")),
         lambda: store.sweep(),
     ):
-        found.append(await told(ask))
+        found.append(await outcome_of(ask))
     assert found[0], "doctor found nothing wrong"
     await store.close()
 
 
-async def told(ask: Callable[[], object]) -> object:
+async def outcome_of(ask: Callable[[], object]) -> object:
     """What came of it; an error must be one that says what to do."""
     try:
         return await ask()  # type: ignore[misc]
@@ -156,7 +156,7 @@ async def told(ask: Callable[[], object]) -> object:
 
 
 @pytest.mark.parametrize("part", [0, 0.5])
-async def test_a_file_cut_under_an_open_store_is_told_of(tmp_path: Path, part: float) -> None:
+async def test_truncating_an_open_store_is_reported(tmp_path: Path, part: float) -> None:
     session_id = await filled(tmp_path)
     file = tmp_path / "holdfast.db"
     whole = file.read_bytes()
@@ -177,7 +177,7 @@ async def test_a_file_cut_under_an_open_store_is_told_of(tmp_path: Path, part: f
     await store.close()
 
 
-async def test_an_event_that_cannot_be_read_stops_nobody_else(tmp_path: Path) -> None:
+async def test_an_unreadable_event_does_not_block_other_sessions(tmp_path: Path) -> None:
     session_id = await filled(tmp_path, 2)
     db = apsw.Connection(str(tmp_path / "holdfast.db"))
     db.execute("UPDATE events SET body = ? WHERE seq = 2", (b'{"turn_id": \xff\x00',))
@@ -199,7 +199,7 @@ async def acknowledged(store: SqliteStore, session_id: SessionId, texts: list[st
     assert [text for text in texts if text not in stored] == []
 
 
-async def test_a_file_moved_away_and_back_loses_nothing(tmp_path: Path) -> None:
+async def test_moving_the_file_away_and_back_loses_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     store = await SqliteStore.open(folder)
     new = created()
@@ -249,7 +249,7 @@ async def test_a_file_replaced_under_an_open_store_is_the_one_that_counts(
     await store.close()
 
 
-async def test_a_folder_removed_under_an_open_store_is_told_of(tmp_path: Path) -> None:
+async def test_removing_the_folder_of_an_open_store_is_reported(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     store = await SqliteStore.open(folder)
     new = created()

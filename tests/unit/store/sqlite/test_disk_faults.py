@@ -14,7 +14,7 @@ from holdfast.domain.events import facts as f
 from holdfast.domain.ids import SessionId
 from holdfast.store.ports import Append
 from holdfast.store.sqlite.store import SqliteStore
-from tests.support.faulty_disk import Disk, FaultyVFS, remount, small_disk
+from tests.support.faulty_disk import FaultyDisk, FaultyVFS, mount_small_disk, remount
 from tests.support.turn_events import accept, created
 
 
@@ -23,12 +23,12 @@ def quiet(done: int, total: int) -> None:
 
 
 @pytest.fixture
-def disk() -> Disk:
-    return Disk()
+def disk() -> FaultyDisk:
+    return FaultyDisk()
 
 
 @pytest.fixture
-def vfs(disk: Disk) -> Iterator[str]:
+def vfs(disk: FaultyDisk) -> Iterator[str]:
     faulty = FaultyVFS(disk)
     yield faulty.name
     faulty.unregister()
@@ -98,26 +98,26 @@ READ_ONLY = (apsw.ReadOnlyError, 0, StoreReadOnly)
     ("call", "kind"), [("write", FULL), ("write", BROKEN), ("write", READ_ONLY), ("sync", UNSYNCED)]
 )
 async def test_a_log_that_cannot_be_written_refuses_until_it_can(
-    tmp_path: Path, disk: Disk, vfs: str, call: str, kind: tuple[type[apsw.Error], int, type], skip: int
+    tmp_path: Path, disk: FaultyDisk, vfs: str, call: str, kind: tuple[type[apsw.Error], int, type], skip: int
 ) -> None:
     error, code, fault = kind
     witness = await begin(tmp_path, vfs)
-    disk.break_(call, "-wal", error, code, skip=skip)
+    disk.inject_fault(call, "-wal", error, code, skip=skip)
     for _ in range(12):
         await witness.send()
     assert {type(each) for each in witness.refused} == {fault}
     assert all(each.advice for each in witness.refused)
     await witness.compare(witness.store, check=False)
-    disk.mend()
+    disk.clear_faults()
     await end(witness, tmp_path)
 
 
 @pytest.mark.parametrize("times", [1, 2, 3])
-async def test_a_fault_that_passes_costs_only_those_it_met(
-    tmp_path: Path, disk: Disk, vfs: str, times: int
+async def test_a_transient_fault_fails_only_the_appends_it_hit(
+    tmp_path: Path, disk: FaultyDisk, vfs: str, times: int
 ) -> None:
     witness = await begin(tmp_path, vfs)
-    disk.break_("sync", "-wal", apsw.IOError, apsw.SQLITE_IOERR_FSYNC, skip=2, times=times)
+    disk.inject_fault("sync", "-wal", apsw.IOError, apsw.SQLITE_IOERR_FSYNC, skip=2, times=times)
     for _ in range(10):
         await witness.send()
     assert 1 <= len(witness.refused) <= times
@@ -125,11 +125,11 @@ async def test_a_fault_that_passes_costs_only_those_it_met(
     await end(witness, tmp_path)
 
 
-async def test_after_a_failed_sync_the_file_is_opened_anew(tmp_path: Path, disk: Disk, vfs: str) -> None:
+async def test_the_file_is_reopened_after_a_failed_sync(tmp_path: Path, disk: FaultyDisk, vfs: str) -> None:
     witness = await begin(tmp_path, vfs)
     assert await witness.send()
     disk.calls.clear()
-    disk.break_("sync", "-wal", apsw.IOError, apsw.SQLITE_IOERR_FSYNC, times=1)
+    disk.inject_fault("sync", "-wal", apsw.IOError, apsw.SQLITE_IOERR_FSYNC, times=1)
     assert not await witness.send()
     assert await witness.send()
     failed = disk.calls.index(("sync", "-wal"))
@@ -142,38 +142,40 @@ async def test_after_a_failed_sync_the_file_is_opened_anew(tmp_path: Path, disk:
 @pytest.mark.parametrize("kind", [FULL, BROKEN])
 @pytest.mark.parametrize("call", ["write", "sync"])
 async def test_a_checkpoint_that_fails_refuses_nothing_that_is_stored(
-    tmp_path: Path, disk: Disk, vfs: str, call: str, kind: tuple[type[apsw.Error], int, type]
+    tmp_path: Path, disk: FaultyDisk, vfs: str, call: str, kind: tuple[type[apsw.Error], int, type]
 ) -> None:
     witness = await begin(tmp_path, vfs, wal_bytes_max=40_000)
-    disk.break_(call, ".db", kind[0], kind[1])
+    disk.inject_fault(call, ".db", kind[0], kind[1])
     for _ in range(30):
         await witness.send(2_000)
     assert (call, ".db") in disk.calls
     assert witness.refused == []
     await witness.compare(witness.store)
-    disk.mend()
+    disk.clear_faults()
     await end(witness, tmp_path)
 
 
-async def test_all_that_wait_together_learn_of_the_fault(tmp_path: Path, disk: Disk, vfs: str) -> None:
+async def test_a_commit_fault_fails_every_append_of_the_batch(
+    tmp_path: Path, disk: FaultyDisk, vfs: str
+) -> None:
     witness = await begin(tmp_path, vfs)
-    disk.break_("write", "-wal", apsw.FullError)
+    disk.inject_fault("write", "-wal", apsw.FullError)
     assert not any(await asyncio.gather(*(witness.send() for _ in range(50))))
     assert {type(each) for each in witness.refused} == {DiskFull}
-    disk.mend()
+    disk.clear_faults()
     assert all(await asyncio.gather(*(witness.send() for _ in range(50))))
     await end(witness, tmp_path)
 
 
-async def test_readers_and_tails_go_on_beside_a_full_disk(tmp_path: Path, disk: Disk, vfs: str) -> None:
+async def test_readers_and_tails_go_on_beside_a_full_disk(tmp_path: Path, disk: FaultyDisk, vfs: str) -> None:
     witness = await begin(tmp_path, vfs)
     await witness.send()
     tail = witness.store.tail(witness.session_id, 0)
-    disk.break_("write", "-wal", apsw.FullError)
+    disk.inject_fault("write", "-wal", apsw.FullError)
     assert not await witness.send()
     assert [(await anext(tail)).seq for _ in range(2)] == [1, 2]
     assert len((await witness.store.messages(witness.session_id, None, 10)).messages) == 1
-    disk.mend()
+    disk.clear_faults()
     await witness.send()
     async with asyncio.timeout(30):
         assert (await anext(tail)).kind == "turn_accepted"
@@ -181,27 +183,29 @@ async def test_readers_and_tails_go_on_beside_a_full_disk(tmp_path: Path, disk: 
     await end(witness, tmp_path)
 
 
-async def test_a_reader_is_shown_nothing_of_what_the_disk_refused(
-    tmp_path: Path, disk: Disk, vfs: str
+async def test_readers_never_see_events_that_failed_to_commit(
+    tmp_path: Path, disk: FaultyDisk, vfs: str
 ) -> None:
     witness = await begin(tmp_path, vfs)
     with witness.store.follow(witness.session_id, 1, lambda: None) as follower:
-        assert list(await follower.take()) == []  # From here on it receives what is new.
-        disk.break_("write", "-wal", apsw.FullError)
+        assert list(await follower.next_events()) == []  # From here on it receives what is new.
+        disk.inject_fault("write", "-wal", apsw.FullError)
         assert not await witness.send()
-        assert list(await follower.take()) == []
-        disk.mend()
+        assert list(await follower.next_events()) == []
+        disk.clear_faults()
         assert await witness.send()
-        assert [event.kind for event in await follower.take()] == ["turn_accepted"]
+        assert [event.kind for event in await follower.next_events()] == ["turn_accepted"]
     await end(witness, tmp_path)
 
 
 @pytest.mark.parametrize("ending", [".db", "-wal"])
-async def test_reads_that_fail_are_told_and_pass(tmp_path: Path, disk: Disk, vfs: str, ending: str) -> None:
+async def test_failed_reads_raise_typed_errors_and_recover(
+    tmp_path: Path, disk: FaultyDisk, vfs: str, ending: str
+) -> None:
     witness = await begin(tmp_path, vfs)
     for _ in range(20):
         await witness.send(5_000)
-    disk.break_("read", ending, apsw.IOError, apsw.SQLITE_IOERR_READ)
+    disk.inject_fault("read", ending, apsw.IOError, apsw.SQLITE_IOERR_READ)
     for _ in range(4):
         try:
             await witness.store.read(witness.session_id, 0, 1_000)
@@ -209,44 +213,44 @@ async def test_reads_that_fail_are_told_and_pass(tmp_path: Path, disk: Disk, vfs
             await witness.store.search("x", 10)
         except StoreFault as fault:
             assert fault.advice
-    disk.mend()
+    disk.clear_faults()
     await end(witness, tmp_path)
 
 
-async def test_upkeep_that_meets_a_fault_says_so_and_can_be_done_again(
-    tmp_path: Path, disk: Disk, vfs: str
+async def test_maintenance_that_hits_a_fault_raises_and_can_be_retried(
+    tmp_path: Path, disk: FaultyDisk, vfs: str
 ) -> None:
     witness = await begin(tmp_path, vfs)
     await witness.send()
-    disk.break_("write", "-wal", apsw.FullError)
+    disk.inject_fault("write", "-wal", apsw.FullError)
     for work in (witness.store.put_blob(b"x"), witness.store.search("never seen", 1)):
         try:
             await work
         except DiskFull as fault:
             assert fault.advice
-    disk.mend()
+    disk.clear_faults()
     await witness.store.put_blob(b"x")
     await witness.store.sweep()
     await end(witness, tmp_path)
 
 
 async def test_closing_with_a_broken_disk_ends_and_loses_nothing_acknowledged(
-    tmp_path: Path, disk: Disk, vfs: str
+    tmp_path: Path, disk: FaultyDisk, vfs: str
 ) -> None:
     witness = await begin(tmp_path, vfs)
     for _ in range(5):
         await witness.send()
     for call in ("write", "sync"):
-        disk.break_(call, ".db", apsw.IOError, apsw.SQLITE_IOERR_WRITE)
+        disk.inject_fault(call, ".db", apsw.IOError, apsw.SQLITE_IOERR_WRITE)
     await witness.store.close()
-    disk.mend()
+    disk.clear_faults()
     again = await SqliteStore.open(tmp_path)
     await witness.compare(again)
     await again.close()
 
 
-async def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "small", "3m") as folder:
+async def test_a_real_full_disk(tmp_path: Path) -> None:
+    with mount_small_disk(tmp_path / "small", "3m") as folder:
         ballast = folder / "ballast"
         ballast.write_bytes(bytes(600_000))
         witness = await begin(folder / "store", None)
@@ -270,7 +274,7 @@ async def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
 
 
 async def test_a_full_disk_from_the_start(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "small", "200k") as folder:
+    with mount_small_disk(tmp_path / "small", "200k") as folder:
         ballast = folder / "ballast"
         ballast.write_bytes(bytes(150_000))
         with pytest.raises(DiskFull):
@@ -282,9 +286,9 @@ async def test_a_full_disk_from_the_start(tmp_path: Path) -> None:
         await store.close()
 
 
-async def test_a_folder_that_cannot_be_written_is_refused_with_what_to_do(tmp_path: Path) -> None:
+async def test_a_read_only_folder_is_refused_with_a_remedy(tmp_path: Path) -> None:
     if os.geteuid() == 0:
-        with small_disk(tmp_path / "small", "3m") as folder:
+        with mount_small_disk(tmp_path / "small", "3m") as folder:
             await (await SqliteStore.open(folder / "store")).close()
             remount(folder, "ro")
             await refused_as_read_only(folder / "store")
@@ -307,11 +311,11 @@ async def refused_as_read_only(folder: Path) -> None:
 
 
 async def test_an_append_is_either_stored_whole_or_refused_by_a_typed_error(
-    tmp_path: Path, disk: Disk, vfs: str
+    tmp_path: Path, disk: FaultyDisk, vfs: str
 ) -> None:
     witness = await begin(tmp_path, vfs)
     rename = Append(witness.session_id, (f.SessionRenamed("x", "user"),))
-    disk.break_("write", "-wal", apsw.FullError, skip=1, times=1)
+    disk.inject_fault("write", "-wal", apsw.FullError, skip=1, times=1)
     tried = await asyncio.gather(*(witness.store.append(rename) for _ in range(20)), return_exceptions=True)
     assert all(isinstance(each, tuple | StoreFault) for each in tried)
     stored = await witness.store.head(witness.session_id)

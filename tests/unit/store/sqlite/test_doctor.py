@@ -11,7 +11,7 @@ from holdfast.domain.limits import PRUNE_AFTER_MS
 from holdfast.domain.memories import NewNote, Origin
 from holdfast.store.ports import Append
 from holdfast.store.sqlite.store import SqliteStore
-from tests.support.turn_events import TurnStory, created, turn_facts, turn_with_tool
+from tests.support.turn_events import TurnEvents, created, turn_facts, turn_with_tool
 
 
 def quiet(done: int, total: int) -> None:
@@ -20,9 +20,9 @@ def quiet(done: int, total: int) -> None:
 
 async def filled(folder: Path) -> SessionId:
     store = await SqliteStore.open(folder)
-    new, story = created("one"), TurnStory(3)
+    new, story = created("one"), TurnEvents(3)
     await store.append(new)
-    facts = [*turn_with_tool(1), *turn_facts(2, "pangolin"), *story.opening(), story.says("half")]
+    facts = [*turn_with_tool(1), *turn_facts(2, "pangolin"), *story.opening(), story.text("half")]
     await store.append(Append(new.session_id, facts))
     await store.append(created("two"))
     await store.search("x", 1)
@@ -48,18 +48,18 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("what", sorted(DAMAGE))
-async def test_a_row_that_is_wrong_is_found_and_mended(tmp_path: Path, what: str) -> None:
+async def test_doctor_finds_and_repairs_a_wrong_row(tmp_path: Path, what: str) -> None:
     session_id = await filled(tmp_path)
     store = await SqliteStore.open(tmp_path)
     assert list(await store.check(False, quiet)) == []
     before = await store.messages(session_id, None, 100)
     damage(tmp_path, DAMAGE[what])
     found = await store.check(False, quiet)
-    assert found and not any(finding.mended for finding in found)
+    assert found and not any(finding.repaired for finding in found)
     assert all(session_id in finding.where for finding in found)
     assert await store.check(False, quiet) == found, "looking changes nothing"
     mended = await store.check(True, quiet)
-    assert len(mended) == len(found) and all(finding.mended for finding in mended)
+    assert len(mended) == len(found) and all(finding.repaired for finding in mended)
     assert list(await store.check(False, quiet)) == []
     assert await store.messages(session_id, None, 100) == before
     await store.close()
@@ -72,14 +72,14 @@ def damage(folder: Path, sql: str) -> None:
     db.close()
 
 
-async def test_a_search_index_that_lost_words_is_built_anew(tmp_path: Path) -> None:
+async def test_doctor_rebuilds_an_incomplete_search_index(tmp_path: Path) -> None:
     await filled(tmp_path)
     store = await SqliteStore.open(tmp_path)
     assert len(await store.search("pangolin", 10)) == 1
     damage(tmp_path, "INSERT INTO search (search) VALUES ('delete-all')")
     assert await store.search("pangolin", 10) == []
     (finding,) = await store.check(True, quiet)
-    assert (finding.where, finding.mended) == ("search", True)
+    assert (finding.where, finding.repaired) == ("search", True)
     assert len(await store.search("pangolin", 10)) == 1
     assert list(await store.check(False, quiet)) == []
     await store.close()
@@ -92,7 +92,7 @@ NOTE_DAMAGE = {
 
 
 @pytest.mark.parametrize("what", sorted(NOTE_DAMAGE))
-async def test_the_words_of_notes_are_put_in_order(tmp_path: Path, what: str) -> None:
+async def test_doctor_repairs_the_note_index(tmp_path: Path, what: str) -> None:
     store = await SqliteStore.open(tmp_path)
     fresh = [NewNote("The user has a pangolin."), NewNote("☕")]
     _, (old, _) = await store.add_notes("a", "r", Origin("user"), "", fresh)
@@ -101,24 +101,24 @@ async def test_the_words_of_notes_are_put_in_order(tmp_path: Path, what: str) ->
     before = await store.find_notes("", "pangolin", 10)
     damage(tmp_path, NOTE_DAMAGE[what])
     (finding,) = await store.check(True, quiet)
-    assert (finding.where, finding.mended) == ("notes", True)
+    assert (finding.where, finding.repaired) == ("notes", True)
     assert list(await store.check(False, quiet)) == []
     assert await store.find_notes("", "pangolin", 10) == before
     assert len(before) == 1
     await store.close()
 
 
-async def test_lost_events_are_told_and_not_made_up(tmp_path: Path) -> None:
+async def test_doctor_reports_lost_events_and_invents_none(tmp_path: Path) -> None:
     session_id = await filled(tmp_path)
     damage(tmp_path, "DELETE FROM events WHERE kind = 'message_settled'")
     store = await SqliteStore.open(tmp_path)
     found = await store.check(True, quiet)
-    assert any("missing" in finding.what and not finding.mended for finding in found)
+    assert any("missing" in finding.what and not finding.repaired for finding in found)
     assert any(session_id in finding.where for finding in found)
     await store.close()
 
 
-async def test_pruned_deltas_are_not_called_lost(tmp_path: Path) -> None:
+async def test_pruned_deltas_are_not_reported_as_lost(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path, clock=Hourly())
     new = created()
     await store.append(new)
@@ -139,7 +139,7 @@ class Hourly:
         return self._now
 
 
-async def test_rows_of_no_session_are_told(tmp_path: Path) -> None:
+async def test_doctor_reports_orphaned_rows(tmp_path: Path) -> None:
     await filled(tmp_path)
     damage(
         tmp_path,
@@ -151,7 +151,7 @@ async def test_rows_of_no_session_are_told(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_a_checkup_beside_a_busy_writer_finds_nothing(tmp_path: Path) -> None:
+async def test_doctor_finds_nothing_beside_a_busy_writer(tmp_path: Path) -> None:
     session_id = await filled(tmp_path)
     store, other = await SqliteStore.open(tmp_path), await SqliteStore.open(tmp_path)
     steps: list[tuple[int, int]] = []

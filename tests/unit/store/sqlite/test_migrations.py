@@ -9,11 +9,11 @@ from holdfast.domain.clock import SystemClock
 from holdfast.domain.decisions import runs
 from holdfast.domain.errors import StoreTooNew
 from holdfast.domain.events.facts import AnyFact, RunCompleted, SessionDeleted
-from holdfast.domain.ids import Ids
-from holdfast.domain.state.session_state import View
+from holdfast.domain.ids import IdGenerator
+from holdfast.domain.state.session_state import SessionStateView
 from holdfast.store.ports import Append
 from holdfast.store.sqlite import restore
-from holdfast.store.sqlite.connection import Place, connect
+from holdfast.store.sqlite.connection import StoreLocation, connect
 from holdfast.store.sqlite.migrate import FORMAT, migrations, prepare
 from holdfast.store.sqlite.store import SqliteStore
 from tests.support.turn_events import accept, created
@@ -24,16 +24,16 @@ STEP = "CREATE TABLE moods (name TEXT NOT NULL) STRICT; INSERT INTO moods VALUES
 BROKEN_STEP = "CREATE TABLE moods (name TEXT NOT NULL) STRICT; INSERT INTO nowhere VALUES (1);"
 
 
-async def filled(folder: Path) -> Place:
+async def filled(folder: Path) -> StoreLocation:
     store = await SqliteStore.open(folder)
     new = created("kept")
     await store.append(new)
     await store.append(accept(new.session_id, "remember me"))
     await store.close()
-    return Place(folder, "full", None, 5)
+    return StoreLocation(folder, "full", None, 5)
 
 
-def copies(place: Place) -> list[Path]:
+def copies(place: StoreLocation) -> list[Path]:
     return sorted((place.folder / "backups").glob("*.db"))
 
 
@@ -49,12 +49,12 @@ async def test_a_step_runs_once_after_a_copy_was_made(tmp_path: Path) -> None:
     db.close()
     (copy,) = copies(place)
     assert copy.name.startswith(f"format-{FORMAT}-")
-    assert place.stamp.read_text() == f"A Holdfast store lives here. Format {NEXT}.\n"
+    assert place.marker.read_text() == f"A Holdfast store lives here. Format {NEXT}.\n"
     await opens_as_a_store(copy, tmp_path / "copy")
 
 
 async def opens_as_a_store(copy: Path, folder: Path) -> None:
-    restore.restore(folder, copy, Ids(SystemClock()).process(), lambda done, total: None)
+    restore.restore(folder, copy, IdGenerator(SystemClock()).process(), lambda done, total: None)
     store = await SqliteStore.open(folder)
     (row,) = (await store.sessions(None, 10)).sessions
     assert (row.title, row.last_turn) == ("kept", 1)
@@ -100,7 +100,7 @@ async def test_a_migrated_store_is_too_new_for_this_program(tmp_path: Path) -> N
         await SqliteStore.open(place.folder)
 
 
-def without_memory(place: Place) -> None:
+def without_memory(place: StoreLocation) -> None:
     """Make it a store of format 2, as it was before there was any memory, or any chat app."""
     db = connect(place, writes=True)
     db.execute("DROP INDEX events_prepared; DROP INDEX events_compacted; DROP INDEX events_removals;")
@@ -114,7 +114,7 @@ def without_memory(place: Place) -> None:
     db.close()
 
 
-async def test_what_deleted_sessions_owe_is_dropped_by_the_step_to_format_6(tmp_path: Path) -> None:
+async def test_the_migration_to_format_6_drops_queued_commits_of_deleted_sessions(tmp_path: Path) -> None:
     place = await filled(tmp_path / "store")
     store = await SqliteStore.open(place.folder)
     names = []
@@ -136,16 +136,16 @@ async def test_what_deleted_sessions_owe_is_dropped_by_the_step_to_format_6(tmp_
     assert list(await store.check(False, lambda done, total: None)) == []
     await store.close()
     db = connect(place, writes=True)
-    assert db.execute("SELECT state FROM debts ORDER BY session").fetchall() == [("owed",), ("dropped",)]
+    assert db.execute("SELECT state FROM debts ORDER BY session").fetchall() == [("pending",), ("dropped",)]
     db.close()
 
 
-def complete_owed(view: View) -> list[AnyFact]:
+def complete_owed(view: SessionStateView) -> list[AnyFact]:
     (run,) = view.open_runs()
     return [*runs.start(run), RunCompleted(run.id, owed=True, owner="a")]
 
 
-def columns(place: Place) -> dict[str, list[str]]:
+def columns(place: StoreLocation) -> dict[str, list[str]]:
     db = connect(place, writes=True)
     tables = [name for (name,) in db.execute("SELECT name FROM sqlite_schema ORDER BY name")]
     found = {name: [str(row) for row in db.execute(f"PRAGMA table_xinfo({name})")] for name in tables}
@@ -153,19 +153,19 @@ def columns(place: Place) -> dict[str, list[str]]:
     return {name: sorted(row.split(", ", 1)[1] for row in rows) for name, rows in found.items()}
 
 
-async def test_a_store_from_before_memory_becomes_one_like_new_and_says_where_its_copy_is(
+async def test_migrating_an_old_store_gives_the_current_schema_and_a_copy(
     tmp_path: Path,
 ) -> None:
     place, new = await filled(tmp_path / "store"), await filled(tmp_path / "new")
     without_memory(place)
-    place.stamp.write_text("A Holdfast store lives here. Format 2.\n")
+    place.marker.write_text("A Holdfast store lives here. Format 2.\n")
     store = await SqliteStore.open(place.folder)
-    assert [store.copy_before] == copies(place)[:1] and len(copies(place)) == FORMAT - 2
+    assert [store.pre_migration_copy] == copies(place)[:1] and len(copies(place)) == FORMAT - 2
     await store.close()
-    assert place.stamp.read_text() == new.stamp.read_text()
+    assert place.marker.read_text() == new.marker.read_text()
     assert columns(place) == columns(new)
     again = await SqliteStore.open(place.folder)
-    assert again.copy_before is None
+    assert again.pre_migration_copy is None
     await again.close()
 
 

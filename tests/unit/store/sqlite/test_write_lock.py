@@ -16,11 +16,11 @@ import pytest
 
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import StoreBusy
-from holdfast.domain.ids import Ids
+from holdfast.domain.ids import IdGenerator
 from holdfast.store.sqlite.connection import WRITE_WAIT_S
 from holdfast.store.sqlite.processes import ProcessLock
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.sqlite.write_lock import WriteTurn
+from holdfast.store.sqlite.write_lock import WriteLock
 from tests.support.turn_events import accept, created
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -78,7 +78,7 @@ def go(child: "subprocess.Popen[str]") -> None:
     child.stdin.flush()
 
 
-async def test_a_stall_below_the_wait_is_only_waited_for(tmp_path: Path) -> None:
+async def test_a_stall_shorter_than_the_timeout_only_delays(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path, wait_s=20)
     new = created()
     await store.append(new)
@@ -93,7 +93,7 @@ async def test_a_stall_below_the_wait_is_only_waited_for(tmp_path: Path) -> None
     await store.close()
 
 
-async def test_a_stall_above_the_wait_is_a_fault_that_passes(tmp_path: Path) -> None:
+async def test_a_stall_longer_than_the_timeout_is_a_transient_fault(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path, wait_s=0.5)
     new = created()
     await store.append(new)
@@ -124,7 +124,7 @@ async def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wait_s", [0.4, 20])
-async def test_a_foreign_lock_on_the_file_is_waited_for_too(tmp_path: Path, wait_s: float) -> None:
+async def test_the_store_waits_for_a_foreign_lock_on_the_file(tmp_path: Path, wait_s: float) -> None:
     store = await SqliteStore.open(tmp_path, wait_s=wait_s)
     new = created()
     await store.append(new)
@@ -146,14 +146,14 @@ async def test_a_foreign_lock_on_the_file_is_waited_for_too(tmp_path: Path, wait
     await store.close()
 
 
-async def test_news_of_others_arrive_while_a_writer_waits_for_its_turn(tmp_path: Path) -> None:
+async def test_events_of_other_processes_arrive_while_waiting_for_the_write_lock(tmp_path: Path) -> None:
     store, other = await SqliteStore.open(tmp_path, wait_s=120), await SqliteStore.open(tmp_path)
     new, rung = created(), asyncio.Event()
     await store.append(new)
-    turn = WriteTurn(tmp_path, 5)
+    turn = WriteLock(tmp_path, 5)
     # A tail looks by itself after a while. This reader learns only what is sent to it.
-    with store.follow(new.session_id, 1, rung.set) as follower, turn.held(lambda: None):
-        assert list(await follower.take()) == []
+    with store.follow(new.session_id, 1, rung.set) as follower, turn.hold(lambda: None):
+        assert list(await follower.next_events()) == []
         waiting = [store.submit(accept(new.session_id, "mine"))]
         await asyncio.sleep(0.05)
         # Another writer got in before; here it writes without the turn, as if it had just given it back.
@@ -165,7 +165,7 @@ async def test_news_of_others_arrive_while_a_writer_waits_for_its_turn(tmp_path:
         )
         stranger.close()
         await asyncio.wait_for(rung.wait(), 30)
-        assert [event.seq for event in await follower.take()] == [2]
+        assert [event.seq for event in await follower.next_events()] == [2]
     turn.close()
     await asyncio.gather(*waiting)
     for each in (store, other):
@@ -192,19 +192,19 @@ async def test_two_processes_that_write_as_fast_as_they_can_both_get_on(tmp_path
 
 def test_a_writer_that_comes_back_at_once_queues_behind_one_that_waits(tmp_path: Path) -> None:
     order: list[str] = []
-    one, two = WriteTurn(tmp_path, 30), WriteTurn(tmp_path, 30)
+    one, two = WriteLock(tmp_path, 30), WriteLock(tmp_path, 30)
     waiting = threading.Event()
 
     def wait_for_turn() -> None:
-        with two.held(waiting.set):
+        with two.hold(waiting.set):
             order.append("two")
 
     thread = threading.Thread(target=wait_for_turn)
-    with one.held(lambda: None):
+    with one.hold(lambda: None):
         thread.start()
         assert waiting.wait(30)
         order.append("one")
-    with one.held(lambda: None):
+    with one.hold(lambda: None):
         order.append("one again")
     thread.join()
     assert order == ["one", "two", "one again"]
@@ -212,32 +212,32 @@ def test_a_writer_that_comes_back_at_once_queues_behind_one_that_waits(tmp_path:
     two.close()
 
 
-def test_waiting_for_a_turn_ends_with_a_fault_and_leaves_no_lock(tmp_path: Path) -> None:
-    one, two = WriteTurn(tmp_path, 120), WriteTurn(tmp_path, 0.1)
-    with one.held(lambda: None):
+def test_a_write_lock_timeout_raises_and_leaves_no_lock(tmp_path: Path) -> None:
+    one, two = WriteLock(tmp_path, 120), WriteLock(tmp_path, 0.1)
+    with one.hold(lambda: None):
         start = time.monotonic()
-        with pytest.raises(StoreBusy), two.held(lambda: None):
+        with pytest.raises(StoreBusy), two.hold(lambda: None):
             pytest.fail("two writers at once")
         assert time.monotonic() - start < 20
-    with two.held(lambda: None):
+    with two.hold(lambda: None):
         pass
     one.close()
     two.close()
 
 
-def ids() -> Ids:
-    return Ids(SystemClock())
+def ids() -> IdGenerator:
+    return IdGenerator(SystemClock())
 
 
 def test_a_process_is_alive_as_long_as_it_holds_its_lock(tmp_path: Path) -> None:
     me = ProcessLock(tmp_path, ids().process())
     other = ProcessLock(tmp_path, ids().process())
     assert me.is_alive(me.process_id) and me.is_alive(other.process_id)
-    assert me.others() == [other.process_id]
+    assert me.living_others() == [other.process_id]
     other.release()
     other.release()
     assert not me.is_alive(other.process_id)
-    assert me.others() == []
+    assert me.living_others() == []
     assert not me.is_alive(ids().process())
     me.release()
 
@@ -246,12 +246,12 @@ def test_a_lock_file_left_by_a_killed_process_means_dead_and_is_cleared_away(tmp
     me = ProcessLock(tmp_path, ids().process())
     left = tmp_path / "processes" / f"{ids().process()}.lock"
     left.touch()
-    assert me.others() == []
+    assert me.living_others() == []
     assert not left.exists()
     me.release()
 
 
-def test_a_child_process_does_not_inherit_the_sign_of_life(tmp_path: Path) -> None:
+def test_a_child_process_does_not_inherit_the_process_lock(tmp_path: Path) -> None:
     mine = ProcessLock(tmp_path, ids().process())
     with process("import sys; print('up', flush=True); sys.stdin.readline()") as child:
         assert child.stdout is not None and child.stdout.readline() == "up\n"

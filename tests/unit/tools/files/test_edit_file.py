@@ -11,38 +11,38 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.domain.diffs import diff_of
+from holdfast.domain.diffs import unified_diff
 from holdfast.domain.events.parts import Change
 from holdfast.domain.limits import CHANGE_BYTES_MAX, EDIT_FILE_BYTES_MAX
-from holdfast.tools.arguments import Refused
-from holdfast.tools.files.atomic_replace import Seen
-from holdfast.tools.files.edit_file import Document, Miss, replaced
-from holdfast.tools.files.file_changer import Changing
+from holdfast.tools.arguments import ToolError
+from holdfast.tools.files.atomic_replace import FileSnapshot
+from holdfast.tools.files.edit_file import EditError, TextDocument, replace_text
+from holdfast.tools.files.file_changer import FileChanger
 from holdfast.tools.ports import ToolRun
-from holdfast.tools.sandbox.protected_paths import Vault
-from tests.support.tool_fixture import Bench, Call, bench
+from holdfast.tools.sandbox.protected_paths import ProtectedPaths
+from tests.support.tool_fixture import RecordedCall, ToolHarness, bench
 
 __all__ = ["bench"]
 
 
-def put(bench: Bench, name: str, content: bytes) -> Path:
+def put(bench: ToolHarness, name: str, content: bytes) -> Path:
     path = bench.workspace / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return path
 
 
-def edit(bench: Bench, path: str, old: str, new: str, **more: object) -> Call:
-    return bench.use("edit_file", path=path, old_text=old, new_text=new, **more)
+def edit(bench: ToolHarness, path: str, old: str, new: str, **more: object) -> RecordedCall:
+    return bench.call_sync("edit_file", path=path, old_text=old, new_text=new, **more)
 
 
-def change_in(call: Call) -> Change:
+def change_in(call: RecordedCall) -> Change:
     assert call.result is not None and call.result.parts is not None
     (change,) = [part for part in call.result.parts if isinstance(part, Change)]
     return change
 
 
-def test_an_edit_replaces_the_text_and_tells_the_difference(bench: Bench) -> None:
+def test_an_edit_replaces_text_and_returns_a_diff(bench: ToolHarness) -> None:
     path = put(bench, "src/a.py", b"one\ntwo\nthree\n")
     path.chmod(0o741)
     call = edit(bench, "src/a.py", "two\n", "2\n2b\n")
@@ -67,7 +67,7 @@ def test_an_edit_replaces_the_text_and_tells_the_difference(bench: Bench) -> Non
         (b"a\nb\nc", b"a\nB\nB2\nc"),
     ],
 )  # fmt: skip
-def test_line_ends_and_encoding_stay(bench: Bench, before: bytes, after: bytes) -> None:
+def test_an_edit_preserves_line_endings_and_encoding(bench: ToolHarness, before: bytes, after: bytes) -> None:
     path = put(bench, "file", before)
     assert edit(bench, "file", "a\nb\nc", "a\nB\nB2\nc").outcome == "done"
     assert path.read_bytes() == after
@@ -85,8 +85,8 @@ def test_line_ends_and_encoding_stay(bench: Bench, before: bytes, after: bytes) 
         ("a", "x" * 1_000_000, {"replace_all": True}, "larger than the 2,000,000 bytes"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_replaced_is_said_and_nothing_changes(
-    bench: Bench, old: str, new: str, more: dict[str, object], said: str
+def test_a_failed_edit_says_why_and_changes_nothing(
+    bench: ToolHarness, old: str, new: str, more: dict[str, object], said: str
 ) -> None:
     content = b"aaa\n    def go(self):\n        pass\naa\n"
     path = put(bench, "file", content)
@@ -95,7 +95,7 @@ def test_what_cannot_be_replaced_is_said_and_nothing_changes(
     assert path.read_bytes() == content
 
 
-def test_every_occurrence_is_replaced_only_when_that_is_asked(bench: Bench) -> None:
+def test_all_occurrences_are_replaced_only_with_replace_all(bench: ToolHarness) -> None:
     path = put(bench, "file", b"a b a b a\n")
     assert "replace_all" in edit(bench, "file", "a", "c").text
     assert edit(bench, "file", "a", "c", replace_all=True).text == "edited `file`, 3 replacements"
@@ -111,7 +111,7 @@ def test_every_occurrence_is_replaced_only_when_that_is_asked(bench: Bench) -> N
         (b"\xe4 text", "not text in UTF-8"),
     ],
 )
-def test_what_is_no_text_or_too_large_is_refused(bench: Bench, content: bytes, said: str) -> None:
+def test_binary_and_oversized_files_are_refused(bench: ToolHarness, content: bytes, said: str) -> None:
     path = put(bench, "file", content)
     call = edit(bench, "file", "a", "ö")
     assert call.outcome == "failed" and said in call.text
@@ -121,7 +121,7 @@ def test_what_is_no_text_or_too_large_is_refused(bench: Bench, content: bytes, s
 # Attacks.
 
 
-def outside(bench: Bench) -> Path:
+def outside(bench: ToolHarness) -> Path:
     path = bench.folder / "outside" / "file"
     path.parent.mkdir()
     path.write_bytes(b"secret a\n")
@@ -129,7 +129,7 @@ def outside(bench: Bench) -> Path:
     return path
 
 
-def test_nothing_outside_is_reached_by_name_or_by_link(bench: Bench) -> None:
+def test_an_edit_never_leaves_the_workspace(bench: ToolHarness) -> None:
     target = outside(bench)
     (bench.workspace / "link").symlink_to(target)
     (bench.workspace / "folder").symlink_to(target.parent)
@@ -144,7 +144,7 @@ def test_nothing_outside_is_reached_by_name_or_by_link(bench: Bench) -> None:
     assert target.read_bytes() == b"secret a\n"
 
 
-def test_a_link_that_stays_inside_is_followed_and_named_by_where_it_leads(bench: Bench) -> None:
+def test_a_link_inside_the_workspace_is_edited_under_its_real_path(bench: ToolHarness) -> None:
     path = put(bench, "real/file", b"a\n")
     (bench.workspace / "way").symlink_to("real")
     (bench.workspace / "real/other").symlink_to("file")
@@ -153,7 +153,7 @@ def test_a_link_that_stays_inside_is_followed_and_named_by_where_it_leads(bench:
     assert path.read_bytes() == b"b\n" and (bench.workspace / "real/other").is_symlink()
 
 
-def test_a_second_name_of_a_file_outside_is_not_written_through(bench: Bench) -> None:
+def test_an_edit_does_not_write_through_a_hard_link(bench: ToolHarness) -> None:
     target = outside(bench)
     os.link(target, bench.workspace / "hard")
     assert edit(bench, "hard", "a", "b").outcome == "done"
@@ -161,7 +161,7 @@ def test_a_second_name_of_a_file_outside_is_not_written_through(bench: Bench) ->
     assert target.read_bytes() == b"secret a\n"
 
 
-def test_what_is_no_regular_file_is_refused_at_once(bench: Bench) -> None:
+def test_special_files_are_refused_at_once(bench: ToolHarness) -> None:
     bench.workspace.mkdir()
     os.mkfifo(bench.workspace / "pipe")
     (bench.workspace / "folder").mkdir()
@@ -175,7 +175,7 @@ def test_what_is_no_regular_file_is_refused_at_once(bench: Bench) -> None:
     }
 
 
-def test_a_folder_that_becomes_a_link_meanwhile_leads_nobody_out(bench: Bench) -> None:
+def test_a_folder_swapped_for_a_link_does_not_escape(bench: ToolHarness) -> None:
     target = outside(bench)
     put(bench, "inner/file", b"inside a\n")
     stop = threading.Event()
@@ -201,68 +201,68 @@ def test_a_folder_that_becomes_a_link_meanwhile_leads_nobody_out(bench: Bench) -
     assert os.listdir(target.parent) == ["file"]  # noqa: PTH208
 
 
-def run_of(bench: Bench) -> ToolRun:
-    return bench.prepare().run()
+def run_of(bench: ToolHarness) -> ToolRun:
+    return bench.prepare().tool_run()
 
 
-def changing(bench: Bench) -> Changing:
-    return Changing(bench.store, Vault(bench.store))
+def changing(bench: ToolHarness) -> FileChanger:
+    return FileChanger(bench.store, ProtectedPaths(bench.store))
 
 
-def test_a_file_that_changes_between_reading_and_writing_is_read_again(bench: Bench) -> None:
+def test_a_file_changed_before_the_write_is_read_again(bench: ToolHarness) -> None:
     path, seen = put(bench, "file", b"a\n"), list[bytes | None]()
 
-    def make(found: Seen | None) -> bytes:
+    def make(found: FileSnapshot | None) -> bytes:
         before = found.content if found is not None else None
         seen.append(before)
         if len(seen) == 1:
             path.write_bytes(b"z\n")  # The same size, within the same tick of the clock.
         return (before or b"") + b"mine\n"
 
-    asyncio.run(changing(bench).apply(run_of(bench), "file", make, is_exact=True, makes_folders=False))
+    asyncio.run(changing(bench).apply(run_of(bench), "file", make, is_exact=True, create_folders=False))
     assert seen == [b"a\n", b"z\n"] and path.read_bytes() == b"z\nmine\n"
 
 
-def test_a_file_that_never_rests_is_left_alone(bench: Bench) -> None:
+def test_a_constantly_changing_file_is_not_written(bench: ToolHarness) -> None:
     path, times = put(bench, "file", b"a\n"), list[int]()
 
-    def make(found: Seen | None) -> bytes:
+    def make(found: FileSnapshot | None) -> bytes:
         times.append(1)
         path.write_bytes(b"theirs %d\n" % len(times))
         return b"mine\n"
 
-    with pytest.raises(Refused, match="being changed by somebody else"):
-        asyncio.run(changing(bench).apply(run_of(bench), "file", make, is_exact=True, makes_folders=False))
+    with pytest.raises(ToolError, match="being changed by somebody else"):
+        asyncio.run(changing(bench).apply(run_of(bench), "file", make, is_exact=True, create_folders=False))
     assert len(times) > 1 and path.read_bytes() == b"theirs %d\n" % len(times)
     assert os.listdir(bench.workspace) == ["file"]  # noqa: PTH208
 
 
-def test_a_new_file_does_not_replace_one_that_came_to_be_meanwhile(bench: Bench) -> None:
+def test_a_new_file_does_not_replace_one_created_meanwhile(bench: ToolHarness) -> None:
     bench.workspace.mkdir()
     path, seen = bench.workspace / "file", list[bytes | None]()
 
-    def make(found: Seen | None) -> bytes:
+    def make(found: FileSnapshot | None) -> bytes:
         before = found.content if found is not None else None
         seen.append(before)
         if before is None:
             path.write_bytes(b"theirs\n")
         return (before or b"") + b"mine\n"
 
-    asyncio.run(changing(bench).apply(run_of(bench), "file", make, is_exact=True, makes_folders=False))
+    asyncio.run(changing(bench).apply(run_of(bench), "file", make, is_exact=True, create_folders=False))
     assert path.read_bytes() == b"theirs\nmine\n"
 
 
 # Made again.
 
 
-def again(bench: Bench, call: Call) -> Call:
+def again(bench: ToolHarness, call: RecordedCall) -> RecordedCall:
     """The same call once more, as after a restart that came before its end was durable."""
-    other = Call(call.id, call.arguments, call.workspace)
-    other.result = asyncio.run(bench.tools["edit_file"].run(other.run()))
+    other = RecordedCall(call.id, call.arguments, call.workspace)
+    other.result = asyncio.run(bench.tools["edit_file"].run(other.tool_run()))
     return other
 
 
-def test_a_call_that_was_carried_out_is_not_carried_out_twice(bench: Bench) -> None:
+def test_a_repeated_edit_is_applied_once(bench: ToolHarness) -> None:
     path = put(bench, "file", b"x = 1\n")
     first = edit(bench, "file", "x", "xx")
     second = again(bench, first)
@@ -270,14 +270,14 @@ def test_a_call_that_was_carried_out_is_not_carried_out_twice(bench: Bench) -> N
     assert second.outcome == "done" and change_in(second) == change_in(first)
 
 
-def test_a_call_that_was_cut_off_before_it_changed_anything_is_carried_out(bench: Bench) -> None:
+def test_an_edit_interrupted_before_writing_is_applied(bench: ToolHarness) -> None:
     path = put(bench, "file", b"x = 1\n")
     first = edit(bench, "file", "x", "xx")
     path.write_bytes(b"x = 1\n")
     assert again(bench, first).outcome == "done" and path.read_bytes() == b"xx = 1\n"
 
 
-def test_where_nobody_knows_whether_it_was_done_it_is_not_done_again(bench: Bench) -> None:
+def test_an_edit_with_unknown_outcome_is_not_repeated(bench: ToolHarness) -> None:
     path = put(bench, "file", b"x = 1\n")
     first = edit(bench, "file", "x", "xx")
     path.write_bytes(b"x = 1 # by a person\n")
@@ -286,46 +286,46 @@ def test_where_nobody_knows_whether_it_was_done_it_is_not_done_again(bench: Benc
     assert path.read_bytes() == b"x = 1 # by a person\n"
 
 
-def test_nothing_is_left_to_know_once_the_result_is_durable(bench: Bench) -> None:
+def test_the_note_is_deleted_once_the_result_is_durable(bench: ToolHarness) -> None:
     put(bench, "file", b"x = 1\n")
     call = edit(bench, "file", "x", "xx")
     (note,) = (bench.store / "calls").iterdir()
     assert note.stat().st_mode & 0o777 == 0o600
-    assert call.result is not None and call.result.settled is not None
-    call.result.settled()
+    assert call.result is not None and call.result.on_settled is not None
+    call.result.on_settled()
     assert list((bench.store / "calls").iterdir()) == []
 
 
-def test_two_processes_that_make_the_same_call_at_once_make_it_once(bench: Bench) -> None:
+def test_two_processes_apply_the_same_call_once(bench: ToolHarness) -> None:
     """One was stopped for so long that another has taken its run over, and then goes on."""
     path, call, other = put(bench, "file", b"x = 1\n"), bench.prepare(), changing(bench)
 
-    def stalled(found: Seen | None) -> bytes:
+    def stalled(found: FileSnapshot | None) -> bytes:
         assert found is not None and found.content is not None
         if found.content == b"x = 1\n":
-            overtaking = other.apply(call.run(), "file", quick, is_exact=True, makes_folders=False)
+            overtaking = other.apply(call.tool_run(), "file", quick, is_exact=True, create_folders=False)
             thread = threading.Thread(target=asyncio.run, args=(overtaking,))
             thread.start()
             thread.join()
         return quick(found)
 
-    def quick(found: Seen | None) -> bytes:
+    def quick(found: FileSnapshot | None) -> bytes:
         assert found is not None and found.content is not None
         return found.content.replace(b"x", b"xx", 1)
 
-    asyncio.run(changing(bench).apply(call.run(), "file", stalled, is_exact=True, makes_folders=False))
+    asyncio.run(changing(bench).apply(call.tool_run(), "file", stalled, is_exact=True, create_folders=False))
     assert path.read_bytes() == b"xx = 1\n"
 
 
-def test_a_name_that_is_no_text_is_refused_before_anything_is_done(bench: Bench) -> None:
+def test_a_path_that_is_not_text_is_refused_first(bench: ToolHarness) -> None:
     odd = os.fsdecode(b"f\xff")
     path = put(bench, odd, b"a\n")
     (bench.workspace / "link").symlink_to(odd)
     call = edit(bench, "link", "a", "b")
     assert call.outcome == "failed" and "must be text" in call.text
     assert path.read_bytes() == b"a\n"
-    assert bench.use("search_files", pattern="a", path="link").outcome == "failed"
-    assert bench.use("search_files", pattern="a").text == "f\\udcff:1: a\n"
+    assert bench.call_sync("search_files", pattern="a", path="link").outcome == "failed"
+    assert bench.call_sync("search_files", pattern="a").text == "f\\udcff:1: a\n"
 
 
 # Against a plain model.
@@ -342,14 +342,14 @@ def expected(text: str, old: str, new: str, everywhere: bool) -> str | None:
 
 @given(words, st.text("ab \n", min_size=1, max_size=3), words, st.booleans(), st.booleans())
 @settings(max_examples=300, deadline=None)
-def test_any_edit_is_what_a_plain_model_says(
+def test_any_edit_matches_a_reference_implementation(
     text: str, old: str, new: str, everywhere: bool, crlf: bool
 ) -> None:
     ends = "\r\n" if crlf else "\n"
-    document = Document.of(text.replace("\n", ends).encode(), old + new)
+    document = TextDocument.decode(text.replace("\n", ends).encode(), old + new)
     try:
-        found = document.encoded(replaced(document, old, new, everywhere)[0])
-    except Miss:
+        found = document.encode(replace_text(document, old, new, everywhere)[0])
+    except EditError:
         found = None
     # Without a line end in it, a file cannot tell which it would have.
     ends = ends if "\n" in text else "\n"
@@ -363,7 +363,7 @@ lines = st.lists(st.sampled_from("abcdef"), max_size=30).map(lambda each: "\n".j
 @given(lines, lines)
 @settings(max_examples=300, deadline=None)
 def test_applying_a_diff_to_the_old_file_gives_the_new_one(old: bytes, new: bytes) -> None:
-    diff = diff_of("file", old, new)
+    diff = unified_diff("file", old, new)
     before, after = _sides(diff.text)
     assert (diff.text == "") == (old == new)
     assert len(after) - len(before) == diff.added - diff.removed

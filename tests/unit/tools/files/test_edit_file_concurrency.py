@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.tools.arguments import Refused
-from holdfast.tools.files.file_changer import Changing
-from holdfast.tools.sandbox.protected_paths import Vault
-from tests.support.tool_fixture import Bench, bench
+from holdfast.tools.arguments import ToolError
+from holdfast.tools.files.file_changer import FileChanger
+from holdfast.tools.sandbox.protected_paths import ProtectedPaths
+from tests.support.tool_fixture import ToolHarness, bench
 
 __all__ = ["bench"]
 
 
-def put(bench: Bench, lines: int = 0) -> Path:
+def put(bench: ToolHarness, lines: int = 0) -> Path:
     """The file that all of them edit."""
     bench.workspace.mkdir()
     path = bench.workspace / "file"
@@ -45,7 +45,7 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 """
 
 
-def test_processes_that_edit_one_file_at_once_lose_no_edit(bench: Bench) -> None:
+def test_concurrent_processes_lose_no_edit(bench: ToolHarness) -> None:
     path = put(bench, lines=60)
     command = [sys.executable, "-c", EDITOR, str(bench.folder)]
     pipe = subprocess.PIPE
@@ -68,7 +68,7 @@ def test_processes_that_edit_one_file_at_once_lose_no_edit(bench: Bench) -> None
     assert os.listdir(bench.workspace) == ["file"]  # noqa: PTH208
 
 
-def test_calls_that_edit_one_file_at_once_all_have_their_turn(bench: Bench) -> None:
+def test_concurrent_edits_of_one_file_all_succeed(bench: ToolHarness) -> None:
     path = put(bench, lines=8)
 
     async def edit_lines(begin: int) -> list[str]:
@@ -86,7 +86,7 @@ def test_calls_that_edit_one_file_at_once_all_have_their_turn(bench: Bench) -> N
     assert path.read_text() == "".join(f"line {n} 1\n" for n in range(8))
 
 
-def test_a_folder_that_somebody_holds_is_waited_for(bench: Bench) -> None:
+def test_an_edit_waits_for_a_locked_folder(bench: ToolHarness) -> None:
     path = put(bench)
     holding = os.open(bench.workspace, os.O_RDONLY | os.O_DIRECTORY)
     fcntl.flock(holding, fcntl.LOCK_EX)
@@ -110,18 +110,18 @@ def test_a_folder_that_somebody_holds_is_waited_for(bench: Bench) -> None:
     assert path.read_bytes() == b"b\n"
 
 
-def test_a_folder_that_is_never_let_go_is_not_waited_for_without_end(bench: Bench) -> None:
-    path, impatient = put(bench), Changing(bench.store, Vault(bench.store), wait_ms_max=50)
+def test_waiting_for_a_locked_folder_times_out(bench: ToolHarness) -> None:
+    path, impatient = put(bench), FileChanger(bench.store, ProtectedPaths(bench.store), wait_ms_max=50)
 
     def apply(is_exact: bool) -> None:
-        run = bench.prepare().run()
-        asyncio.run(impatient.apply(run, "file", lambda seen: b"b\n", is_exact, makes_folders=False))
+        run = bench.prepare().tool_run()
+        asyncio.run(impatient.apply(run, "file", lambda seen: b"b\n", is_exact, create_folders=False))
 
     holding = os.open(bench.workspace, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(holding, fcntl.LOCK_EX)
         for is_exact in (True, False):
-            with pytest.raises(Refused, match="somebody else holds the folder of `file`; nothing was done"):
+            with pytest.raises(ToolError, match="somebody else holds the folder of `file`; nothing was done"):
                 apply(is_exact)
     finally:
         os.close(holding)

@@ -20,31 +20,39 @@ from holdfast.domain.limits import (
     PDF_TEXT_BYTES_MAX,
     PDFS_AT_ONCE_MAX,
 )
-from holdfast.tools.files.pdf_text import BROKEN, BULKY, LOCKED, NO_TEXT, SLOW, TOO_LARGE, PdfTexts
+from holdfast.tools.files.pdf_text import (
+    NO_TEXT,
+    OUT_OF_MEMORY,
+    PASSWORD_PROTECTED,
+    TIMED_OUT,
+    TOO_LARGE,
+    UNREADABLE,
+    PdfTextExtractor,
+)
 from holdfast.tools.sandbox import linux_sandbox
-from holdfast.tools.sandbox.sandbox import NO_WALLS, confine
+from holdfast.tools.sandbox.sandbox import NO_SANDBOX, detect_sandbox
 from tests.support.sample_files import PDF, pdf, stream, words, written
 
 
-async def read(content: bytes, pdfs: PdfTexts | None = None) -> FileContent:
-    return await (pdfs or PdfTexts(NO_WALLS)).read(sha256(content).hexdigest(), content)
+async def read(content: bytes, pdfs: PdfTextExtractor | None = None) -> FileContent:
+    return await (pdfs or PdfTextExtractor(NO_SANDBOX)).read(sha256(content).hexdigest(), content)
 
 
-async def test_the_text_of_each_page_stands_below_its_number() -> None:
+async def test_each_page_text_follows_its_number() -> None:
     found = await read(pdf(words("Hello there."), words(""), words("The end\x01.")))
     assert found == FileContent("text", "[page 1]\nHello there.\n\n[page 3]\nThe end.\n\n")
 
 
-async def test_behind_the_walls_of_commands_it_reads_the_same(tmp_path: Path) -> None:
-    confinement = confine(tmp_path, "127.0.0.1", 9)
-    found = await read(pdf(words("Walled in.")), PdfTexts(confinement.walls))
+async def test_pdf_extraction_works_in_the_sandbox(tmp_path: Path) -> None:
+    confinement = detect_sandbox(tmp_path, "127.0.0.1", 9)
+    found = await read(pdf(words("Walled in.")), PdfTextExtractor(confinement.sandbox))
     assert found == FileContent("text", "[page 1]\nWalled in.\n\n")
 
 
-async def test_where_the_walls_cannot_be_put_up_nothing_is_read(tmp_path: Path) -> None:
-    moved = confine(tmp_path, "127.0.0.1", 9).walls._replace(identity="0:0")
-    assert moved.way, "there are walls here"
-    assert await read(pdf(words("Not read.")), PdfTexts(moved)) == BROKEN
+async def test_without_the_required_sandbox_no_pdf_is_read(tmp_path: Path) -> None:
+    moved = detect_sandbox(tmp_path, "127.0.0.1", 9).sandbox._replace(identity="0:0")
+    assert moved.mechanism, "there are walls here"
+    assert await read(pdf(words("Not read.")), PdfTextExtractor(moved)) == UNREADABLE
 
 
 async def test_the_server_does_not_load_the_parser() -> None:
@@ -52,7 +60,7 @@ async def test_the_server_does_not_load_the_parser() -> None:
     assert "pypdf" not in sys.modules
 
 
-async def test_of_many_pages_the_first_are_read_and_it_is_said() -> None:
+async def test_only_the_first_pages_are_read_with_a_note() -> None:
     found = await read(pdf(*(words(f"Leaf {n}") for n in range(1, PDF_PAGES_MAX + 2))))
     assert f"Leaf {PDF_PAGES_MAX}\n" in found.body
     assert f"Leaf {PDF_PAGES_MAX + 1}" not in found.body
@@ -60,7 +68,7 @@ async def test_of_many_pages_the_first_are_read_and_it_is_said() -> None:
     assert found.body.endswith(last)
 
 
-async def test_long_text_is_cut_and_it_is_said() -> None:
+async def test_long_pdf_text_is_truncated_with_a_note() -> None:
     leaf = words("word " * 2_000)
     found = await read(pdf(*[leaf] * (PDF_TEXT_BYTES_MAX // 10_000 + 20)))
     assert found.kind == "text"
@@ -68,7 +76,7 @@ async def test_long_text_is_cut_and_it_is_said() -> None:
     assert found.body.endswith("[the text is longer than 1,000,000 bytes; the rest is left out]\n")
 
 
-async def test_a_broken_page_costs_only_itself() -> None:
+async def test_a_broken_page_does_not_lose_the_others() -> None:
     bad = stream(b"not deflated", b"/Filter /NoSuchFilter")
     found = await read(pdf(words("First."), bad, words("Third.")))
     assert "First." in found.body and "Third." in found.body
@@ -106,55 +114,55 @@ def endless(pages: int = 200) -> bytes:
     [
         (pdf(words("")), NO_TEXT),
         (pdf(*[words("")] * (PDF_PAGES_MAX + 1)), NO_TEXT),
-        (encrypted(), LOCKED),
-        (PDF, BROKEN),
-        (b"%PDF-1.4 and then nothing of the kind", BROKEN),
-        (looping(), BROKEN),
-        (bomb(), BROKEN),
-        (written(b"<< /Type /Catalog /Pages 99 0 R >>"), BROKEN),
+        (encrypted(), PASSWORD_PROTECTED),
+        (PDF, UNREADABLE),
+        (b"%PDF-1.4 and then nothing of the kind", UNREADABLE),
+        (looping(), UNREADABLE),
+        (bomb(), UNREADABLE),
+        (written(b"<< /Type /Catalog /Pages 99 0 R >>"), UNREADABLE),
         (b"%PDF-" + bytes(FILE_BYTES_MAX), TOO_LARGE),
     ],
     ids=["empty", "scan", "encrypted", "nothing", "rubbish", "loop", "bomb", "no pages", "large"],
 )
-async def test_what_cannot_be_read_becomes_a_note(content: bytes, note: FileContent) -> None:
+async def test_an_unreadable_pdf_becomes_a_note(content: bytes, note: FileContent) -> None:
     assert await read(content) == note
 
 
-async def test_a_wrong_table_of_places_does_not_keep_the_text_away() -> None:
+async def test_a_wrong_cross_reference_table_is_tolerated() -> None:
     content = pdf(words("Found all the same."))
     table = content.index(b"xref\n")
     damaged = content[:table] + content[table:].replace(b"00000 n", b"00007 n").replace(b"000000", b"999999")
     assert "Found all the same." in (await read(damaged)).body
 
 
-async def test_what_takes_too_long_is_stopped() -> None:
+async def test_a_slow_extraction_is_stopped() -> None:
     began = time.monotonic()
-    assert await read(endless()) == SLOW
+    assert await read(endless()) == TIMED_OUT
     assert time.monotonic() - began >= 10
 
 
-async def test_what_takes_too_much_memory_is_stopped() -> None:
+async def test_an_extraction_over_the_memory_limit_is_stopped() -> None:
     greedy = bomb(70_000_000)
     assert await read(greedy) == NO_TEXT
-    assert await read(greedy, PdfTexts(NO_WALLS, memory_bytes_max=100_000_000)) == BULKY
+    assert await read(greedy, PdfTextExtractor(NO_SANDBOX, memory_bytes_max=100_000_000)) == OUT_OF_MEMORY
 
 
-class Stopped(PdfTexts):
+class StalledExtractor(PdfTextExtractor):
     """Stops the program as soon as it has started, so that it uses no processor time."""
 
-    async def _started(self) -> asyncio.subprocess.Process:
-        process = await super()._started()
+    async def _start_process(self) -> asyncio.subprocess.Process:
+        process = await super()._start_process()
         process.send_signal(signal.SIGSTOP)
         return process
 
 
-async def test_a_program_that_stands_still_is_ended_by_the_clock() -> None:
+async def test_a_stalled_extraction_times_out() -> None:
     async with asyncio.timeout(60):
-        assert await read(endless(), Stopped(NO_WALLS, seconds_max=1.0)) == SLOW
+        assert await read(endless(), StalledExtractor(NO_SANDBOX, seconds_max=1.0)) == TIMED_OUT
 
 
-async def test_the_event_loop_goes_on_meanwhile() -> None:
-    reading = asyncio.create_task(read(endless(), PdfTexts(NO_WALLS, seconds_max=1.0)))
+async def test_extraction_does_not_block_the_event_loop() -> None:
+    reading = asyncio.create_task(read(endless(), PdfTextExtractor(NO_SANDBOX, seconds_max=1.0)))
     steps = 0
     while not reading.done():
         await asyncio.sleep(0.01)
@@ -162,15 +170,15 @@ async def test_the_event_loop_goes_on_meanwhile() -> None:
     assert steps > 3
 
 
-async def test_only_so_many_are_read_at_the_same_time() -> None:
-    pdfs, began = PdfTexts(NO_WALLS, seconds_max=1.0), time.monotonic()
+async def test_concurrent_extractions_are_limited() -> None:
+    pdfs, began = PdfTextExtractor(NO_SANDBOX, seconds_max=1.0), time.monotonic()
     many = [endless(200 + n) for n in range(PDFS_AT_ONCE_MAX + 1)]
-    assert await asyncio.gather(*(read(each, pdfs) for each in many)) == [SLOW] * len(many)
+    assert await asyncio.gather(*(read(each, pdfs) for each in many)) == [TIMED_OUT] * len(many)
     assert time.monotonic() - began >= 2.0, "the last one waits for another to end"
 
 
-async def test_a_reading_that_is_cancelled_frees_its_place() -> None:
-    pdfs = PdfTexts(NO_WALLS)
+async def test_a_cancelled_extraction_frees_its_slot() -> None:
+    pdfs = PdfTextExtractor(NO_SANDBOX)
     content = endless()
     leaving = [asyncio.create_task(read(content, pdfs)) for _ in range(PDFS_AT_ONCE_MAX)]
     await asyncio.sleep(0.3)
@@ -181,29 +189,29 @@ async def test_a_reading_that_is_cancelled_frees_its_place() -> None:
     assert (await read(pdf(words("Next.")), pdfs)).kind == "text"
 
 
-async def test_a_file_that_took_too_long_is_read_again_after_a_while() -> None:
+async def test_a_timed_out_extraction_is_retried_later() -> None:
     now = [0.0]
-    pdfs = PdfTexts(NO_WALLS, seconds_max=1.0, now=lambda: now[0])
+    pdfs = PdfTextExtractor(NO_SANDBOX, seconds_max=1.0, now=lambda: now[0])
     content = endless()
     blob = sha256(content).hexdigest()
-    assert await read(content, pdfs) == SLOW == pdfs.kept(blob)
+    assert await read(content, pdfs) == TIMED_OUT == pdfs.cached(blob)
     now[0] = PDF_RETRY_S
-    assert pdfs.kept(blob) is None
+    assert pdfs.cached(blob) is None
     whole = pdf(words("Whole."))
     found = await read(whole, pdfs)
     now[0] = 1e9
-    assert pdfs.kept(sha256(whole).hexdigest()) is found
+    assert pdfs.cached(sha256(whole).hexdigest()) is found
 
 
-async def test_a_file_is_read_once_and_what_is_held_is_bounded() -> None:
-    pdfs = PdfTexts(NO_WALLS)
+async def test_extractions_are_cached_within_a_size_limit() -> None:
+    pdfs = PdfTextExtractor(NO_SANDBOX)
     content = pdf(words("Kept."))
     found = await read(content, pdfs)
     assert await read(content, pdfs) is found
     leaf = words("word " * 2_000)
     for n in range(PDF_CACHE_BYTES_MAX // PDF_TEXT_BYTES_MAX + 1):
         await read(pdf(words(str(n)), *[leaf] * (PDF_TEXT_BYTES_MAX // 10_000 + 20)), pdfs)
-    assert pdfs.kept(sha256(content).hexdigest()) is None
+    assert pdfs.cached(sha256(content).hexdigest()) is None
 
 
 RESTRICTED = """
@@ -232,7 +240,7 @@ print("end")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Landlock and seccomp are Linux's")
-def test_the_program_can_do_nothing_but_read_itself(tmp_path: Path) -> None:
+def test_the_extraction_process_can_only_read_its_own_program(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     folder = str(Path(linux_sandbox.__file__).parent)
     command = [sys.executable, "-I", "-S", "-c", RESTRICTED, folder, str(tmp_path)]

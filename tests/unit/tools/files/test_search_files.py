@@ -15,27 +15,27 @@ from holdfast.domain.limits import (
     SEARCH_FILES_FILE_BYTES_MAX,
     SEARCH_FILES_LINE_CHARS_MAX,
 )
-from holdfast.tools.files.search_files import SearchFiles
-from holdfast.tools.sandbox.protected_paths import Vault
-from tests.support.tool_fixture import Bench, Call, bench
+from holdfast.tools.files.search_files import SearchFilesTool
+from holdfast.tools.sandbox.protected_paths import ProtectedPaths
+from tests.support.tool_fixture import RecordedCall, ToolHarness, bench
 
 __all__ = ["bench"]
 
 
-def put(bench: Bench, name: str, content: str | bytes) -> Path:
+def put(bench: ToolHarness, name: str, content: str | bytes) -> Path:
     path = bench.workspace / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
 
 
-def found(bench: Bench, pattern: str, **more: object) -> list[str]:
-    call = bench.use("search_files", pattern=pattern, **more)
+def found(bench: ToolHarness, pattern: str, **more: object) -> list[str]:
+    call = bench.call_sync("search_files", pattern=pattern, **more)
     assert call.outcome == "done", call.text
     return call.text.splitlines()
 
 
-def test_lines_are_given_with_their_place_in_the_order_of_paths(bench: Bench) -> None:
+def test_matches_have_line_numbers_and_are_sorted_by_path(bench: ToolHarness) -> None:
     put(bench, "b.py", "x = 1\ndef go():\n    pass\n")
     put(bench, "a/c.txt", "no\ngo go\r\n")
     put(bench, "a/ö.txt", "Go\n")
@@ -47,7 +47,7 @@ def test_lines_are_given_with_their_place_in_the_order_of_paths(bench: Bench) ->
     assert found(bench, "nowhere") == ["[nothing was found]"]
 
 
-def test_lines_around_are_shown_once(bench: Bench) -> None:
+def test_context_lines_are_shown_once(bench: ToolHarness) -> None:
     put(bench, "f", "1\n2 hit\n3 hit\n4\n5\n6\n7\n8 hit\n")
     assert found(bench, "hit", context_lines=1) == [
         "f-1- 1", "f:2: 2 hit", "f:3: 3 hit", "f-4- 4", "--", "f-7- 7", "f:8: 8 hit",
@@ -57,14 +57,14 @@ def test_lines_around_are_shown_once(bench: Bench) -> None:
     ]  # fmt: skip
 
 
-def test_names_are_searched_too(bench: Bench) -> None:
+def test_names_are_searched_too(bench: ToolHarness) -> None:
     for name in ("src/main.py", "src/main/x.txt", "README.md"):
         put(bench, name, "main\n")
     assert found(bench, "main", names=True) == ["src/main/", "src/main/x.txt", "src/main.py"]
     assert found(bench, "main", names=True, glob="*.py") == ["src/main.py"]
 
 
-def test_binary_large_hidden_in_git_and_ignored_files_are_passed_over(bench: Bench) -> None:
+def test_binary_large_git_and_ignored_files_are_skipped(bench: ToolHarness) -> None:
     put(bench, ".gitignore", "# comment\nbuild/\n*.log\n!keep.log\n/only_top\n")
     put(bench, "sub/.gitignore", "own.txt\n")
     for name in ("build/a", "x.log", "keep.log", "only_top", "sub/only_top", "sub/own.txt", "own.txt",
@@ -81,7 +81,7 @@ def test_binary_large_hidden_in_git_and_ignored_files_are_passed_over(bench: Ben
     assert found(bench, "hit", path="sub") == ["sub/only_top:1: hit"], "what is above counts as well"
 
 
-def test_nothing_outside_is_searched(bench: Bench) -> None:
+def test_a_search_never_leaves_the_workspace(bench: ToolHarness) -> None:
     (bench.folder / "outside").mkdir()
     (bench.folder / "outside/file").write_text("hit\n")
     put(bench, "in/file", "hit\n")
@@ -90,27 +90,27 @@ def test_nothing_outside_is_searched(bench: Bench) -> None:
     os.mkfifo(bench.workspace / "in/pipe")
     assert found(bench, "hit") == ["in/file:1: hit"]
     for path in ("../outside", "in/folder", "in/link", "/proc/self", str(bench.folder / "outside")):
-        call = bench.use("search_files", pattern="hit", path=path)
+        call = bench.call_sync("search_files", pattern="hit", path=path)
         assert call.outcome == "failed" and "outside the workspace" in call.text, call.text
 
 
 def test_the_data_folder_is_not_searched_even_inside_the_workspace(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, store=tmp_path / "workspace" / "data")
+    bench = ToolHarness(tmp_path, store=tmp_path / "workspace" / "data")
     put(bench, "data/token", "hit\n")
     put(bench, "file", "hit\n")
     assert found(bench, "hit") == ["file:1: hit"]
-    assert bench.use("search_files", pattern="hit", path="data").outcome == "failed"
+    assert bench.call_sync("search_files", pattern="hit", path="data").outcome == "failed"
 
 
 @pytest.mark.parametrize("pattern", ["(", "*", "a{99999999999}", "(?P<x", "", "x" * 1001, "(?<=a*)b"])
-def test_a_pattern_that_is_none_is_refused(bench: Bench, pattern: str) -> None:
+def test_an_invalid_pattern_is_refused(bench: ToolHarness, pattern: str) -> None:
     put(bench, "f", "x\n")
-    call = bench.use("search_files", pattern=pattern)
+    call = bench.call_sync("search_files", pattern=pattern)
     assert call.outcome == "failed" and "pattern" in call.text, call.text
 
 
 @pytest.mark.parametrize("line", ["*" * 400 + "y", "*?" * 60 + "y", "*a" * 60 + "y", "**/" * 60 + "y"])
-def test_a_list_of_what_to_ignore_cannot_hold_a_search_up(bench: Bench, line: str) -> None:
+def test_a_hostile_gitignore_cannot_stall_a_search(bench: ToolHarness, line: str) -> None:
     put(bench, ".gitignore", f"{line}\n")
     put(bench, "a" * 200, "hit\n")
     put(bench, "/".join("a" * 40), "hit\n")
@@ -132,13 +132,13 @@ def test_a_list_of_what_to_ignore_cannot_hold_a_search_up(bench: Bench, line: st
         ("*.{a*,*b}*c", "x.a1c", "x.c"),
     ],
 )
-def test_stars_fit_what_they_should(bench: Bench, glob: str, fits: str, does_not: str) -> None:
+def test_glob_stars_match_as_documented(bench: ToolHarness, glob: str, fits: str, does_not: str) -> None:
     put(bench, fits, "hit\n")
     put(bench, does_not, "hit\n")
     assert found(bench, "hit", glob=glob) == [f"{fits}:1: hit"]
 
 
-def test_what_could_not_be_looked_at_is_told(bench: Bench) -> None:
+def test_files_that_could_not_be_searched_are_reported(bench: ToolHarness) -> None:
     put(bench, "binary", b"hit\0")
     put(bench, "deep/" * PATH_DEPTH_MAX + "deep/file", "hit\n")
     os.mkfifo(bench.workspace / "pipe")
@@ -147,14 +147,14 @@ def test_what_could_not_be_looked_at_is_told(bench: Bench) -> None:
     assert found(bench, "hit") == [f"[folders more than {PATH_DEPTH_MAX} deep were passed over]"]
 
 
-def impatient(bench: Bench, seconds: float, pattern: str) -> tuple[Call, float]:
-    tool, call = SearchFiles(Vault(bench.store), seconds), bench.prepare(pattern=pattern)
+def impatient(bench: ToolHarness, seconds: float, pattern: str) -> tuple[RecordedCall, float]:
+    tool, call = SearchFilesTool(ProtectedPaths(bench.store), seconds), bench.prepare(pattern=pattern)
     started = time.monotonic()
-    call.result = asyncio.run(tool.run(call.run()))
+    call.result = asyncio.run(tool.run(call.tool_run()))
     return call, time.monotonic() - started
 
 
-def test_a_catastrophic_pattern_is_stopped_and_what_was_found_before_it_is_given(bench: Bench) -> None:
+def test_a_catastrophic_pattern_is_stopped_with_partial_results(bench: ToolHarness) -> None:
     put(bench, "a", "aaab\n")
     put(bench, "b", "a" * 64 + "!\n")
     call, took_s = impatient(bench, 3.0, "(a+)+b")
@@ -163,12 +163,12 @@ def test_a_catastrophic_pattern_is_stopped_and_what_was_found_before_it_is_given
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the children of a process so")
-def test_a_search_that_is_cancelled_leaves_nothing_running(bench: Bench) -> None:
+def test_a_search_that_is_cancelled_leaves_nothing_running(bench: ToolHarness) -> None:
     put(bench, "b", "a" * 64 + "!\n")
 
     async def cancelled() -> None:
         call = bench.prepare(pattern="(a+)+b")
-        running = asyncio.create_task(bench.tools["search_files"].run(call.run()))
+        running = asyncio.create_task(bench.tools["search_files"].run(call.tool_run()))
         async with asyncio.timeout(30):
             while not _searches():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -191,7 +191,7 @@ def _searches() -> list[int]:
     return found
 
 
-def test_results_lines_and_output_are_bounded(bench: Bench) -> None:
+def test_results_lines_and_output_are_bounded(bench: ToolHarness) -> None:
     put(bench, "many", "hit\n" * 500)
     put(bench, "wide", "x" * 5_000 + "hit" + "y" * 5_000 + "\n")
     lines = found(bench, "hit", max_results=7, path="many")
@@ -204,7 +204,7 @@ def test_results_lines_and_output_are_bounded(bench: Bench) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds the memory of a process so")
-def test_a_pattern_that_eats_memory_is_an_answer(bench: Bench) -> None:
+def test_a_pattern_over_the_memory_limit_fails_the_call(bench: ToolHarness) -> None:
     put(bench, "f", "a\n")
-    call = bench.use("search_files", pattern="((((((a{1,99}){1,99}){1,99}){1,99}){1,99}){1,99})")
+    call = bench.call_sync("search_files", pattern="((((((a{1,99}){1,99}){1,99}){1,99}){1,99}){1,99})")
     assert call.outcome in ("done", "failed") and call.text

@@ -14,13 +14,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.events.parts import text_of
+from holdfast.domain.events.parts import message_text
 from holdfast.domain.ids import CallId
-from holdfast.domain.urls import BadUrl, Url, joined, place_in, read_host, read_place, read_url
+from holdfast.domain.urls import (
+    InvalidUrl,
+    Url,
+    parse_authority,
+    parse_host,
+    parse_url,
+    requested_authority,
+    resolve_url,
+)
 from holdfast.tools.ports import ToolRun
-from holdfast.tools.web.address_policy import Admission, is_own, is_public, read_address
-from holdfast.tools.web.fetch_url import FetchUrl
-from holdfast.tools.web.web_client import WebClient, look_up
+from holdfast.tools.web.address_policy import AddressPolicy, is_own, is_public, read_address
+from holdfast.tools.web.fetch_url import FetchUrlTool
+from holdfast.tools.web.web_client import WebClient, resolve_host
 
 LOOPBACK = (
     "127.0.0.1", "127.0.0.1.", "127.1", "127.0.1", "127.000.000.001", "0177.0.0.1", "0177.1", "0x7f.1",
@@ -66,41 +74,41 @@ async def nobody(host: str, port: int) -> list[str]:
     raise AssertionError(f"{host} was looked up")
 
 
-async def said_of(url: str) -> str:
+async def refusal_for(url: str) -> str:
     arguments = msgspec.json.encode({"url": url}).decode()
     call = ToolRun(CallId("c_1"), arguments, Path("/"), lambda text, stream: None)
-    result = await FetchUrl(WebClient(Admission(), nobody), 10).run(call)
+    result = await FetchUrlTool(WebClient(AddressPolicy(), nobody), 10).run(call)
     assert result.outcome == "failed" and result.parts is not None
-    return text_of(result.parts)
+    return message_text(result.parts)
 
 
 @pytest.mark.parametrize("host", [*LOOPBACK, *OTHERS])
-async def test_what_is_not_the_internet_is_refused_however_it_is_written(host: str) -> None:
+async def test_non_public_addresses_are_refused_in_every_notation(host: str) -> None:
     for url in (f"http://{host}/", f"HTTPS://{host}:8443/x?y#z", f"http://{host}"):
-        literal = read_url(url).literal
+        literal = parse_url(url).ip_address
         # Looked at before it is tried: a mistake in the table must not reach anybody.
         assert literal is not None and not is_public(read_address(str(literal)))
-        assert "not an address of the internet" in await said_of(url)
+        assert "not an address of the internet" in await refusal_for(url)
 
 
 @pytest.mark.parametrize("host", [*LOOPBACK, *OTHERS, "localhost", "a.localhost."])
-def test_what_could_not_be_allowed_is_known_before_anybody_is_asked(host: str) -> None:
+def test_a_forbidden_address_fails_validation(host: str) -> None:
     def flaw(url: str, *allowed: str) -> str:
         arguments = msgspec.json.encode({"url": url}).decode()
-        return FetchUrl(WebClient(Admission(allowed, 8787), nobody)).flaw(arguments)
+        return FetchUrlTool(WebClient(AddressPolicy(allowed, 8787), nobody)).validate(arguments)
 
     assert "not an address of the internet" in flaw(f"http://{host}/")
     assert flaw(f"http://{host}/", "0.0.0.0/0", "::/0") == ""
     assert "not an address of the internet" in flaw(f"http://{host}:8787/", "0.0.0.0/0", "::/0")
     assert flaw("https://example.org/") == flaw("http://1.1.1.1/") == ""
-    assert flaw("ftp://example.org/") and FetchUrl(WebClient(Admission(), nobody)).flaw("{}")
+    assert flaw("ftp://example.org/") and FetchUrlTool(WebClient(AddressPolicy(), nobody)).validate("{}")
 
 
 @pytest.mark.parametrize("host", UNREADABLE)
-async def test_what_cannot_be_read_as_one_thing_is_refused(host: str) -> None:
-    with pytest.raises(BadUrl):
-        read_url(f"http://{host}/")
-    assert "not an address of the internet" not in await said_of(f"http://{host}/")
+async def test_an_ambiguous_host_is_refused(host: str) -> None:
+    with pytest.raises(InvalidUrl):
+        parse_url(f"http://{host}/")
+    assert "not an address of the internet" not in await refusal_for(f"http://{host}/")
 
 
 @pytest.mark.parametrize("url", [
@@ -112,20 +120,20 @@ async def test_what_cannot_be_read_as_one_thing_is_refused(host: str) -> None:
     "http://exa mple.org/", "http://example.org/\r\nHost: x", "ht\ntp://example.org/", "http://\texample.org/",
     "http://example.org/\ud800", "unix:///var/run/docker.sock", "https://:443/", "http://?x", "http://#x",
 ])  # fmt: skip
-async def test_what_is_no_address_of_a_page_is_refused_before_anything_else(url: str) -> None:
+async def test_an_invalid_url_is_refused_first(url: str) -> None:
     try:
-        read = read_url(url)
-    except BadUrl:
+        read = parse_url(url)
+    except InvalidUrl:
         return
     # It is one after all, and says plainly who would be asked.
     assert url == "http://127.0.0.1#@example.org/x@" and read.host == "127.0.0.1"
 
 
 @pytest.mark.parametrize(("host", "address"), PUBLIC)
-def test_what_is_the_internet_is_known_as_such_in_one_spelling(host: str, address: str) -> None:
-    url = read_url(f"http://{host}/")
-    assert url.host == address and url.literal is not None
-    assert Admission().admits(url, read_address(str(url.literal)))
+def test_public_addresses_are_allowed_and_normalized(host: str, address: str) -> None:
+    url = parse_url(f"http://{host}/")
+    assert url.host == address and url.ip_address is not None
+    assert AddressPolicy().allows(url, read_address(str(url.ip_address)))
 
 
 @pytest.mark.parametrize(("text", "place"), [
@@ -136,25 +144,25 @@ def test_what_is_the_internet_is_known_as_such_in_one_spelling(host: str, addres
     ("http://[2606:4700::1]:99/", "[2606:4700::1]:99"), ("http://faß.example", "xn--fa-hia.example"),
     ("  https://example.org/\n", "example.org"), ("http://example.org:/", "example.org"),
 ])  # fmt: skip
-def test_a_place_has_one_name_and_is_read_back_as_the_same(text: str, place: str) -> None:
-    url = read_url(text)
-    assert url.place == place and read_place(place) == place and read_url(str(url)) == url
-    assert place_in(msgspec.json.encode({"url": text}).decode()) == place
+def test_a_url_place_is_normalized_and_round_trips(text: str, place: str) -> None:
+    url = parse_url(text)
+    assert url.authority == place and parse_authority(place) == place and parse_url(str(url)) == url
+    assert requested_authority(msgspec.json.encode({"url": text}).decode()) == place
 
 
 @pytest.mark.parametrize("arguments", [
     '{"url": "http://good.example/", "url": "http://bad.example/"}', "[]", "{}", '{"url": 3}', "{", "",
     '{"url": "http://u:p@good.example/"}', '{"url": "x"}', "[" * 10_000,
 ])  # fmt: skip
-def test_a_call_that_can_be_read_in_two_ways_has_no_place(arguments: str) -> None:
-    assert place_in(arguments) is None
+def test_an_ambiguous_call_has_no_place(arguments: str) -> None:
+    assert requested_authority(arguments) is None
 
 
-def test_links_lead_from_where_they_stand() -> None:
-    base = read_url("https://example.org/a/b?c")
-    assert str(joined(base, "../d?e#f")) == "https://example.org/d?e"
-    assert str(joined(base, "//127.1/x")) == "https://127.0.0.1/x"
-    assert str(joined(base, "HTTP://OTHER.example:80")) == "http://other.example/"
+def test_links_resolve_relative_to_their_page() -> None:
+    base = parse_url("https://example.org/a/b?c")
+    assert str(resolve_url(base, "../d?e#f")) == "https://example.org/d?e"
+    assert str(resolve_url(base, "//127.1/x")) == "https://127.0.0.1/x"
+    assert str(resolve_url(base, "HTTP://OTHER.example:80")) == "http://other.example/"
 
 
 def test_every_reserved_network_that_python_knows_is_refused() -> None:
@@ -166,13 +174,13 @@ def test_every_reserved_network_that_python_knows_is_refused() -> None:
 
 
 @given(st.integers(0, 2**128 - 1))
-def test_no_ipv6_address_is_let_through_that_python_calls_private(number: int) -> None:
+def test_private_ipv6_addresses_are_refused(number: int) -> None:
     address = ipaddress.IPv6Address(number)
     assert not is_public(address) or (address.is_global and not address.is_multicast and not address.teredo)
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["::ffff:{}", "64:ff9b::{}"]))
-def test_an_address_that_is_wrapped_is_what_is_in_it(number: int, form: str) -> None:
+def test_a_wrapped_ipv4_address_is_unwrapped(number: int, form: str) -> None:
     inner = ipaddress.IPv4Address(number)
     assert read_address(form.format(inner)) == inner
 
@@ -181,27 +189,27 @@ def test_an_address_that_is_wrapped_is_what_is_in_it(number: int, form: str) -> 
 def test_no_text_is_read_as_an_address_that_could_break_a_request(text: str) -> None:
     for tried in (text, f"http://{text}/", f"http://example.org/{text}"):
         try:
-            url = read_url(tried)
-        except BadUrl:
+            url = parse_url(tried)
+        except InvalidUrl:
             continue
         assert str(url).isascii() and str(url).isprintable() and " " not in str(url)
-        assert read_url(str(url)) == url and "@" not in url.host and url.literal in (None, url.literal)
+        assert parse_url(str(url)) == url and "@" not in url.host and url.ip_address in (None, url.ip_address)
 
 
 @pytest.mark.parametrize(
     "bad", ["10.0.0.0/33", "10.0.0.1/8", "a/b", "http://x/", "a b", "", "::1/200", "1.2.3.4.5"]
 )
-def test_what_is_allowed_must_be_a_host_or_a_network(bad: str) -> None:
-    with pytest.raises(BadUrl):
-        Admission([bad])
+def test_an_allowed_entry_must_be_a_host_or_a_network(bad: str) -> None:
+    with pytest.raises(InvalidUrl):
+        AddressPolicy([bad])
 
 
-def test_a_host_that_is_allowed_is_not_its_neighbours() -> None:
-    admission = Admission(["wiki.lan", "10.1.0.0/16", "fd00::/8", "[::1]"])
+def test_allowing_a_host_does_not_allow_its_neighbours() -> None:
+    admission = AddressPolicy(["wiki.lan", "10.1.0.0/16", "fd00::/8", "[::1]"])
     inside = ipaddress.ip_address("192.168.0.1")
-    assert admission.admits(Url("http", "wiki.lan", 80, "/"), inside)
+    assert admission.allows(Url("http", "wiki.lan", 80, "/"), inside)
     for host in ("x.wiki.lan", "wiki.lan.example", "wiki", "lan"):
-        assert not admission.admits(Url("http", host, 80, "/"), inside)
+        assert not admission.allows(Url("http", host, 80, "/"), inside)
     for text, fine in (
         ("10.1.2.3", True),
         ("10.2.0.1", False),
@@ -209,29 +217,29 @@ def test_a_host_that_is_allowed_is_not_its_neighbours() -> None:
         ("::1", True),
         ("::2", False),
     ):
-        assert admission.admits(Url("http", "a", 80, "/"), ipaddress.ip_address(text)) == fine
-    assert read_host("WIKI.lan.") == "wiki.lan"
+        assert admission.allows(Url("http", "a", 80, "/"), ipaddress.ip_address(text)) == fine
+    assert parse_host("WIKI.lan.") == "wiki.lan"
 
 
 @pytest.mark.parametrize("name", ["localhost", "localhost.", "LOCALHOST", "ⓛocalhost"])
-async def test_this_machine_is_refused_by_its_name_as_this_machine_looks_it_up(name: str) -> None:
+async def test_this_machine_is_refused_under_its_own_names(name: str) -> None:
     async with asyncio.timeout(30):
-        found = await look_up(read_url(f"http://{name}/").host, 80)
+        found = await resolve_host(parse_url(f"http://{name}/").host, 80)
     assert found and not any(is_public(read_address(each)) for each in found)
-    client = WebClient(Admission())
+    client = WebClient(AddressPolicy())
     call = ToolRun(
         CallId("c_1"), msgspec.json.encode({"url": f"http://{name}/"}).decode(), Path("/"), lambda t, s: None
     )
-    result = await FetchUrl(client).run(call)
-    assert "not an address of the internet" in text_of(result.parts or ())
+    result = await FetchUrlTool(client).run(call)
+    assert "not an address of the internet" in message_text(result.parts or ())
 
 
 ASKS_ITSELF = """
 import asyncio, sys
-from holdfast.tools.web.address_policy import Admission
+from holdfast.tools.web.address_policy import AddressPolicy
 from holdfast.tools.arguments import Refused
 from holdfast.tools.web.web_client import WebClient
-from holdfast.domain.urls import read_url
+from holdfast.domain.urls import parse_url
 
 async def hello(reader, writer):
     await reader.readuntil(b"\\r\\n\\r\\n")
@@ -240,7 +248,7 @@ async def hello(reader, writer):
 
 async def ask(client, url):
     try:
-        async with client.get(read_url(url)) as response:
+        async with client.get(parse_url(url)) as response:
             return (await response.read()).decode()
     except Refused as refusal:
         return str(refusal).partition(":")[2]
@@ -249,7 +257,7 @@ async def main():
     server = await asyncio.start_server(hello, sys.argv[1], 0)
     port = server.sockets[0].getsockname()[1]
     host = f"[{sys.argv[1]}]" if ":" in sys.argv[1] else sys.argv[1]
-    for admission in (Admission(), Admission([sys.argv[1]]), Admission([sys.argv[1]], port)):
+    for admission in (AddressPolicy(), AddressPolicy([sys.argv[1]]), AddressPolicy([sys.argv[1]], port)):
         print(await ask(WebClient(admission), f"http://{host}:{port}/"))
 
 asyncio.run(main())
@@ -258,7 +266,7 @@ asyncio.run(main())
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a network namespace")
 @pytest.mark.parametrize("address", ["5.5.5.5", "2a00:1450::5"])
-def test_an_address_of_the_internet_that_this_machine_has_is_refused(address: str) -> None:
+def test_a_public_address_of_this_machine_is_refused(address: str) -> None:
     prepare = f'ip link set lo up && ip addr add {address} dev lo && exec "$@"'
     asks = [sys.executable, "-c", ASKS_ITSELF, address]
     words = ["unshare", "-rn", "sh", "-c", prepare, "sh", *asks]
@@ -271,7 +279,7 @@ def test_an_address_of_the_internet_that_this_machine_has_is_refused(address: st
     assert "not an address of the internet" in own, "but never the server itself"
 
 
-def test_no_address_is_this_machines_own_where_its_kind_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_address_family_no_address_is_own(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*words: object) -> None:
         raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
 

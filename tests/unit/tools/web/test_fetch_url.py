@@ -15,36 +15,36 @@ from holdfast.domain.limits import (
     FETCH_URL_HEAD_BYTES_MAX,
     FETCH_URL_SHOWN_CHARS_MAX,
 )
-from holdfast.tools.web.address_policy import Admission
+from holdfast.tools.web.address_policy import AddressPolicy
 from holdfast.tools.web.decompress import read_body
-from holdfast.tools.web.fetch_url import FetchUrl
+from holdfast.tools.web.fetch_url import FetchUrlTool
 from holdfast.tools.web.web_client import WebClient
-from tests.support.fetch_url_client import HERE, INSIDE, Names, fetch
-from tests.support.tool_fixture import Bench, Call, bench
-from tests.support.web_server import Site, reply, serving
+from tests.support.fetch_url_client import PRIVATE_ADDRESS, PUBLIC_ADDRESS, FakeResolver, fetch
+from tests.support.tool_fixture import RecordedCall, ToolHarness, bench
+from tests.support.web_server import WebSite, reply, web_server
 
 __all__ = ["bench"]
 
 
-async def test_a_page_is_given_as_text_with_its_links(bench: Bench) -> None:
+async def test_a_page_is_returned_as_text_with_links(bench: ToolHarness) -> None:
     page = "<title>T &amp; U</title><h1>Head</h1><p>Some <b>bold</b> text, <a href='/on?x=1'>a link</a>."
-    async with serving(Site({"/p?q=%C3%A4&r=a+b": reply(page)})) as site:
-        call = await fetch(bench, f"http://{HERE}:{site.port}/p?q=ä&r=a+b#part")
-    base = f"http://{HERE}:{site.port}"
+    async with web_server(WebSite({"/p?q=%C3%A4&r=a+b": reply(page)})) as site:
+        call = await fetch(bench, f"http://{PUBLIC_ADDRESS}:{site.port}/p?q=ä&r=a+b#part")
+    base = f"http://{PUBLIC_ADDRESS}:{site.port}"
     assert call.outcome == "done"
     assert call.text == (
         f"[{base}/p?q=%C3%A4&r=a+b]\nTitle: T & U\n\n# Head\n\nSome bold text, [a link]({base}/on?x=1)."
     )
 
 
-async def test_a_request_says_nothing_of_this_machine_or_of_anybody(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+async def test_a_request_reveals_nothing_about_this_machine_or_user(
+    bench: ToolHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("http_proxy", f"http://{INSIDE}:1/")
-    monkeypatch.setenv("HTTP_PROXY", f"http://{INSIDE}:1/")
-    async with serving(Site({"/": reply("hello", Set_Cookie="a=b")})) as site:
+    monkeypatch.setenv("http_proxy", f"http://{PRIVATE_ADDRESS}:1/")
+    monkeypatch.setenv("HTTP_PROXY", f"http://{PRIVATE_ADDRESS}:1/")
+    async with web_server(WebSite({"/": reply("hello", Set_Cookie="a=b")})) as site:
         url = f"http://name.test:{site.port}/"
-        names = Names(name_test=[[HERE]])
+        names = FakeResolver(name_test=[[PUBLIC_ADDRESS]])
         for _ in range(2):
             assert "hello" in (await fetch(bench, url, names=names)).text
     first, second = site.heads
@@ -78,11 +78,11 @@ async def test_a_request_says_nothing_of_this_machine_or_of_anybody(
         ("text/plain", "a\u202eb\u200b\U000e0041c\x1b[31m".encode(), "abc[31m"),
     ],
 )
-async def test_text_is_read_in_the_characters_that_it_is_in(
-    bench: Bench, kind: str, body: bytes, shown: str
+async def test_text_is_decoded_with_its_charset(
+    bench: ToolHarness, kind: str, body: bytes, shown: str
 ) -> None:
-    async with serving(Site({"/": reply(body, kind)})) as site:
-        call = await fetch(bench, f"http://{HERE}:{site.port}/")
+    async with web_server(WebSite({"/": reply(body, kind)})) as site:
+        call = await fetch(bench, f"http://{PUBLIC_ADDRESS}:{site.port}/")
     assert call.text.partition("]\n\n")[2] == shown, call.text
 
 
@@ -97,18 +97,18 @@ async def test_text_is_read_in_the_characters_that_it_is_in(
         ("application/zip", b"PK", "it is application/zip, not text"),
     ],
 )
-async def test_what_is_no_text_is_refused_by_what_it_is(
-    bench: Bench, kind: str, body: bytes, said: str
+async def test_content_that_is_not_text_is_refused_by_type(
+    bench: ToolHarness, kind: str, body: bytes, said: str
 ) -> None:
-    async with serving(Site({"/": reply(body, kind)})) as site:
-        call = await fetch(bench, f"http://{HERE}:{site.port}/")
+    async with web_server(WebSite({"/": reply(body, kind)})) as site:
+        call = await fetch(bench, f"http://{PUBLIC_ADDRESS}:{site.port}/")
     assert call.outcome == "failed" and said in call.text
 
 
-async def test_a_long_page_is_read_on_where_it_was_left(bench: Bench) -> None:
+async def test_a_long_page_is_read_in_parts(bench: ToolHarness) -> None:
     text = "".join(f"line {number}\n" for number in range(10_000))
-    async with serving(Site({"/": reply(text, "text/plain")})) as site:
-        url, start, read = f"http://{HERE}:{site.port}/", 0, ""
+    async with web_server(WebSite({"/": reply(text, "text/plain")})) as site:
+        url, start, read = f"http://{PUBLIC_ADDRESS}:{site.port}/", 0, ""
         for _ in range(10):
             call = await fetch(bench, url, start)
             head, _, shown = call.text.partition("]\n\n")
@@ -122,30 +122,32 @@ async def test_a_long_page_is_read_on_where_it_was_left(bench: Bench) -> None:
     assert past.outcome == "failed" and f"only {len(text):,} characters" in past.text
 
 
-async def test_an_answer_that_is_no_page_is_told_with_what_it_says(bench: Bench) -> None:
-    async with serving(Site({"/e": reply(status="204 No Content", kind="")})) as site:
-        missing = await fetch(bench, f"http://{HERE}:{site.port}/gone")
-        empty = await fetch(bench, f"http://{HERE}:{site.port}/e")
+async def test_an_error_response_is_reported_with_its_text(bench: ToolHarness) -> None:
+    async with web_server(WebSite({"/e": reply(status="204 No Content", kind="")})) as site:
+        missing = await fetch(bench, f"http://{PUBLIC_ADDRESS}:{site.port}/gone")
+        empty = await fetch(bench, f"http://{PUBLIC_ADDRESS}:{site.port}/e")
     assert missing.outcome == "failed"
-    assert missing.text == f"{HERE}:{site.port} answers 404 Not Found:\nnot here"
+    assert missing.text == f"{PUBLIC_ADDRESS}:{site.port} answers 404 Not Found:\nnot here"
     assert empty.outcome == "done" and empty.text.endswith("[there is no text]")
 
 
 # Servers that do wrong.
 
 
-async def test_what_is_packed_is_unpacked(bench: Bench) -> None:
+async def test_compressed_bodies_are_decompressed(bench: ToolHarness) -> None:
     page = b"<p>" + b"words " * 1_000
     raw = zlib.compressobj(wbits=-15)
-    site = Site({
+    site = WebSite({
         "/gzip": reply(gzip.compress(page), Content_Encoding="gzip"),
         "/deflate": reply(zlib.compress(page), Content_Encoding="deflate"),
         "/raw": reply(raw.compress(page) + raw.flush(), Content_Encoding="deflate"),
         "/plain": reply(page, Content_Encoding="identity"),
     })  # fmt: skip
-    async with serving(site):
+    async with web_server(site):
         for path in site.pages:
-            assert (await fetch(bench, f"http://{HERE}:{site.port}{path}")).text.count("words") == 1_000, path
+            assert (await fetch(bench, f"http://{PUBLIC_ADDRESS}:{site.port}{path}")).text.count(
+                "words"
+            ) == 1_000, path
 
 
 @pytest.mark.parametrize(
@@ -160,26 +162,28 @@ async def test_what_is_packed_is_unpacked(bench: Bench) -> None:
     ],
     ids=["no gzip", "no deflate", "unknown", "twice", "cut", "empty"],
 )
-async def test_what_is_packed_badly_is_told(bench: Bench, body: bytes, encoding: str, said: str) -> None:
-    async with serving(Site({"/": reply(body, Content_Encoding=encoding)})) as site:
-        call = await fetch(bench, f"http://{HERE}:{site.port}/")
+async def test_invalid_compression_is_reported(
+    bench: ToolHarness, body: bytes, encoding: str, said: str
+) -> None:
+    async with web_server(WebSite({"/": reply(body, Content_Encoding=encoding)})) as site:
+        call = await fetch(bench, f"http://{PUBLIC_ADDRESS}:{site.port}/")
     assert said in call.text
 
 
 BOMB = b"0" * 40_000_000
 
 
-async def test_a_small_file_that_unpacks_to_a_huge_one_is_cut_at_the_limit(bench: Bench) -> None:
+async def test_a_decompression_bomb_is_cut_at_the_limit(bench: ToolHarness) -> None:
     packed = gzip.compress(BOMB, 1)
     assert len(packed) < 400_000
-    async with serving(Site({"/": reply(packed, "text/plain", Content_Encoding="gzip")})) as site:
-        call = await fetch(bench, f"http://{HERE}:{site.port}/", FETCH_URL_BYTES_MAX - 10)
+    async with web_server(WebSite({"/": reply(packed, "text/plain", Content_Encoding="gzip")})) as site:
+        call = await fetch(bench, f"http://{PUBLIC_ADDRESS}:{site.port}/", FETCH_URL_BYTES_MAX - 10)
     assert call.outcome == "done" and f"of {FETCH_URL_BYTES_MAX:,}" in call.text
     assert call.text.endswith("0" * 10) and "its rest was not read" in call.text
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-async def test_such_a_file_fills_no_memory_either(encoding: str) -> None:
+async def test_a_decompression_bomb_does_not_fill_memory(encoding: str) -> None:
     packed = gzip.compress(BOMB, 1) if encoding == "gzip" else zlib.compress(BOMB, 1)
 
     async def chunks() -> AsyncIterator[bytes]:
@@ -195,22 +199,22 @@ async def test_such_a_file_fills_no_memory_either(encoding: str) -> None:
     assert peak < 2_000_000
 
 
-async def test_a_page_without_end_is_read_up_to_the_limit(bench: Bench) -> None:
+async def test_an_endless_page_is_read_up_to_the_limit(bench: ToolHarness) -> None:
     async def pour(writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n")
         for _ in range(100 * FETCH_URL_BYTES_MAX // 65_536):
             writer.write(b"x" * 65_536)
             await writer.drain()
 
-    async with serving(Site({"/": pour})) as site:
-        call = await fetch(bench, f"http://{HERE}:{site.port}/", FETCH_URL_BYTES_MAX - 5)
+    async with web_server(WebSite({"/": pour})) as site:
+        call = await fetch(bench, f"http://{PUBLIC_ADDRESS}:{site.port}/", FETCH_URL_BYTES_MAX - 5)
         async with asyncio.timeout(30):
             await site.hung_up.wait()
     assert call.text.endswith("\n\nxxxxx") and "its rest was not read" in call.text
 
 
 @pytest.mark.parametrize("before", [b"", b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n"])
-async def test_a_server_that_drips_is_left_in_time(bench: Bench, before: bytes) -> None:
+async def test_a_slowly_sending_server_times_out(bench: ToolHarness, before: bytes) -> None:
     async def drip(writer: asyncio.StreamWriter) -> None:
         writer.write(before or b"HTTP/1.1 200 OK\r\n")
         while True:
@@ -218,14 +222,14 @@ async def test_a_server_that_drips_is_left_in_time(bench: Bench, before: bytes) 
             await writer.drain()
             await asyncio.sleep(0.01)
 
-    async with serving(Site({"/": drip})) as site:
-        call = await fetch(bench, f"http://{HERE}:{site.port}/", seconds_max=0.3)
+    async with web_server(WebSite({"/": drip})) as site:
+        call = await fetch(bench, f"http://{PUBLIC_ADDRESS}:{site.port}/", seconds_max=0.3)
         async with asyncio.timeout(30):
             await site.hung_up.wait()
     assert call.outcome == "failed" and call.text == "the page did not come within 0.3 s"
 
 
-async def test_a_silent_server_a_silent_resolver_and_a_stop_end_a_call(bench: Bench) -> None:
+async def test_a_silent_server_or_resolver_and_cancelling_end_a_call(bench: ToolHarness) -> None:
     async def silence(writer: asyncio.StreamWriter) -> None:
         asked.set()
         await over.wait()
@@ -235,8 +239,8 @@ async def test_a_silent_server_a_silent_resolver_and_a_stop_end_a_call(bench: Be
         return ()
 
     asked, over = asyncio.Event(), asyncio.Event()
-    async with serving(Site({"/": silence})) as site:
-        url = f"http://{HERE}:{site.port}/"
+    async with web_server(WebSite({"/": silence})) as site:
+        url = f"http://{PUBLIC_ADDRESS}:{site.port}/"
         assert "did not come" in (await fetch(bench, url, seconds_max=0.2)).text
         asked.clear()
         stopped = asyncio.create_task(fetch(bench, url))
@@ -247,7 +251,7 @@ async def test_a_silent_server_a_silent_resolver_and_a_stop_end_a_call(bench: Be
             await stopped
         over.set()
     call = bench.prepare(url="http://name.test/")
-    call.result = await FetchUrl(WebClient(Admission(), never), 0.2).run(call.run())
+    call.result = await FetchUrlTool(WebClient(AddressPolicy(), never), 0.2).run(call.tool_run())
     assert "did not come" in call.text
 
 
@@ -264,10 +268,10 @@ async def test_a_silent_server_a_silent_resolver_and_a_stop_end_a_call(bench: Be
     ],
     ids=range(14),
 )  # fmt: skip
-async def test_whatever_a_server_answers_a_call_ends_with_a_sentence(bench: Bench, answer: bytes) -> None:
-    async with serving(Site({"/": answer})) as site:
-        call = await fetch(bench, f"http://{HERE}:{site.port}/")
-    assert call.outcome == "failed" and call.text.startswith(f"{HERE}:{site.port} "), call.text
+async def test_any_server_response_yields_a_readable_result(bench: ToolHarness, answer: bytes) -> None:
+    async with web_server(WebSite({"/": answer})) as site:
+        call = await fetch(bench, f"http://{PUBLIC_ADDRESS}:{site.port}/")
+    assert call.outcome == "failed" and call.text.startswith(f"{PUBLIC_ADDRESS}:{site.port} "), call.text
     assert len(call.text) < 1_000
 
 
@@ -282,20 +286,22 @@ async def test_whatever_a_server_answers_a_call_ends_with_a_sentence(bench: Benc
         "http://x y/", "http://{at}/\x7f",
     ],
 )  # fmt: skip
-async def test_no_address_breaks_out_of_its_line(bench: Bench, url: str) -> None:
-    async with serving(Site()) as site:
-        call = await fetch(bench, url.format(at=f"{HERE}:{site.port}"))
+async def test_a_url_cannot_inject_request_lines(bench: ToolHarness, url: str) -> None:
+    async with web_server(WebSite()) as site:
+        call = await fetch(bench, url.format(at=f"{PUBLIC_ADDRESS}:{site.port}"))
     assert call.outcome == "failed"
     assert all("Evil" not in head and "X:" not in head for head in site.heads)
     # A line end after the address is only space around it.
     assert len(site.heads) == (url == "http://{at}/\n")
 
 
-async def test_what_is_encoded_stays_so_and_everything_else_is(bench: Bench) -> None:
-    async with serving(Site()) as site:
-        await fetch(bench, f'http://{HERE}:{site.port}/%0d%0aX:%20y/ü"<>{{}}|^`?a=[1]&b=%zz&c=\U0001f600#f')
-        await fetch(bench, f"http://{HERE}:{site.port}//evil.test/..//x")
-        await fetch(bench, f"http://{HERE}:{site.port}?q")
+async def test_url_encoding_is_kept_or_added(bench: ToolHarness) -> None:
+    async with web_server(WebSite()) as site:
+        await fetch(
+            bench, f'http://{PUBLIC_ADDRESS}:{site.port}/%0d%0aX:%20y/ü"<>{{}}|^`?a=[1]&b=%zz&c=\U0001f600#f'
+        )
+        await fetch(bench, f"http://{PUBLIC_ADDRESS}:{site.port}//evil.test/..//x")
+        await fetch(bench, f"http://{PUBLIC_ADDRESS}:{site.port}?q")
     assert site.paths == [
         "/%0d%0aX:%20y/%C3%BC%22%3C%3E%7B%7D%7C%5E%60?a=%5B1%5D&b=%zz&c=%F0%9F%98%80",
         "//evil.test/..//x",
@@ -303,8 +309,8 @@ async def test_what_is_encoded_stays_so_and_everything_else_is(bench: Bench) -> 
     ]
 
 
-async def test_bad_arguments_are_told_in_a_sentence(bench: Bench) -> None:
-    tool = FetchUrl(WebClient(Admission()))
+async def test_invalid_fetch_arguments_are_reported(bench: ToolHarness) -> None:
+    tool = FetchUrlTool(WebClient(AddressPolicy()))
     for arguments, said in (
         ({}, "`url` is missing"),
         ({"url": 3}, "must be text"),
@@ -314,12 +320,12 @@ async def test_bad_arguments_are_told_in_a_sentence(bench: Bench) -> None:
         ({"url": "example.org"}, "begins with http"),
         ({"url": "http://" + "a" * FETCH_URL_CHARS_MAX}, "at most"),
     ):
-        call = Call(bench.prepare().id, msgspec.json.encode(arguments).decode(), bench.workspace)
-        call.result = await tool.run(call.run())
+        call = RecordedCall(bench.prepare().id, msgspec.json.encode(arguments).decode(), bench.workspace)
+        call.result = await tool.run(call.tool_run())
         assert call.outcome == "failed" and said in call.text, (arguments, call.text)
 
 
-def test_it_may_be_repeated_but_is_asked_about() -> None:
-    tool = FetchUrl(WebClient(Admission()))
-    assert (tool.effect, tool.asks) == ("idempotent", True)
+def test_fetch_url_is_idempotent_and_needs_approval() -> None:
+    tool = FetchUrlTool(WebClient(AddressPolicy()))
+    assert (tool.effect, tool.needs_approval) == ("idempotent", True)
     assert "server on the internet" in tool.spec.place

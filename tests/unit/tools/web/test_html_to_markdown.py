@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.limits import FETCH_URL_PIECES_MAX, FETCH_URL_TEXT_CHARS_MAX
-from holdfast.tools.arguments import Refused
-from holdfast.tools.web.charset import decoded
-from holdfast.tools.web.html_to_markdown import THE_REST, readable
-from holdfast.tools.web.html_tokenizer import pieces
+from holdfast.tools.arguments import ToolError
+from holdfast.tools.web.charset import decode_body
+from holdfast.tools.web.html_to_markdown import REST_HEADING, html_to_markdown
+from holdfast.tools.web.html_tokenizer import tokenize
 
 AT = "https://example.org/a/b"
 
 
 def text_of(page: str) -> str:
-    return readable(page, AT).text
+    return html_to_markdown(page, AT).text
 
 
 @pytest.mark.parametrize(
@@ -68,26 +68,26 @@ def text_of(page: str) -> str:
         ("   ", ""),
     ],
 )  # fmt: skip
-def test_a_page_reads_as_people_would_read_it(page: str, text: str) -> None:
+def test_a_page_becomes_readable_markdown(page: str, text: str) -> None:
     assert text_of(page) == text
 
 
-def test_the_title_is_the_first_one_and_is_no_part_of_the_text() -> None:
-    page = readable("<title>\n A &amp; B <i> </title><title>C</title><p>x", AT)
+def test_the_first_title_counts_and_is_not_part_of_the_text() -> None:
+    page = html_to_markdown("<title>\n A &amp; B <i> </title><title>C</title><p>x", AT)
     assert (page.title, page.text) == ("A & B <i>", "x")
 
 
-def test_the_main_part_comes_first_and_nothing_is_lost() -> None:
+def test_main_content_comes_first_and_nothing_is_lost() -> None:
     words = "many words " * 30
     page = f"<nav><a href=/>Home</a></nav><main><p>{words}</main><footer>end</footer>"
-    assert text_of(page) == f"{words.strip()}\n\n{THE_REST}\n\n[Home](https://example.org/)\n\nend"
+    assert text_of(page) == f"{words.strip()}\n\n{REST_HEADING}\n\n[Home](https://example.org/)\n\nend"
     assert text_of("<nav>n</nav><main>short</main>") == "n\n\nshort", "too little to be the main part"
 
 
 @given(st.text(alphabet="<>/!-='\"& #;\n\tabpreltdihscgv[]?", max_size=300))
-def test_rubbish_made_of_markup_is_read_without_fail(page: str) -> None:
-    read = readable(page, AT)
-    assert "".join(piece.value for piece in pieces(page)) is not None
+def test_malformed_markup_never_fails(page: str) -> None:
+    read = html_to_markdown(page, AT)
+    assert "".join(piece.value for piece in tokenize(page)) is not None
     assert len(read.text) <= 60 * len(page) + 60 and not read.is_cut
 
 
@@ -100,20 +100,20 @@ WORDS = st.sampled_from((
 
 
 @given(st.lists(WORDS | st.text(string.printable, max_size=3), max_size=60).map("".join))
-def test_tags_in_any_order_are_read_without_fail(page: str) -> None:
-    assert isinstance(readable(page, AT).text, str)
+def test_tags_in_any_order_never_fail(page: str) -> None:
+    assert isinstance(html_to_markdown(page, AT).text, str)
 
 
 @given(
     st.binary(max_size=300),
     st.sampled_from(["", "text/html", "text/html; charset=utf-16", "text/x; charset=gbk"]),
 )
-def test_bytes_of_any_kind_are_text_or_are_refused(body: bytes, kind: str) -> None:
+def test_any_bytes_decode_or_are_refused(body: bytes, kind: str) -> None:
     try:
-        found, text = decoded(body, kind)
-    except Refused:
+        found, text = decode_body(body, kind)
+    except ToolError:
         return
-    assert found in ("html", "text") and isinstance(readable(text, AT).text, str)
+    assert found in ("html", "text") and isinstance(html_to_markdown(text, AT).text, str)
 
 
 NEVER_ENDING = (
@@ -130,10 +130,10 @@ ENDING = (
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("words", "chars"), [(NEVER_ENDING, 1_000_000), (ENDING, 60_000)])
-def test_no_page_takes_longer_than_its_length_says(words: tuple[str, ...], chars: int) -> None:
+def test_parsing_time_is_linear(words: tuple[str, ...], chars: int) -> None:
     # What grew with the square of it would not be done within the hour.
     for word in words:
-        assert isinstance(readable(word * (chars // len(word)), AT).text, str)
+        assert isinstance(html_to_markdown(word * (chars // len(word)), AT).text, str)
 
 
 @pytest.mark.parametrize(
@@ -146,6 +146,6 @@ def test_no_page_takes_longer_than_its_length_says(words: tuple[str, ...], chars
     ],
     ids=["tags", "lines", "text", "links"],
 )
-def test_what_a_page_becomes_is_bounded_and_says_so(page: str) -> None:
-    read = readable(page, "https://example.org/" + "l" * 900 + "/")
+def test_converted_text_is_bounded_with_a_note(page: str) -> None:
+    read = html_to_markdown(page, "https://example.org/" + "l" * 900 + "/")
     assert read.is_cut and len(read.text) < FETCH_URL_TEXT_CHARS_MAX + 5_000

@@ -13,10 +13,10 @@ from statistics import median
 from time import perf_counter
 
 from bench.conversations import Names, whole_turn
-from bench.crowd import TURNS_EACH, Crowd, load
+from bench.harness import BenchHarness, Spread, settle_disk, spread
 from bench.peers import rewrite_json
-from bench.stage import Spread, Stage, settle_disk, spread
-from bench.table import Line, at_most, shown
+from bench.session_corpus import TURNS_EACH, SessionCorpus, build_corpus
+from bench.table import ResultLine, info_line, ratio_line
 from bench.texts import English
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.events import facts as f
@@ -24,8 +24,8 @@ from holdfast.domain.ids import MessageId, RunId, SessionId
 from holdfast.store.ports import Append, Durability
 from holdfast.store.sqlite.checkpoints import WAL_BYTES_MAX
 from holdfast.store.sqlite.committer import SqliteCommitter
-from holdfast.store.sqlite.connection import WRITE_WAIT_S, Place
-from holdfast.store.writer import Ticket
+from holdfast.store.sqlite.connection import WRITE_WAIT_S, StoreLocation
+from holdfast.store.writer import PendingWrite
 
 PART = "Flat"
 LIMIT = 1.2
@@ -35,23 +35,23 @@ SAID, ANSWERED = "How is this to be done? " * 8, "It is done in three steps, eac
 Make = Callable[[], Append]
 
 
-def measure(stage: Stage) -> list[Line]:
-    scale = stage.scale
-    many = load(stage, scale.crowd_sessions, scale.long_messages)
-    few = load(stage, FEW_SESSIONS, 10)
-    lines: list[Line] = []
-    with stage.folder("flat-many") as many_folder, stage.folder("flat-few") as few_folder:
+def measure(harness: BenchHarness) -> list[ResultLine]:
+    scale = harness.scale
+    many = build_corpus(harness, scale.crowd_sessions, scale.long_messages)
+    few = build_corpus(harness, FEW_SESSIONS, 10)
+    lines: list[ResultLine] = []
+    with harness.folder("flat-many") as many_folder, harness.folder("flat-few") as few_folder:
         many.copy_to(many_folder)
         few.copy_to(few_folder)
         for durability in ("full", "normal"):
             settle_disk()
             with _writing(many_folder, durability) as in_many, _writing(few_folder, durability) as in_few:
-                lines += _by_length(stage, many, in_many, durability)
-                lines += _by_crowd(stage, many, few, in_many, in_few, durability)
-    return [*lines, *_rewrites(stage)]
+                lines += _by_length(harness, many, in_many, durability)
+                lines += _by_session_count(harness, many, few, in_many, in_few, durability)
+    return [*lines, *_rewrites(harness)]
 
 
-class _Side:
+class _AppendSide:
     """One of two things that take turns."""
 
     def __init__(self, committer: SqliteCommitter, make: Make) -> None:
@@ -61,7 +61,7 @@ class _Side:
         self.ms: list[float] = []
 
     def once(self) -> None:
-        ticket = Ticket(self._loop.create_future(), (self._make(),))
+        ticket = PendingWrite(self._loop.create_future(), (self._make(),))
         start = perf_counter()
         results, _ = self._committer.commit([ticket])
         self.ms.append((perf_counter() - start) * 1e3)
@@ -74,7 +74,7 @@ class _Side:
 
 @contextmanager
 def _writing(folder: Path, durability: Durability) -> Iterator[SqliteCommitter]:
-    place = Place(folder, durability, None, WRITE_WAIT_S)
+    place = StoreLocation(folder, durability, None, WRITE_WAIT_S)
     committer = SqliteCommitter(place, SystemClock(), lambda news: None, WAL_BYTES_MAX)
     try:
         yield committer
@@ -82,38 +82,40 @@ def _writing(folder: Path, durability: Durability) -> Iterator[SqliteCommitter]:
         committer.close()
 
 
-def _by_length(stage: Stage, many: Crowd, committer: SqliteCommitter, durability: Durability) -> list[Line]:
+def _by_length(
+    harness: BenchHarness, many: SessionCorpus, committer: SqliteCommitter, durability: Durability
+) -> list[ResultLine]:
     short_id = many.session_id(many.sessions // 2)
     what = f"a session of {many.long_messages:,} messages, beside one of {TURNS_EACH * 2}"
     return [
         _compare(
-            f"{what}: {kind} ({durability})", stage.scale.flat_appends,
-            _Side(committer, _maker(kind, lambda: many.long_id, durability)),
-            _Side(committer, _maker(kind, lambda: short_id, durability)),
+            f"{what}: {kind} ({durability})", harness.scale.flat_appends,
+            _AppendSide(committer, _maker(kind, lambda: many.long_id, durability)),
+            _AppendSide(committer, _maker(kind, lambda: short_id, durability)),
         )
         for kind in ("a delta", "a whole turn")
     ]  # fmt: skip
 
 
-def _by_crowd(
-    stage: Stage,
-    many: Crowd,
-    few: Crowd,
+def _by_session_count(
+    harness: BenchHarness,
+    many: SessionCorpus,
+    few: SessionCorpus,
     in_many: SqliteCommitter,
     in_few: SqliteCommitter,
     durability: Durability,
-) -> list[Line]:
-    chance = random.Random(9)
+) -> list[ResultLine]:
+    rng = random.Random(9)
 
-    def any_of(crowd: Crowd) -> Callable[[], SessionId]:
-        return lambda: crowd.session_id(chance.randint(1, crowd.sessions))
+    def any_of(clients: SessionCorpus) -> Callable[[], SessionId]:
+        return lambda: clients.session_id(rng.randint(1, clients.sessions))
 
     what = f"any of {many.sessions:,} sessions, beside any of {FEW_SESSIONS}"
     return [
         _compare(
-            f"{what}: {kind} ({durability})", stage.scale.flat_appends,
-            _Side(in_many, _maker(kind, any_of(many), durability)),
-            _Side(in_few, _maker(kind, any_of(few), durability)),
+            f"{what}: {kind} ({durability})", harness.scale.flat_appends,
+            _AppendSide(in_many, _maker(kind, any_of(many), durability)),
+            _AppendSide(in_few, _maker(kind, any_of(few), durability)),
         )
         for kind in ("a delta", "a whole turn")
     ]  # fmt: skip
@@ -144,7 +146,7 @@ class _FreshNames(Names):
         return f"{prefix}_{self._series}{id(self) % 10**6:06d}{super().next('')[-8:]}"
 
 
-def _compare(what: str, count: int, large: _Side, small: _Side) -> Line:
+def _compare(what: str, count: int, large: _AppendSide, small: _AppendSide) -> ResultLine:
     for i in range(count):
         # Neither always comes second: whoever follows finds warmer caches.
         for side in (large, small) if i % 2 else (small, large):
@@ -152,22 +154,22 @@ def _compare(what: str, count: int, large: _Side, small: _Side) -> Line:
     ours, beside = large.close(), small.close()
     ratio = ours.p50 / beside.p50
     if what.endswith("(normal)"):
-        return shown(PART, what, str(ours), str(beside), ratio)
-    return at_most(PART, what, ratio, LIMIT, str(ours), str(beside))
+        return info_line(PART, what, str(ours), str(beside), ratio)
+    return ratio_line(PART, what, ratio, LIMIT, str(ours), str(beside))
 
 
-def _rewrites(stage: Stage) -> list[Line]:
+def _rewrites(harness: BenchHarness) -> list[ResultLine]:
     texts = English(4)
-    pool = [texts.take(200 if i % 2 else 1_200) for i in range(500)]
-    lines: list[Line] = []
-    with stage.folder("rewrite") as folder:
+    pool = [texts.take_text(200 if i % 2 else 1_200) for i in range(500)]
+    lines: list[ResultLine] = []
+    with harness.folder("rewrite") as folder:
         first = 0.0
-        for count in stage.scale.rewrites:
+        for count in harness.scale.rewrites:
             roles = ("user", "assistant")
             messages = [{"role": roles[i % 2], "content": pool[i % 500]} for i in range(count)]
             settle_disk()
             taken = median(rewrite_json(folder / "session.json", messages) for _ in range(7))
             first = first or taken
             what = f"the whole-file JSON rewrite, {count:,} messages"
-            lines.append(shown(PART, what, f"p50 {taken:.2f} ms", "beside that of 10", taken / first))
+            lines.append(info_line(PART, what, f"p50 {taken:.2f} ms", "beside that of 10", taken / first))
     return lines

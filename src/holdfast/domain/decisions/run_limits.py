@@ -12,7 +12,7 @@ from holdfast.domain.state.rows import RunRow
 _UNITS = (("hour", 3600), ("minute", 60), ("second", 1))
 
 
-class Allowance(msgspec.Struct, frozen=True):
+class RunLimits(msgspec.Struct, frozen=True):
     """The most of each; 0 is no limit. `cost_micros` is millionths of a US dollar."""
 
     steps: int = 0
@@ -21,17 +21,17 @@ class Allowance(msgspec.Struct, frozen=True):
     time_s: int = 0
 
 
-class Stretch:
+class RunLimiter:
     """One stretch of work on a run, which begins now."""
 
-    def __init__(self, allowance: Allowance, clock: Clock) -> None:
-        self._allowance = allowance
+    def __init__(self, limits: RunLimits, clock: Clock) -> None:
+        self._limits = limits
         self._clock = clock
         self._began_at = clock.now_ms()
 
-    def reached(self, run: RunRow) -> str:
+    def reached_limit(self, run: RunRow) -> str:
         """The limit that `run` has reached, as people read it; nothing if it may take another step."""
-        most, times = self._allowance, run.allowances
+        most, times = self._limits, run.allowances
         tokens = run.usage.input_tokens + run.usage.output_tokens
         if most.steps and run.steps >= most.steps * times:
             return _counted(most.steps * times, "step")
@@ -39,20 +39,20 @@ class Stretch:
             return _counted(most.tokens * times, "token")
         if most.cost_micros and (run.usage.cost_micros or 0) >= most.cost_micros * times:
             return f"{most.cost_micros * times / 1_000_000:,.2f} US dollars"
-        left_s = self.left_s
-        return self.time if left_s is not None and left_s <= 0 else ""
+        left_s = self.remaining_s
+        return self.time_limit_text if left_s is not None and left_s <= 0 else ""
 
     @property
-    def left_s(self) -> float | None:
+    def remaining_s(self) -> float | None:
         """How long it may still be worked on; None where there is no limit. Less than nothing is nothing."""
-        if not self._allowance.time_s:
+        if not self._limits.time_s:
             return None
-        return self._allowance.time_s - (self._clock.now_ms() - self._began_at) / 1000
+        return self._limits.time_s - (self._clock.now_ms() - self._began_at) / 1000
 
     @property
-    def time(self) -> str:
+    def time_limit_text(self) -> str:
         """The limit of time, as people read it."""
-        seconds = self._allowance.time_s
+        seconds = self._limits.time_s
         name, unit = next((name, unit) for name, unit in _UNITS if seconds % unit == 0)
         return f"{_counted(seconds // unit, name)} of work"
 

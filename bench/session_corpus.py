@@ -19,7 +19,7 @@ import bench.texts
 import holdfast.domain.events.facts
 import holdfast.domain.search_text
 from bench.conversations import Names, whole_turn
-from bench.stage import Stage
+from bench.harness import BenchHarness
 from bench.texts import English
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.events import facts as f
@@ -40,7 +40,7 @@ RARE_WORDS = tuple(f"quillonarium{letter}" for letter in "abcdefghijklmnopqrst")
 
 
 @dataclass(frozen=True)
-class Crowd:
+class SessionCorpus:
     """A loaded store: `folder` is its own, and not to be written to. Copy it with `copy_to`."""
 
     folder: Path
@@ -62,20 +62,20 @@ class Crowd:
         shutil.copytree(self.folder, folder, dirs_exist_ok=True)
 
 
-def load(stage: Stage, sessions: int, long_messages: int) -> Crowd:
+def build_corpus(harness: BenchHarness, sessions: int, long_messages: int) -> SessionCorpus:
     """The crowd of that size, from the cache or loaded now."""
-    folder = stage.cache / f"crowd-{sessions}-{long_messages}-{_key()}"
-    crowd = Crowd(folder, sessions, long_messages)
+    folder = harness.cache / f"crowd-{sessions}-{long_messages}-{_key()}"
+    corpus = SessionCorpus(folder, sessions, long_messages)
     if not folder.exists():
-        for stale in stage.cache.glob(f"crowd-{sessions}-{long_messages}-*"):
+        for stale in harness.cache.glob(f"crowd-{sessions}-{long_messages}-*"):
             shutil.rmtree(stale)
-        with stage.folder("loading") as beside:
+        with harness.folder("loading") as beside:
             # Under its own name only once it is whole.
             whole = beside / "store"
             whole.mkdir(mode=0o700)
-            asyncio.run(_load(stage, Crowd(whole, sessions, long_messages)))
+            asyncio.run(_build_corpus(harness, SessionCorpus(whole, sessions, long_messages)))
             whole.rename(folder)
-    return crowd
+    return corpus
 
 
 def _key() -> str:
@@ -86,41 +86,41 @@ def _key() -> str:
     return hashlib.blake2b(b"".join(texts), digest_size=6).hexdigest()
 
 
-async def _load(stage: Stage, crowd: Crowd) -> None:
+async def _build_corpus(harness: BenchHarness, corpus: SessionCorpus) -> None:
     # A clock that ticks: sessions of one millisecond would all be the newest.
     clock = FakeClock()
-    store = await SqliteStore.open(crowd.folder, "normal", clock=clock)
+    store = await SqliteStore.open(corpus.folder, "normal", clock=clock)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     start = time.perf_counter()
-    with Progress(*columns, console=stage.console, transient=True) as progress:
-        task = progress.add_task("Loading messages", total=crowd.messages + crowd.long_messages)
-        loader = _Loader(store, clock, crowd)
-        for first in range(1, crowd.sessions + 1, _SESSIONS_PER_CALL):
-            last = min(crowd.sessions, first + _SESSIONS_PER_CALL - 1)
+    with Progress(*columns, console=harness.console, transient=True) as progress:
+        task = progress.add_task("Loading messages", total=corpus.messages + corpus.long_messages)
+        loader = _Loader(store, clock, corpus)
+        for first in range(1, corpus.sessions + 1, _SESSIONS_PER_CALL):
+            last = min(corpus.sessions, first + _SESSIONS_PER_CALL - 1)
             progress.advance(task, await loader.add_sessions(first, last))
-        for first in range(1, crowd.long_messages // 2 + 1, FACTS_PER_APPEND_MAX // _FACTS_PER_TURN):
+        for first in range(1, corpus.long_messages // 2 + 1, FACTS_PER_APPEND_MAX // _FACTS_PER_TURN):
             progress.advance(task, await loader.extend_long(first))
     loaded = time.perf_counter()
-    with stage.console.status("Waiting for the search index"):
+    with harness.console.status("Waiting for the search index"):
         await store.search(RARE_WORDS[0], 1)
     indexed = time.perf_counter()
     await store.close()
-    total = crowd.messages + crowd.long_messages
-    stage.say(
+    total = corpus.messages + corpus.long_messages
+    harness.print_progress(
         f"Loaded {total:,} messages in {loaded - start:.0f} s ({total / (loaded - start):,.0f}/s), "
         f"then indexed them in {indexed - loaded:.0f} s more."
     )
 
 
 class _Loader:
-    def __init__(self, store: SqliteStore, clock: FakeClock, crowd: Crowd) -> None:
+    def __init__(self, store: SqliteStore, clock: FakeClock, corpus: SessionCorpus) -> None:
         self._store = store
         self._clock = clock
-        self._crowd = crowd
+        self._crowd = corpus
         self._texts = English(1)
         self._chance = random.Random(2)
         self._names = Names()
-        spots = self._chance.sample(range(1, crowd.sessions + 1), len(RARE_WORDS))
+        spots = self._chance.sample(range(1, corpus.sessions + 1), len(RARE_WORDS))
         self._rare = dict(zip(spots, RARE_WORDS, strict=True))
 
     async def add_sessions(self, first: int, last: int) -> int:
@@ -131,7 +131,7 @@ class _Loader:
         return len(appends) * TURNS_EACH * 2
 
     def _session(self, number: int) -> Append:
-        facts: list[f.AnyFact] = [f.SessionCreated(title=self._texts.take(40), model="demo")]
+        facts: list[f.AnyFact] = [f.SessionCreated(title=self._texts.take_text(40), model="demo")]
         for turn in range(1, TURNS_EACH + 1):
             said, answered = self._short(), self._short()
             if turn == 3 and number in self._rare:
@@ -140,14 +140,14 @@ class _Loader:
         return Append(self._crowd.session_id(number), facts)
 
     def _short(self) -> str:
-        return self._texts.take(self._chance.randint(_CHARS_EACH // 2, _CHARS_EACH * 3 // 2))
+        return self._texts.take_text(self._chance.randint(_CHARS_EACH // 2, _CHARS_EACH * 3 // 2))
 
     async def extend_long(self, first_turn: int) -> int:
         """As many turns of the long session as one append may hold, from `first_turn` on."""
         turns = range(first_turn, min(self._crowd.long_messages // 2, first_turn + 1_998) + 1)
         facts: list[f.AnyFact] = [f.SessionCreated(title="The long one")] if first_turn == 1 else []
         for turn in turns:
-            said, answered = self._texts.take(_LONG_USER), self._texts.take(_LONG_ANSWER)
+            said, answered = self._texts.take_text(_LONG_USER), self._texts.take_text(_LONG_ANSWER)
             facts += whole_turn(self._names, turn, said, answered)
         self._clock.advance(10)
         await self._store.append(Append(self._crowd.long_id, facts))

@@ -6,9 +6,9 @@ from functools import partial
 
 import aiohttp
 
-from bench.stage import percentile
-from bench.turn.processes import Process
-from bench.turn.reader import ENTRY
+from bench.harness import percentile
+from bench.turn.processes import BenchProcess
+from bench.turn.reader import BENCH_TOKEN
 
 TURN_S_MAX = 30
 FIRST, LAST, BAD = b"event: text_appended\n", b"event: run_completed\n", b"event: run_failed\n"
@@ -27,18 +27,18 @@ class Times:
         return percentile(taken, 50), percentile(taken, 99), max(taken)
 
 
-class Ears(asyncio.BufferedProtocol):
+class EventListener(asyncio.BufferedProtocol):
     """Follows one conversation over a bare connection: a protocol, not a task."""
 
     def __init__(self, path: str) -> None:
-        head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {ENTRY}\r\n\r\n"
+        head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {BENCH_TOKEN}\r\n\r\n"
         self._request = head.encode()
         self._buffer = bytearray(1 << 16)
-        self._left = b""
+        self._incomplete = b""
         self.first_at = 0
         self.done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
-    def listen_anew(self) -> None:
+    def reset(self) -> None:
         self.first_at, self.done = 0, asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -50,7 +50,7 @@ class Ears(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         now = time.monotonic_ns()
-        *frames, self._left = (self._left + self._buffer[:nbytes]).split(b"\n\n")
+        *frames, self._incomplete = (self._incomplete + self._buffer[:nbytes]).split(b"\n\n")
         for frame in frames:
             if FIRST in frame:
                 self.first_at = self.first_at or now
@@ -64,43 +64,45 @@ class Ears(asyncio.BufferedProtocol):
             self.done.cancel()
 
 
-class Side:
+class MeasuredServer:
     """One server and its conversations."""
 
-    def __init__(self, process: Process, http: aiohttp.ClientSession) -> None:
+    def __init__(self, process: BenchProcess, http: aiohttp.ClientSession) -> None:
         self._base = f"http://127.0.0.1:{process.port}/api"
         self._port = process.port
         self._http = http
-        self._talks: list[tuple[str, Ears]] = []
-        self.apart_ms = 0.0
+        self._sessions: list[tuple[str, EventListener]] = []
+        self.first_slow_ms = 0.0
         """What the turn at which a memory becomes slow took to its first token."""
         self.times = Times()
 
-    async def begin(self, talks: int) -> None:
-        for _ in range(talks):
+    async def create_sessions(self, count: int) -> None:
+        for _ in range(count):
             async with self._http.post(f"{self._base}/sessions", json={"title": "Bench"}) as response:
                 session_id = (await response.json())["id"]
-            ears = Ears(f"/api/sessions/{session_id}/events?after=1")
-            await asyncio.get_running_loop().create_connection(partial(_given, ears), "127.0.0.1", self._port)
-            self._talks.append((session_id, ears))
+            listener = EventListener(f"/api/sessions/{session_id}/events?after=1")
+            await asyncio.get_running_loop().create_connection(
+                partial(existing_protocol, listener), "127.0.0.1", self._port
+            )
+            self._sessions.append((session_id, listener))
 
     async def turn(self, number: int) -> tuple[float, float]:
         """One turn of the conversation whose turn it is: ms to its first token and to its end."""
-        session_id, ears = self._talks[number % len(self._talks)]
-        ears.listen_anew()
+        session_id, listener = self._sessions[number % len(self._sessions)]
+        listener.reset()
         sent, path = time.monotonic_ns(), f"{self._base}/sessions/{session_id}/turns"
         async with self._http.post(path, json={"text": f"I went there {number} times."}) as response:
             assert response.status == 202, await response.text()
         async with asyncio.timeout(TURN_S_MAX):
-            ended = await ears.done
-        return (ears.first_at - sent) / 1e6, (ended - sent) / 1e6
+            ended = await listener.done
+        return (listener.first_at - sent) / 1e6, (ended - sent) / 1e6
 
     async def timed_turn(self, number: int) -> None:
         first, whole = await self.turn(number)
         self.times.first.append(first)
         self.times.whole.append(whole)
 
-    async def told(self) -> int:
+    async def committed_segments(self) -> int:
         """Of how many stretches its memory was told so far."""
         async with self._http.get(f"{self._base.removesuffix('/api')}/metrics") as response:
             lines = (await response.text()).splitlines()
@@ -108,9 +110,9 @@ class Side:
         return int(sum(float(line.rpartition(" ")[2]) for line in counted if "paid" in line))
 
     def close(self) -> None:
-        for _, ears in self._talks:
-            ears.transport.abort()
+        for _, listener in self._sessions:
+            listener.transport.abort()
 
 
-def _given(ears: Ears) -> Ears:
-    return ears
+def existing_protocol(listener: EventListener) -> EventListener:
+    return listener

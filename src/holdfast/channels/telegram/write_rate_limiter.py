@@ -13,22 +13,22 @@ GROUP_WRITES_MAX = 20
 GROUP_EDITS_MAX = 14
 """Past that only messages go through, so that one that is being written never holds up an answer."""
 WINDOW_MS = 60_000
-CHATS_KEPT_MAX = 10_000
+CHATS_TRACKED_MAX = 10_000
 """Chats whose pace is known; past that the longest untouched is forgotten."""
 
 
-class Pace:
+class TelegramRateLimiter:
     """What was written where in the last minute, and who asked for patience."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._writes: OrderedDict[str, deque[Instant]] = OrderedDict()
-        self._closed: OrderedDict[str, Instant] = OrderedDict()
+        self._blocked_until: OrderedDict[str, Instant] = OrderedDict()
 
     def wait_ms(self, chat: str, *, is_group: bool, is_edit: bool) -> int:
         """How long until `chat` may be written to; 0: now."""
         now = self._clock.now_ms()
-        until = self._closed.get(chat, 0)
+        until = self._blocked_until.get(chat, 0)
         written = self._writes.get(chat, deque())
         while written and written[0] <= now - WINDOW_MS:
             written.popleft()
@@ -37,17 +37,17 @@ class Pace:
             until = max(until, written[len(written) - most] + WINDOW_MS)
         return max(until - now, 0)
 
-    def wrote(self, chat: str, *, is_group: bool) -> None:
+    def record_write(self, chat: str, *, is_group: bool) -> None:
         if not is_group:
             return
         self._writes.setdefault(chat, deque(maxlen=GROUP_WRITES_MAX)).append(self._clock.now_ms())
         self._writes.move_to_end(chat)
-        while len(self._writes) > CHATS_KEPT_MAX:
+        while len(self._writes) > CHATS_TRACKED_MAX:
             self._writes.popitem(last=False)
 
-    def close(self, chat: str, ms: int) -> None:
+    def block(self, chat: str, ms: int) -> None:
         """Telegram asked for `ms` of patience there."""
-        self._closed[chat] = self._clock.now_ms() + ms
-        self._closed.move_to_end(chat)
-        while len(self._closed) > CHATS_KEPT_MAX:
-            self._closed.popitem(last=False)
+        self._blocked_until[chat] = self._clock.now_ms() + ms
+        self._blocked_until.move_to_end(chat)
+        while len(self._blocked_until) > CHATS_TRACKED_MAX:
+            self._blocked_until.popitem(last=False)

@@ -8,53 +8,55 @@ from unittest.mock import patch
 
 import apsw
 
-from holdfast.store.hub import News
+from holdfast.store.hub import CommittedEvents
 from holdfast.store.sqlite.checkpoints import Checkpoints
 from holdfast.store.sqlite.committer import SqliteCommitter
-from holdfast.store.writer import Ticket
+from holdfast.store.writer import PendingWrite
 
 FRAME_BYTES = 4_096 + 24
 """A page in the write-ahead log, with its header."""
 
 
 @dataclass
-class Watched:
+class ObservedCommits:
     """What happened: seconds of perf_counter, and appends per commit."""
 
     commits: list[tuple[float, float, int]] = field(default_factory=list)
     checkpoints: list[tuple[float, float]] = field(default_factory=list)
-    chores: list[tuple[float, float]] = field(default_factory=list)
+    housekeeping: list[tuple[float, float]] = field(default_factory=list)
 
 
 @contextmanager
-def watching() -> Iterator[Watched]:
+def observe_commits() -> Iterator[ObservedCommits]:
     """Note every commit, checkpoint and chore of all stores in this process, at about a microsecond each."""
-    seen = Watched()
-    commit, passive, chores = SqliteCommitter.commit, Checkpoints.passive, SqliteCommitter.chores
+    observed = ObservedCommits()
+    commit, passive, housekeep = SqliteCommitter.commit, Checkpoints.passive, SqliteCommitter.housekeep
 
-    def noted_commit(self: SqliteCommitter, tickets: Sequence[Ticket]) -> tuple[Sequence[object], News]:
+    def observed_commit(
+        self: SqliteCommitter, tickets: Sequence[PendingWrite]
+    ) -> tuple[Sequence[object], CommittedEvents]:
         start = time.perf_counter()
         answer = commit(self, tickets)
-        seen.commits.append((start, time.perf_counter(), sum(ticket.weight for ticket in tickets)))
+        observed.commits.append((start, time.perf_counter(), sum(ticket.weight for ticket in tickets)))
         return answer
 
-    def noted_passive(self: Checkpoints, db: apsw.Connection) -> None:
+    def observed_passive(self: Checkpoints, db: apsw.Connection) -> None:
         start = time.perf_counter()
         passive(self, db)
-        seen.checkpoints.append((start, time.perf_counter()))
+        observed.checkpoints.append((start, time.perf_counter()))
 
-    def noted_chores(self: SqliteCommitter, idle: bool) -> bool:
+    def observed_housekeeping(self: SqliteCommitter, idle: bool) -> bool:
         start = time.perf_counter()
-        more = chores(self, idle)
-        seen.chores.append((start, time.perf_counter()))
+        more = housekeep(self, idle)
+        observed.housekeeping.append((start, time.perf_counter()))
         return more
 
     with (
-        patch.object(SqliteCommitter, "commit", noted_commit),
-        patch.object(Checkpoints, "passive", noted_passive),
-        patch.object(SqliteCommitter, "chores", noted_chores),
+        patch.object(SqliteCommitter, "commit", observed_commit),
+        patch.object(Checkpoints, "passive", observed_passive),
+        patch.object(SqliteCommitter, "housekeep", observed_housekeeping),
     ):
-        yield seen
+        yield observed
 
 
 class WalMeter:

@@ -10,7 +10,7 @@ from holdfast.domain.ids import RunId
 from holdfast.domain.usage import Usage
 
 
-class Tally(msgspec.Struct, frozen=True):
+class UsageTotals(msgspec.Struct, frozen=True):
     """`session` counts a run once, when it is over; what an open run has used is in `runs` only."""
 
     runs: dict[RunId, Usage]
@@ -22,7 +22,7 @@ class Tally(msgspec.Struct, frozen=True):
         return sum(self.runs.values(), start=Usage())
 
 
-def usage_of(events: Iterable[Event]) -> Tally:
+def usage_totals(events: Iterable[Event]) -> UsageTotals:
     """What `events` say was used. Equals the sums that the rows of runs and session hold."""
     runs: dict[RunId, Usage] = {}
     session = Usage()
@@ -37,4 +37,4 @@ def usage_of(events: Iterable[Event]) -> Tally:
                 runs[fact.run_id] += fact.usage
             case f.RunCompleted() | f.RunCancelled() | f.RunFailed():
                 session += runs.get(fact.run_id, Usage())
-    return Tally(runs, session)
+    return UsageTotals(runs, session)

@@ -42,7 +42,7 @@ FULL = Scale(
 )  # fmt: skip
 
 
-class Stage:
+class BenchHarness:
     """What every question is given. `cache` outlives a run; folders from `folder()` do not."""
 
     def __init__(self, cache: Path, scale: Scale, console: Console) -> None:
@@ -60,7 +60,7 @@ class Stage:
         finally:
             shutil.rmtree(path)
 
-    def say(self, text: str) -> None:
+    def print_progress(self, text: str) -> None:
         self.console.print(f"[dim]{text}[/dim]")
 
 
@@ -95,7 +95,7 @@ def spread(samples_ms: Sequence[float]) -> Spread:
     return Spread(percentile(samples_ms, 50), percentile(samples_ms, 99), max(samples_ms), len(samples_ms))
 
 
-def middle(spreads: Sequence[Spread]) -> Spread:
+def median_spread(spreads: Sequence[Spread]) -> Spread:
     """The median of each figure over the rounds; the worst stays the worst, the count is the sum."""
     return Spread(
         median(each.p50 for each in spreads),

@@ -15,28 +15,28 @@ _FENCE = re.compile(r"^[ >*+\-\d.)]*(?:`{3,}[^`\n]*|~{3,}.*)$", re.MULTILINE)
 _WORD = re.compile(r"[^\W_]+")
 
 
-def rendered(text: str, columns: int) -> RenderableType:
+def render_markdown(text: str, columns: int) -> RenderableType:
     """Return Markdown two columns in, without the empty lines that rich puts around some of it.
 
     HTML is shown as text. Where rich would leave out a word (a cell too wide for its column, the title of a
     link), the text is shown as it was written.
     """
     columns = max(10, columns - 4)
-    lines = _markdown(text, columns)
-    if _lacks_words("".join(segment.text for line in lines for segment in line), text):
+    lines = _render_lines(text, columns)
+    if _is_missing_words("".join(segment.text for line in lines for segment in line), text):
         lines = [[Segment(line.plain)] for line in Text(text).wrap(Console(width=columns), columns)]
-    told = [any(segment.text.strip() for segment in line) for line in lines]
-    first = told.index(True) if True in told else len(told)
-    last = len(told) - told[::-1].index(True) if True in told else 0
-    drawn: list[Segment] = []
+    has_text = [any(segment.text.strip() for segment in line) for line in lines]
+    first = has_text.index(True) if True in has_text else len(has_text)
+    last = len(has_text) - has_text[::-1].index(True) if True in has_text else 0
+    segments: list[Segment] = []
     for line in lines[first:last]:
         # Once more: Markdown can name characters (`&#x202e;`) that were none before.
-        shown = [Segment(safe(each.text), each.style, each.control) for each in line]
-        drawn += [Segment("  "), *shown, Segment.line()]
-    return Segments(drawn)
+        safe_line = [Segment(safe(each.text), each.style, each.control) for each in line]
+        segments += [Segment("  "), *safe_line, Segment.line()]
+    return Segments(segments)
 
 
-def _markdown(text: str, columns: int) -> list[list[Segment]]:
+def _render_lines(text: str, columns: int) -> list[list[Segment]]:
     from markdown_it import MarkdownIt  # Loaded here: commands that draw nothing do not wait for it.
     from rich.markdown import Markdown
 
@@ -48,8 +48,8 @@ def _markdown(text: str, columns: int) -> list[list[Segment]]:
     return console.render_lines(markdown, pad=False)
 
 
-def _lacks_words(drawn: str, text: str) -> bool:
+def _is_missing_words(rendered_text: str, text: str) -> bool:
     """Return whether a word of `text` is nowhere in what is drawn, however its lines were broken."""
-    letters = "".join(_WORD.findall(drawn)).casefold()
+    letters = "".join(_WORD.findall(rendered_text)).casefold()
     words = _WORD.findall(unescape(_FENCE.sub("", text)).casefold())
     return any(word not in letters for word in set(words))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from holdfast.domain.limits import CHAT_BURST_MAX, CHAT_EVERY_MS
 
 
-class Pace:
+class ChatRateLimiter:
     """Of the chats of one channel. `now` is a clock that only goes forward, in seconds."""
 
     def __init__(

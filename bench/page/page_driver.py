@@ -10,8 +10,8 @@ from typing import Any
 from playwright.async_api import BrowserContext, CDPSession, Page, expect
 
 from bench.page.trace import Trace
-from bench.turn.processes import Process
-from tests.support.browser_driver import Chat, Visitor, chromium, sign_in
+from bench.turn.processes import BenchProcess
+from tests.support.browser_driver import BrowserUser, ChatPage, chromium, sign_in
 
 WATCH = Path(__file__).with_name("watch.js")
 SIZE = {"width": 1280, "height": 800}
@@ -19,7 +19,7 @@ OPEN_S_MAX = 30
 
 
 @dataclass(frozen=True)
-class Told:
+class TabRecording:
     """What a tab noted: tasks above 50 ms, the time between frames, when each mark was drawn (ms)."""
 
     tasks: list[float]
@@ -32,7 +32,7 @@ class Tab:
 
     def __init__(self, page: Page) -> None:
         self.page = page
-        self.chat = Chat(page)
+        self.chat = ChatPage(page)
         self._metrics: CDPSession | None = None
 
     async def ready(self) -> None:
@@ -53,43 +53,43 @@ class Tab:
         await trace.begin()
         return trace
 
-    async def ask(self, text: str) -> None:
+    async def send(self, text: str) -> None:
         await self.chat.message.fill(text)
         await self.chat.message.press("Enter")
 
-    async def goes_ms(self, session_id: str, text: str) -> float:
+    async def switch_ms(self, session_id: str, text: str) -> float:
         """From the click on a conversation to its end being painted."""
         found: float = await self.page.evaluate(
             "([hash, text]) => bench.goes(hash, text)", [session_id, text]
         )
         return found
 
-    async def shows_ms(self, text: str) -> float:
+    async def load_ms(self, text: str) -> float:
         """From the navigation of the whole page to the end of its conversation being painted with `text`."""
         found: float = await self.page.evaluate("text => bench.shows(text)", text)
         return found
 
     async def watch(self) -> None:
-        await self.page.evaluate("bench.watch()")
+        await self.page.evaluate("bench.commit_watch()")
 
     async def follow(self, seed: int) -> None:
         await self.page.evaluate("seed => bench.follow(seed)", seed)
 
-    async def told(self) -> Told:
+    async def recording(self) -> TabRecording:
         found: dict[str, Any] = await self.page.evaluate("bench.ended()")
-        return Told([task for task, _ in found["tasks"]], found["frames"], found["marks"])
+        return TabRecording([task for task, _ in found["tasks"]], found["frames"], found["marks"])
 
-    async def reads(self) -> list[str]:
+    async def read_texts(self) -> list[str]:
         found: list[str] = await self.page.evaluate("bench.reads()")
         return found
 
-    async def answered(self, within_s: float) -> None:
+    async def wait_for_answer(self, within_s: float) -> None:
         """Return once the last answer has ended; of a new question only after it has appeared."""
         async with asyncio.timeout(within_s):
             await self.page.evaluate("bench.answered()")
 
 
-class Visit:
+class PageVisit:
     """One browser's cookies and shared worker; `tab` opens another page of it."""
 
     def __init__(self, context: BrowserContext, address: str, wrongs: list[str]) -> None:
@@ -104,13 +104,13 @@ class Visit:
 
 
 @asynccontextmanager
-async def visiting(server: Process) -> AsyncIterator[Visit]:
+async def page_visit(server: BenchProcess) -> AsyncIterator[PageVisit]:
     """A new browser, signed in by the link that the server printed; `server` can be visited once."""
     async with chromium() as browser:
         context = await browser.new_context(viewport=SIZE)  # type: ignore[arg-type]
         await context.add_init_script(path=WATCH)
-        visitor = Visitor(context)
+        visitor = BrowserUser(context)
         context.set_default_timeout(OPEN_S_MAX * 1_000)
         page = await sign_in(visitor, server.said)
         await page.close()
-        yield Visit(context, server.said.partition("#")[0], visitor.wrongs)
+        yield PageVisit(context, server.said.partition("#")[0], visitor.unexpected_errors)
