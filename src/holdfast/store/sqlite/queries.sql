@@ -19,7 +19,7 @@ PRAGMA user_version;
 -- name: newest_position
 SELECT max(ifnull((SELECT max(position) FROM events), 0), ifnull((SELECT max(position) FROM deltas), 0));
 
--- name: newest_event
+-- name: newest_indexable
 SELECT ifnull(max(position), 0) FROM events;
 
 -- name: events_since
