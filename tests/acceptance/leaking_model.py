@@ -26,7 +26,7 @@ MASKED = " ".join((MASK, *(MASK for _ in SECRETS), CONTROL))
 
 
 @dataclass
-class Parrot(ScriptedModelServer):
+class LeakingModelServer(ScriptedModelServer):
     """A model that gives away every secret that it knows, in every way that a model has."""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:

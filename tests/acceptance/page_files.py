@@ -21,7 +21,7 @@ class _Page(HTMLParser):
         self.inline += [tag] * own + [name for name, _ in attrs if name == "style" or name.startswith("on")]
 
 
-def named_in(page: str) -> list[str]:
+def files_named_in(page: str) -> list[str]:
     """Every address in the markup, as it is written there. Fails for scripts and styles within it."""
     parsed = _Page()
     parsed.feed(page)
@@ -36,7 +36,7 @@ async def loaded_by_page(
     """Name, text and headers of every file that the page names, and of those that its files name."""
     page = (await api.get(f"{base}/", headers=headers)).decode()
     assert api.status == 200, page
-    left, found = [address.rpartition("/")[2] for address in named_in(page)], []
+    left, found = [address.rpartition("/")[2] for address in files_named_in(page)], []
     seen = set(left)
     while left:
         name = left.pop()

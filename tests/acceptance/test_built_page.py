@@ -7,7 +7,7 @@ import urllib.request
 import pytest
 
 from tests.acceptance.conftest import RunningServer
-from tests.acceptance.page_files import loaded_by_page, named_in
+from tests.acceptance.page_files import files_named_in, loaded_by_page
 from tests.support.api_client import api_client
 
 TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "html": "text/html"}
@@ -22,7 +22,7 @@ POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src '
 async def test_the_page_loads_nothing_from_other_origins(server: RunningServer) -> None:
     """Everything that it names, and what that names in turn, comes from the server itself."""
     async with api_client(server.address, "") as api:
-        named = named_in((await api.get("/")).decode())
+        named = files_named_in((await api.get("/")).decode())
         assert (api.status, api.headers["content-type"]) == (200, "text/html; charset=utf-8")
         assert [address for address in named if not re.fullmatch(r"\./page/[\w.-]+", address)] == []
         files = await loaded_by_page(api)

@@ -11,12 +11,12 @@ from tests.support.api_client import ApiClient, ScriptedModelServer, api_client
 COUNTED = re.compile(r'^holdfast_agent_cache_(\w+?)(?:_total)?(?:\{why="(\w+)"\})? (\d+)$', re.MULTILINE)
 
 
-async def counted(api: ApiClient) -> dict[str, int]:
+async def cache_counters(api: ApiClient) -> dict[str, int]:
     found = COUNTED.findall((await api.get("/metrics")).decode())
     return {why or name: int(count) for name, why, count in found}
 
 
-async def answered(api: ApiClient, session: str, text: str) -> None:
+async def send_and_wait(api: ApiClient, session: str, text: str) -> None:
     sent = await api.send(session, text)
     await api.wait_for_run(sent["run_id"])
 
@@ -35,18 +35,18 @@ async def test_an_undo_by_another_server_rebuilds_the_cached_context(
         other = await asyncio.to_thread(command.serve, "--port", "0")
         async with api_client(one.address) as here, api_client(other.address) as there:
             session = await here.create_session(title="Together")
-            await answered(here, session, "First")
-            await answered(here, session, "Second")
-            before = await counted(here)
+            await send_and_wait(here, session, "First")
+            await send_and_wait(here, session, "Second")
+            before = await cache_counters(here)
             assert (before["hits"], before["new"], before["entries"]) == (1, 1, 1) and before["bytes"] > 0
             await there.request("PATCH", f"/api/sessions/{session}", {"title": "Named elsewhere"})
-            await answered(here, session, "Third")
+            await send_and_wait(here, session, "Third")
             assert asked_last(speaker) == ["First", "Second", "Third"]
             await there.post(f"/api/sessions/{session}/undo", {})
             assert there.status == 200
-            await answered(here, session, "Third, otherwise")
+            await send_and_wait(here, session, "Third, otherwise")
             assert asked_last(speaker) == ["First", "Second", "Third, otherwise"]
-            await answered(here, session, "Fourth")
-            after = await counted(here)
+            await send_and_wait(here, session, "Fourth")
+            after = await cache_counters(here)
             assert (after["hits"], after["new"], after["foreign"]) == (3, 1, 1)
-            assert "hits" in await counted(there) and (await counted(there))["entries"] == 0
+            assert "hits" in await cache_counters(there) and (await cache_counters(there))["entries"] == 0

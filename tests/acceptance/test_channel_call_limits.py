@@ -36,7 +36,7 @@ async def test_an_unauthenticated_channel_call_is_refused_before_its_body_is_rea
 ) -> None:
     for path in ("webhook", "telegram"):
         for headers in ("", "webhook-id: x\r\nwebhook-timestamp: 5\r\nwebhook-signature: v1,AAAA\r\n"):
-            with _calling(server, path, headers) as call:
+            with _open_unfinished_call(server, path, headers) as call:
                 answer = await asyncio.to_thread(call.recv, 100)
                 assert answer.split()[1] in (b"401", b"429"), "nothing of its body was sent"
 
@@ -46,21 +46,21 @@ async def test_concurrent_channel_calls_are_limited(server: RunningServer) -> No
     async with api_client(server.address, token="") as caller:
         with contextlib.ExitStack() as calls:
             for _ in range(WEBHOOK_CALLS_AT_ONCE_MAX):
-                calls.enter_context(_calling(server, "webhook", headers))
+                calls.enter_context(_open_unfinished_call(server, "webhook", headers))
 
             async def is_full() -> bool:
-                return await _called(caller, server) == "too_many_calls" and caller.status == 503
+                return await _error_code_of_call(caller, server) == "too_many_calls" and caller.status == 503
 
             await wait_until(is_full)
 
         async def is_heard() -> bool:
-            await _called(caller, server)
+            await _error_code_of_call(caller, server)
             return caller.status == 202
 
         await wait_until(is_heard)
 
 
-def _calling(server: RunningServer, path: str, headers: str) -> socket.socket:
+def _open_unfinished_call(server: RunningServer, path: str, headers: str) -> socket.socket:
     """A call of which the body does not come."""
     call = socket.create_connection(("127.0.0.1", server.port), timeout=30)
     head = f"POST /api/channels/{path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n{headers}"
@@ -68,7 +68,7 @@ def _calling(server: RunningServer, path: str, headers: str) -> socket.socket:
     return call
 
 
-async def _called(caller: ApiClient, server: RunningServer) -> str:
+async def _error_code_of_call(caller: ApiClient, server: RunningServer) -> str:
     """What is wrong with a call that is signed, by its code."""
     body = json.dumps({"chat": "y", "sender": "y", "text": "t"}).encode()
     headers = headers_for(key_in((server.folder / "channel-webhook.key").read_text()), body)

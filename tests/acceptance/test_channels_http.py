@@ -60,15 +60,15 @@ def server(home: CliHarness, receiver: WebhookReceiver) -> RunningServer:
     return running
 
 
-async def called(
+async def post_webhook(
     api: ApiClient,
     receiver: WebhookReceiver,
-    said: dict[str, Any],
+    payload: dict[str, Any],
     webhook_id: str = "",
     at: float | None = None,
 ) -> Any:
     """What the server answers to a program that is signed."""
-    body = json.dumps(said).encode()
+    body = json.dumps(payload).encode()
     headers = headers_for(receiver.key, body, webhook_id, at)
     return await api.post("/api/channels/webhook", data=io.BytesIO(body), headers=headers)
 
@@ -76,7 +76,7 @@ async def called(
 async def pair(server: RunningServer, api: ApiClient, receiver: WebhookReceiver, who: str) -> None:
     """A person of the webhook channel who may speak, in a chat of the same name."""
     async with api_client(server.address, token="") as stranger:
-        await called(stranger, receiver, {"chat": who, "sender": who, "text": "hello?"})
+        await post_webhook(stranger, receiver, {"chat": who, "sender": who, "text": "hello?"})
         assert stranger.status == 202
     (told,) = await receiver.wait_until(lambda: receiver.texts(who))
     await api.post("/api/pairing", {"code": CODE.findall(told)[0]})
@@ -110,7 +110,7 @@ async def test_an_unknown_telegram_sender_gets_only_a_pairing_code_until_confirm
         assert (waiting["channel"], waiting["name"]) == ("telegram", "Ada")
         assert code not in json.dumps(waiting)
         telegram.post_message(ADA, "And now?")
-        await wait_until(_received(api, "telegram", 2))
+        await wait_until(_has_received(api, "telegram", 2))
         assert len((await api.get("/api/sessions"))["sessions"]) == before
         assert len(speaker.requests) == asked
         assert len(telegram.texts(ADA)) == 1
@@ -133,7 +133,9 @@ async def test_a_sender_is_paired_and_revoked_by_commands_while_the_server_runs(
     server: RunningServer, home: CliHarness, receiver: WebhookReceiver
 ) -> None:
     async with api_client(server.address, token="") as caller:
-        await called(caller, receiver, {"chat": "bo", "sender": "bo", "sender_name": "Bo", "text": "hi"})
+        await post_webhook(
+            caller, receiver, {"chat": "bo", "sender": "bo", "sender_name": "Bo", "text": "hi"}
+        )
         (told,) = await receiver.wait_until(lambda: receiver.texts("bo"))
         (code,) = set(CODE.findall(told))
         listed = await asyncio.to_thread(home.run, "channels", "list")
@@ -144,13 +146,13 @@ async def test_a_sender_is_paired_and_revoked_by_commands_while_the_server_runs(
         await receiver.wait_until(lambda: receiver.texts("bo")[-1] == LET_IN)
         again = await asyncio.to_thread(home.run, "channels", "pair", code, "--json")
         assert (again.returncode, json.loads(again.stderr)["code"]) == (1, "no_such_code")
-        await called(caller, receiver, {"chat": "bo", "sender": "bo", "text": "good evening"})
+        await post_webhook(caller, receiver, {"chat": "bo", "sender": "bo", "text": "good evening"})
         await receiver.wait_until(lambda: receiver.texts("bo")[-1].strip() == "good evening")
         found = json.loads((await asyncio.to_thread(home.run, "channels", "senders", "--json")).stdout)
         assert [each["name"] for each in found if each["sender"] == "bo"] == ["Bo"]
         gone = await asyncio.to_thread(home.run, "channels", "revoke", "webhook", "bo")
         assert gone.stdout == "bo may not speak on webhook any more.\n"
-        await called(caller, receiver, {"chat": "bo", "sender": "bo", "text": "still here?"})
+        await post_webhook(caller, receiver, {"chat": "bo", "sender": "bo", "text": "still here?"})
         await receiver.wait_until(lambda: CODE.search(receiver.texts("bo")[-1]))
 
 
@@ -165,7 +167,7 @@ async def test_a_sender_revoked_over_http_must_pair_again(
         assert api.status == 204
         problem = await api.request("DELETE", "/api/senders/webhook/cy")
         assert (api.status, problem["code"]) == (404, "no_such_sender")
-        await called(api, receiver, {"chat": "cy", "sender": "cy", "text": "secret plans"})
+        await post_webhook(api, receiver, {"chat": "cy", "sender": "cy", "text": "secret plans"})
         await receiver.wait_until(lambda: len(receiver.texts("cy")) == 3)
         assert CODE.search(receiver.texts("cy")[-1])
 
@@ -179,7 +181,7 @@ async def test_a_webhook_call_is_answered_by_a_signed_call(
     async with api_client(server.address) as api:
         await pair(server, api, receiver, "dee")
         unsigned = receiver.unsigned
-        kept = await called(api, receiver, {"chat": "dee", "sender": "dee", "text": "count 30"})
+        kept = await post_webhook(api, receiver, {"chat": "dee", "sender": "dee", "text": "count 30"})
         assert (api.status, kept) == (202, {"kept": True})
         numbers = " ".join(map(str, range(30)))
         await receiver.wait_until(lambda: receiver.texts("dee")[-1].strip() == numbers)
@@ -196,9 +198,9 @@ async def test_a_repeated_webhook_call_is_answered_once(
         await pair(server, api, receiver, "eve")
         for _ in range(3):
             said = {"chat": "eve", "sender": "eve", "text": "only once"}
-            kept = await called(api, receiver, said, "msg_the_same")
+            kept = await post_webhook(api, receiver, said, "msg_the_same")
             assert (api.status, kept) == (202, {"kept": True})
-        await called(api, receiver, {"chat": "eve", "sender": "eve", "text": "and then"})
+        await post_webhook(api, receiver, {"chat": "eve", "sender": "eve", "text": "and then"})
         await receiver.wait_until(lambda: receiver.texts("eve")[-1].strip() == "and then")
         assert [text.strip() for text in receiver.texts("eve")[2:]] == ["only once", "and then"]
 
@@ -208,7 +210,7 @@ async def test_a_button_press_in_a_webhook_call_approves_the_tool_call(
 ) -> None:
     async with api_client(server.address) as api:
         await pair(server, api, receiver, "fay")
-        await called(api, receiver, {"chat": "fay", "sender": "fay", "text": "run echo pressed"})
+        await post_webhook(api, receiver, {"chat": "fay", "sender": "fay", "text": "run echo pressed"})
 
         def asked() -> dict[str, str]:
             mine = [told for _, told in list(receiver.calls) if told.get("chat") == "fay"]
@@ -216,7 +218,7 @@ async def test_a_button_press_in_a_webhook_call_approves_the_tool_call(
             return next((each for each in buttons if each["text"] == "Allow once"), {})
 
         button = await receiver.wait_until(asked)
-        await called(api, receiver, {"chat": "fay", "sender": "fay", "press": button["press"]})
+        await post_webhook(api, receiver, {"chat": "fay", "sender": "fay", "press": button["press"]})
         await receiver.wait_until(lambda: any("It said: pressed" in text for text in receiver.texts("fay")))
 
 
@@ -228,7 +230,9 @@ async def test_webhook_files_are_fetched_only_from_the_receiver_host(
         origin = receiver.url.removesuffix("/answers")
         receiver.files["/notes.txt"] = b"the blue door"
         file = {"url": f"{origin}/notes.txt", "name": "notes.txt"}
-        await called(api, receiver, {"chat": "gus", "sender": "gus", "text": "what colour", "files": [file]})
+        await post_webhook(
+            api, receiver, {"chat": "gus", "sender": "gus", "text": "what colour", "files": [file]}
+        )
         assert api.status == 202
         await receiver.wait_until(lambda: "the blue door" in json.dumps(speaker.requests[-5:]))
         for url in (
@@ -238,7 +242,9 @@ async def test_webhook_files_are_fetched_only_from_the_receiver_host(
             "//x",
             "http://[",
         ):
-            problem = await called(api, receiver, {"chat": "gus", "sender": "gus", "files": [{"url": url}]})
+            problem = await post_webhook(
+                api, receiver, {"chat": "gus", "sender": "gus", "files": [{"url": url}]}
+            )
             assert (api.status, problem["code"]) == (400, "bad_channel_call"), url
 
 
@@ -248,7 +254,7 @@ async def test_a_message_is_delivered_once_whatever_the_receiver_answers(
     async with api_client(server.address) as api:
         await pair(server, api, receiver, "hal")
         receiver.add_faults("message", "dropped", (503, {}), (429, {"retry-after": "1"}))
-        await called(api, receiver, {"chat": "hal", "sender": "hal", "text": "come what may"})
+        await post_webhook(api, receiver, {"chat": "hal", "sender": "hal", "text": "come what may"})
 
         def tries() -> list[str]:
             calls = [(name, told) for name, told in list(receiver.calls) if told.get("text") != LET_IN]
@@ -292,7 +298,7 @@ async def test_an_unsigned_webhook_call_is_refused_without_effect(
         assert (await channel(api, "webhook"))["received"] == before
         assert [each for each in (await api.get("/api/pairing"))["waiting"] if each["sender"] == "x"] == []
         # Whatever others did, what is signed is heard.
-        await called(caller, receiver, {"chat": "ida", "sender": "ida", "text": "hello"})
+        await post_webhook(caller, receiver, {"chat": "ida", "sender": "ida", "text": "hello"})
         assert caller.status == 202
 
 
@@ -300,7 +306,7 @@ async def test_an_oversized_or_malformed_webhook_call_is_refused(
     server: RunningServer, receiver: WebhookReceiver
 ) -> None:
     async with api_client(server.address, token="") as caller:
-        problem = await called(caller, receiver, {"chat": "x", "sender": "x", "text": "a" * 1_100_000})
+        problem = await post_webhook(caller, receiver, {"chat": "x", "sender": "x", "text": "a" * 1_100_000})
         assert (caller.status, problem["code"]) == (413, "too_large")
         for said in (
             {},
@@ -310,7 +316,7 @@ async def test_an_oversized_or_malformed_webhook_call_is_refused(
             {"chat": "x", "sender": "x", "text": "t", "admin": True},
             {"type": "message", "chat": "x", "kind": "dm", "thread": "", "text": "what we sent ourselves"},
         ):
-            problem = await called(caller, receiver, said)
+            problem = await post_webhook(caller, receiver, said)
             assert (caller.status, problem["code"]) == (400, "bad_channel_call"), said
 
 
@@ -384,7 +390,7 @@ async def test_metrics_count_received_and_delivered_channel_messages(
 ) -> None:
     async with api_client(server.address) as api:
         await pair(server, api, receiver, "jo")
-        await called(api, receiver, {"chat": "jo", "sender": "jo", "text": "tally me"})
+        await post_webhook(api, receiver, {"chat": "jo", "sender": "jo", "text": "tally me"})
         await receiver.wait_until(lambda: receiver.texts("jo")[-1].strip() == "tally me")
 
         async def is_counted() -> bool:
@@ -502,8 +508,8 @@ async def test_a_server_without_channels_refuses_channel_calls(holdfast: CliHarn
     assert listed.stdout.count("not set up") == 2 and "here" not in listed.stdout
 
 
-def _received(api: ApiClient, name: str, count: int) -> Any:
-    async def is_so() -> bool:
+def _has_received(api: ApiClient, name: str, count: int) -> Any:
+    async def has_count() -> bool:
         return bool((await channel(api, name))["received"] >= count)
 
-    return is_so
+    return has_count

@@ -43,7 +43,9 @@ def screen(home: CliHarness, running: RunningServer, here: Path) -> Iterator[Ter
         yield screen
 
 
-def asked(running: RunningServer, path: str, body: dict[str, Any] | None = None, method: str = "") -> Any:
+def request_json(
+    running: RunningServer, path: str, body: dict[str, Any] | None = None, method: str = ""
+) -> Any:
     sent = None if body is None else json.dumps(body)
     head = {"content-type": "application/json"}
     reply = running.request(path, method or ("GET" if body is None else "POST"), sent, **head)
@@ -51,15 +53,15 @@ def asked(running: RunningServer, path: str, body: dict[str, Any] | None = None,
     return json.loads(reply.body)
 
 
-def only(running: RunningServer) -> str:
-    (session,) = asked(running, "/api/sessions")["sessions"]
+def only_session_id(running: RunningServer) -> str:
+    (session,) = request_json(running, "/api/sessions")["sessions"]
     found: str = session["id"]
     return found
 
 
-def said(running: RunningServer, session: str, role: str) -> list[str]:
+def texts_of_role(running: RunningServer, session: str, role: str) -> list[str]:
     """The live messages of a role."""
-    page = asked(running, f"/api/sessions/{session}/messages?limit=200")
+    page = request_json(running, f"/api/sessions/{session}/messages?limit=200")
     return [text_of(each).strip() for each in page["messages"] if each["role"] == role and each["live"]]
 
 
@@ -80,7 +82,7 @@ def test_ctrl_c_stops_a_streaming_answer_and_then_exits(screen: Terminal, runnin
     screen.wait_for_text(r"\b30 31 32\b", "working")
     screen.press("C-c")
     screen.wait_for_text("— Stopped. —", READY)
-    assert asked(running, "/api/sessions")["sessions"][0]["status"] == "idle"
+    assert request_json(running, "/api/sessions")["sessions"][0]["status"] == "idle"
     screen.press("C-c")
     screen.wait_for_text("exit code 0")
 
@@ -96,7 +98,7 @@ def test_a_key_resumes_a_message_queued_behind_a_stopped_answer(
     screen.wait_for_text(
         "— Stopped. —", r"\[g\] answer it now  /stop drops it", "needs you: one message is not answered yet"
     )
-    assert asked(running, f"/api/sessions/{only(running)}")["status"] == "needs_you"
+    assert request_json(running, f"/api/sessions/{only_session_id(running)}")["status"] == "needs_you"
     screen.press("g")
     screen.wait_for_text("^> and the next one", "^  and the next one", READY, gone="answer it now")
     screen.type("count 100000")
@@ -127,21 +129,21 @@ def test_chat_deletes_its_conversation_if_it_stays_empty(
 ) -> None:
     screen.type("said before")
     screen.wait_for_text("^  said before", READY)
-    before = only(running)
+    before = only_session_id(running)
     with terminal(home.environ, here, "chat") as another:
         shown = another.wait_for_text("^ Untitled · openai:small · ready", PROMPT)
         assert "said before" not in shown
-        assert len(asked(running, "/api/sessions")["sessions"]) == 2
+        assert len(request_json(running, "/api/sessions")["sessions"]) == 2
         another.press("C-d")
         another.wait_for_text("exit code 0")
-    assert only(running) == before
+    assert only_session_id(running) == before
     with terminal(home.environ, here, "chat") as another:
         another.wait_for_text(READY, PROMPT)
         another.type("said anew")
         another.wait_for_text("^  said anew", READY)
         another.press("C-d")
         another.wait_for_text("exit code 0")
-    assert len(asked(running, "/api/sessions")["sessions"]) == 2
+    assert len(request_json(running, "/api/sessions")["sessions"]) == 2
 
 
 def test_a_tool_call_can_be_allowed_denied_edited_and_allowed_for_the_conversation(
@@ -180,7 +182,7 @@ def test_a_tool_call_can_be_allowed_denied_edited_and_allowed_for_the_conversati
     screen.press("C-l")
     screen.type("run echo kept")
     screen.wait_for_text(r"^> run echo kept(.|\n)*✓ shell  echo kept", READY)
-    assert said(running, only(running), "user")[1:] == [
+    assert texts_of_role(running, only_session_id(running), "user")[1:] == [
         "run echo never", "run echo first", "run echo kept", "run echo kept",
     ]  # fmt: skip
 
@@ -218,7 +220,7 @@ def test_a_message_typed_during_an_approval_is_sent_and_denies_it(
         screen.wait_for_text(f"^> {text}", "Enter sends this message and denies this.")
         screen.press("Enter")
         screen.wait_for_text("⊘ shell  echo asked|- shell  echo asked", READY, gone="Run this command")
-    said_then = said(running, only(running), "user")
+    said_then = texts_of_role(running, only_session_id(running), "user")
     assert said_then[1::2] == ["also say why", "a pasted line", "could you wait"]
     assert "llowed" not in screen.full_output().replace("Not allowed", "")
 
@@ -228,20 +230,20 @@ def test_slash_commands_run_and_unknown_ones_send_nothing(screen: Terminal, runn
     screen.wait_for_text("^  first words", READY)
     screen.type("/title The first one")
     screen.wait_for_text("The first one · openai:small")
-    first = only(running)
+    first = only_session_id(running)
     screen.type("/sess please")
     screen.wait_for_text("There is no command /sess", "Did you mean /sessions", "Nothing was sent")
     (running.folder / "prompts").mkdir()
     (running.folder / "prompts" / "greet.md").write_text("Say hello to $ARGUMENTS.")
     screen.type("/greet everyone here")
     screen.wait_for_text("^  Say hello to everyone here", READY)
-    assert said(running, first, "user") == ["first words", "Say hello to everyone here."]
+    assert texts_of_role(running, first, "user") == ["first words", "Say hello to everyone here."]
     screen.type("/undo")
     screen.wait_for_text("— Removed")
-    assert said(running, first, "user") == ["first words"]
+    assert texts_of_role(running, first, "user") == ["first words"]
     screen.type("/restore")
     screen.wait_for_text("— Restored")
-    assert said(running, first, "user") == ["first words", "Say hello to everyone here."]
+    assert texts_of_role(running, first, "user") == ["first words", "Say hello to everyone here."]
     screen.type("/undo")
     screen.wait_for_text(r"Restored\. —\s+— Removed")
     screen.type("/new")
@@ -278,8 +280,8 @@ def test_agents_are_chosen_prompts_completed_and_the_conversation_continued(
         screen.wait_for_text("nobody(.|\n)*reader")
         screen.type("/agent reader")
         screen.wait_for_text("reader answers here from now on", "^ Untitled · reader · openai:small · ready")
-        first = only(running)
-        assert asked(running, f"/api/sessions/{first}")["agent"] == "reader"
+        first = only_session_id(running)
+        assert request_json(running, f"/api/sessions/{first}")["agent"] == "reader"
         screen.type("/agent")
         screen.wait_for_text("reader answers here[.] /agents lists all")
         screen.type("/gree", enter=False)
@@ -296,11 +298,11 @@ def test_agents_are_chosen_prompts_completed_and_the_conversation_continued(
         screen.wait_for_text("Summing up", READY, PROMPT)
 
         def moved() -> str:
-            return str(asked(running, f"/api/sessions/{first}")["successor_session_id"] or "")
+            return str(request_json(running, f"/api/sessions/{first}")["successor_session_id"] or "")
 
         screen.type("in the new one")
         screen.wait_for_text("^  in the new one", READY)
-        assert said(running, moved(), "user")[-1] == "in the new one"
+        assert texts_of_role(running, moved(), "user")[-1] == "in the new one"
 
 
 def test_commands_and_files_are_completed_and_a_file_is_attached(
@@ -317,7 +319,7 @@ def test_commands_and_files_are_completed_and_a_file_is_attached(
     screen.press("Enter")
     screen.wait_for_text(r"^> what is in @notes.txt", r"^  \+ notes.txt", READY)
     assert "open on Mondays" in json.dumps([each["messages"] for each in speaker.requests])
-    page = asked(running, f"/api/sessions/{only(running)}/messages")
+    page = request_json(running, f"/api/sessions/{only_session_id(running)}/messages")
     assert [part["type"] for part in page["messages"][0]["parts"]] == ["text", "file"]
 
 
@@ -328,35 +330,37 @@ def test_backslash_and_alt_enter_start_a_new_line(screen: Terminal, running: Run
     screen.press("M-Enter")
     screen.type("three")
     screen.wait_for_text("^  one two three", READY)
-    assert said(running, only(running), "user") == ["one\ntwo\nthree"]
+    assert texts_of_role(running, only_session_id(running), "user") == ["one\ntwo\nthree"]
 
 
 def test_messages_from_another_client_appear_while_typing(screen: Terminal, running: RunningServer) -> None:
-    session = only(running)
+    session = only_session_id(running)
     screen.type("half a sen", enter=False)
     screen.wait_for_text("^> half a sen")
-    asked(running, f"/api/sessions/{session}/turns", {"text": "said through another door"})
+    request_json(running, f"/api/sessions/{session}/turns", {"text": "said through another door"})
     screen.wait_for_text(
         r"^> said through another door", r"^  said through another door", r"^> half a sen$", READY
     )
-    asked(running, f"/api/sessions/{session}", {"title": "Named elsewhere"}, "PATCH")
+    request_json(running, f"/api/sessions/{session}", {"title": "Named elsewhere"}, "PATCH")
     screen.wait_for_text("^ Named elsewhere")
     screen.type("tence")
     screen.wait_for_text("^  half a sentence", READY)
-    assert said(running, session, "user") == ["said through another door", "half a sentence"]
+    assert texts_of_role(running, session, "user") == ["said through another door", "half a sentence"]
 
 
 def test_a_question_can_be_answered_from_another_client(screen: Terminal, running: RunningServer) -> None:
-    session = only(running)
-    receipt = asked(running, f"/api/sessions/{session}/turns", {"text": "run echo there"})
+    session = only_session_id(running)
+    receipt = request_json(running, f"/api/sessions/{session}/turns", {"text": "run echo there"})
     screen.wait_for_text("Run this command", "needs you")
-    (question,) = asked(running, "/api/questions")["questions"]
-    asked(running, f"/api/runs/{receipt['run_id']}/tools/{question['call_id']}", {"decision": "approve"})
+    (question,) = request_json(running, "/api/questions")["questions"]
+    request_json(
+        running, f"/api/runs/{receipt['run_id']}/tools/{question['call_id']}", {"decision": "approve"}
+    )
     screen.wait_for_text("— Allowed. —", "✓ shell  echo there", READY, gone="Run this command")
 
 
 def test_an_agent_question_is_answered_by_number_or_text(screen: Terminal, running: RunningServer) -> None:
-    session = only(running)
+    session = only_session_id(running)
     screen.type('ask {"question": "Which colour?", "choices": ["Red", "Green"]}')
     screen.wait_for_text(
         "It asks you:", "^    Which colour", "^    2. Green", "Type its number, then Enter", "needs you"
@@ -369,13 +373,13 @@ def test_an_agent_question_is_answered_by_number_or_text(screen: Terminal, runni
     screen.wait_for_text("^    And why", "Type your answer, then Enter")
     screen.type("because it is spring")
     screen.wait_for_text("^  It said: because it is spring", READY, gone="It asks you:")
-    assert len(said(running, session, "user")) == 2
+    assert len(texts_of_role(running, session, "user")) == 2
 
 
 def test_a_server_kill_loses_and_repeats_no_text(
     home: CliHarness, screen: Terminal, running: RunningServer, speaker: ScriptedModelServer, here: Path
 ) -> None:
-    session = only(running)
+    session = only_session_id(running)
     with speaker.pausing_count(200):
         screen.type("count 400")
         screen.wait_for_text(r"\b60 61 62\b")
@@ -387,7 +391,7 @@ def test_a_server_kill_loses_and_repeats_no_text(
     screen.wait_for_text("⧖ written meanwhile", "1 to be sent")
     running = home.serve("--port", "0")
     screen.wait_for_text(r"^  written meanwhile", READY)
-    assert said(running, session, "user") == ["count 400", "written meanwhile"]
+    assert texts_of_role(running, session, "user") == ["count 400", "written meanwhile"]
     whole = screen.full_output()
     told = (
         ("The server is back.", 1),
@@ -462,7 +466,7 @@ def test_chat_without_a_server_is_visible_live_to_another_process(home: CliHarne
 def test_conversation_text_cannot_control_the_terminal(screen: Terminal, running: RunningServer) -> None:
     before = screen.title()
     hostile = "see \x1b]0;taken over\x07 and \x1b[2J\x1b[H and \x9b31m done"
-    asked(running, f"/api/sessions/{only(running)}/turns", {"text": hostile})
+    request_json(running, f"/api/sessions/{only_session_id(running)}/turns", {"text": hostile})
     shown = screen.wait_for_text(r"^> see .*done", r"^  see .*done", READY)
     assert "taken over" in shown, "it is shown as text"
     assert screen.title() == before
@@ -481,6 +485,6 @@ def test_the_toolbar_names_the_current_model(
     (agents / "main.toml").write_text('model = "vllm:large"\n')
     screen.type("/new")
     screen.wait_for_text(r"· vllm:large · ready")
-    for session in asked(running, "/api/sessions")["sessions"]:
-        asked(running, f"/api/sessions/{session['id']}", {"model": "openai:small"}, "PATCH")
+    for session in request_json(running, "/api/sessions")["sessions"]:
+        request_json(running, f"/api/sessions/{session['id']}", {"model": "openai:small"}, "PATCH")
     screen.wait_for_text(r"· openai:small · ready")

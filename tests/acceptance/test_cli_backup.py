@@ -202,7 +202,7 @@ def test_ctrl_c_stops_a_backup_and_leaves_nothing_behind(
     assert not list(tmp_path.glob(".copy.db.*"))
 
 
-def give_file(folder: Path, story: SampleConversation, text: str) -> Path:
+def add_workspace_file(folder: Path, story: SampleConversation, text: str) -> Path:
     """A file in the conversation's own folder."""
     file = folder / "workspaces" / story.id / "notes.txt"
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -220,7 +220,7 @@ def test_a_backup_with_workspaces_restores_on_another_machine(
 ) -> None:
     story, file, elsewhere = trip_conversation(), tmp_path / "all.tar", tmp_path / "elsewhere"
     save_conversations(folder, story)
-    give_file(folder, story, "about 3 °C")
+    add_workspace_file(folder, story, "about 3 °C")
     server = holdfast.serve("--port", "0")
     told = holdfast.run("backup", "--workspaces", str(file))
     assert (told.returncode, told.stderr) == (0, "")
@@ -241,11 +241,11 @@ def test_restore_keeps_the_previous_files_for_a_rollback(
 ) -> None:
     first, second, file = trip_conversation("First"), trip_conversation("Second"), tmp_path / "all.tar"
     save_conversations(folder, first)
-    give_file(folder, first, "as it was")
+    add_workspace_file(folder, first, "as it was")
     assert holdfast.run("backup", "--workspaces", str(file)).returncode == 0
     save_conversations(folder, second)
-    give_file(folder, first, "newer")
-    give_file(folder, second, "second")
+    add_workspace_file(folder, first, "newer")
+    add_workspace_file(folder, second, "second")
     done = json.loads(holdfast.run("restore", str(file), "--yes", "--json").stdout)
     assert files(folder) == {first.id: "as it was"}
     kept = Path(done["kept_workspaces"])
@@ -264,7 +264,7 @@ def test_restoring_without_workspaces_keeps_existing_files(
     story, file = trip_conversation(), tmp_path / "copy.db"
     save_conversations(folder, story)
     assert holdfast.run("backup", str(file)).returncode == 0
-    give_file(folder, story, "newer")
+    add_workspace_file(folder, story, "newer")
     done = json.loads(holdfast.run("restore", str(file), "--yes", "--json").stdout)
     assert done["kept"] is not None and done["kept_workspaces"] is None
     assert files(folder) == {story.id: "newer"}
@@ -274,7 +274,7 @@ def test_a_backup_skips_and_reports_special_files(holdfast: CliHarness, folder: 
     story, file, outside = trip_conversation(), tmp_path / "all.tar", tmp_path / "outside.txt"
     save_conversations(folder, story)
     outside.write_text("not in any workspace")
-    own = give_file(folder, story, "mine").parent
+    own = add_workspace_file(folder, story, "mine").parent
     os.mkfifo(own / "pipe")
     (own / "link").symlink_to(outside)
     told = holdfast.run("backup", "--workspaces", str(file))
@@ -296,7 +296,7 @@ def test_restore_rejects_an_archive_with_path_traversal(
 ) -> None:
     story, file = trip_conversation(), tmp_path / "all.tar"
     save_conversations(folder, story)
-    give_file(folder, story, "mine")
+    add_workspace_file(folder, story, "mine")
     assert holdfast.run("backup", "--workspaces", str(file)).returncode == 0
     with tarfile.open(file, "a") as tar:
         tar.addfile(tarfile.TarInfo(f"workspaces/{story.id}/../../token"))

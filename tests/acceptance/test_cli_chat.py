@@ -19,7 +19,7 @@ SCRIPT_S_MAX = 120
 COUNTED = "".join(f"{number} " for number in range(300))
 
 
-class Hostile(ScriptedModelServer):
+class HostileModelServer(ScriptedModelServer):
     """Says what would steer a terminal, or refuses to answer at all."""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -30,7 +30,7 @@ class Hostile(ScriptedModelServer):
 
 @pytest.fixture(scope="module")
 def speaker() -> Iterator[ScriptedModelServer]:
-    with scripted_model_server(Hostile()) as speaker:
+    with scripted_model_server(HostileModelServer()) as speaker:
         yield speaker
 
 
@@ -53,7 +53,7 @@ def chat(home: CliHarness, *words: str, said: str = "", **environ: str) -> "subp
     )
 
 
-def begun(home: CliHarness, *words: str) -> "subprocess.Popen[str]":
+def start_chat(home: CliHarness, *words: str) -> "subprocess.Popen[str]":
     """A script that chats, under way."""
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "holdfast", "chat", *words],
@@ -79,7 +79,7 @@ def read_until(process: "subprocess.Popen[str]", words: str) -> str:
     return seen
 
 
-def to_its_end(process: "subprocess.Popen[str]") -> tuple[str, str]:
+def wait_for_exit(process: "subprocess.Popen[str]") -> tuple[str, str]:
     """What it prints from here on. Not by `communicate`, which passes over what was read ahead."""
     assert process.stdout is not None and process.stderr is not None
     patience = threading.Timer(SCRIPT_S_MAX, process.kill)
@@ -179,10 +179,10 @@ def test_wrong_usage_exits_with_2(home: CliHarness, words: tuple[str, ...]) -> N
 @pytest.mark.parametrize("with_server", [True, False], ids=["with a server", "without one"])
 def test_an_interrupt_stops_the_answer_and_exits_with_130(home: CliHarness, with_server: bool) -> None:
     running = home.serve("--port", "0") if with_server else None
-    process = begun(home, "-p", "count 100000")
+    process = start_chat(home, "-p", "count 100000")
     read_until(process, "20 ")
     process.send_signal(signal.SIGINT)
-    to_its_end(process)
+    wait_for_exit(process)
     assert process.returncode == 130
     # The answer does not go on behind one's back, now or at the next start.
     (session,) = sessions(running or home.serve("--port", "0"))
@@ -191,13 +191,13 @@ def test_an_interrupt_stops_the_answer_and_exits_with_130(home: CliHarness, with
 
 def test_print_mode_waits_for_a_killed_server_and_prints_the_answer_once(home: CliHarness) -> None:
     running = home.serve("--port", "0")
-    process = begun(home, "-p", "count 300")
+    process = start_chat(home, "-p", "count 300")
     seen = read_until(process, "40 ")
     running.process.kill()
     running.process.wait()
     # It is another process, and at another port.
     running = home.serve("--port", "0")
-    rest, errors = to_its_end(process)
+    rest, errors = wait_for_exit(process)
     assert (process.returncode, errors) == (0, "")
     assert seen + rest == COUNTED + "\n"
     (session,) = sessions(running)
@@ -206,22 +206,22 @@ def test_print_mode_waits_for_a_killed_server_and_prints_the_answer_once(home: C
 
 def test_print_mode_gives_up_waiting_for_a_lost_server(home: CliHarness) -> None:
     running = home.serve("--port", "0")
-    process = begun(home, "-p", "count 100000", "--wait", "1")
+    process = start_chat(home, "-p", "count 100000", "--wait", "1")
     read_until(process, "5 ")
     running.process.kill()
     running.process.wait()
-    _, errors = to_its_end(process)
+    _, errors = wait_for_exit(process)
     assert process.returncode == 1
     assert "The message is kept" in errors
 
 
 def test_chat_replaces_a_server_that_does_not_return(home: CliHarness) -> None:
     running = home.serve("--port", "0")
-    process = begun(home, "-p", "count 300")
+    process = start_chat(home, "-p", "count 300")
     seen = read_until(process, "40 ")
     running.process.kill()
     running.process.wait()
-    rest, errors = to_its_end(process)
+    rest, errors = wait_for_exit(process)
     assert (process.returncode, errors) == (0, "")
     assert seen + rest == COUNTED + "\n"
     (session,) = sessions(home.serve("--port", "0"))

@@ -202,7 +202,7 @@ def test_a_damaged_event_is_reported(holdfast: CliHarness, folder: Path) -> None
 def test_delete_asks_for_confirmation(holdfast: CliHarness, folder: Path) -> None:
     story, other = trip_conversation(), SampleConversation("Stays")
     save_conversations(folder, story, other)
-    unsure = asked_about(holdfast, "n", story.id)
+    unsure = run_with_answer(holdfast, "n", story.id)
     assert unsure.returncode == 1
     assert "Delete “A trip to Reykjavík ✈” (2 turns) for good?" in unsure.stderr
     assert story.id in holdfast.run("sessions", "list").stdout
@@ -218,19 +218,19 @@ def test_delete_reports_saved_notes_and_deletes_them_on_request(holdfast: CliHar
     kept, gone = SampleConversation("Kept notes"), SampleConversation("No notes")
     save_conversations(folder, kept, gone)
     for story in (kept, gone):
-        note_down(folder, story, f"About {story.id}.", f"More about {story.id}.")
-    unsure = asked_about(holdfast, "n", kept.id)
+        add_notes(folder, story, f"About {story.id}.", f"More about {story.id}.")
+    unsure = run_with_answer(holdfast, "n", kept.id)
     assert "Memory keeps the 2 notes saved from it; `--notes` deletes them too. Delete “Kept" in unsure.stderr
     told = holdfast.run("sessions", "delete", kept.id, "--yes").stdout
     assert "Memory keeps the 2 notes saved from it. You can delete them on the memory page." in told
-    sure = asked_about(holdfast, "y", gone.id, "--notes")
+    sure = run_with_answer(holdfast, "y", gone.id, "--notes")
     assert "Delete “No notes” (0 turns) and the 2 notes saved from it for good?" in sure.stderr
     assert "Deleted “No notes” and the 2 notes saved from it." in sure.stdout
     left = in_store(folder, lambda store: store.notes("", "", None, 10)).memories
     assert sorted(note.text for note in left) == [f"About {kept.id}.", f"More about {kept.id}."]
 
 
-def asked_about(holdfast: CliHarness, answer: str, *words: str) -> "subprocess.CompletedProcess[str]":
+def run_with_answer(holdfast: CliHarness, answer: str, *words: str) -> "subprocess.CompletedProcess[str]":
     """Run `holdfast sessions delete` and give it an answer."""
     return subprocess.run(
         [sys.executable, "-P", "-m", "holdfast", "sessions", "delete", *words],
@@ -238,7 +238,7 @@ def asked_about(holdfast: CliHarness, answer: str, *words: str) -> "subprocess.C
     )  # fmt: skip
 
 
-def note_down(folder: Path, story: SampleConversation, *texts: str) -> None:
+def add_notes(folder: Path, story: SampleConversation, *texts: str) -> None:
     origin, notes = Origin("model", story.id, 1, 1), [NewNote(text) for text in texts]
     in_store(folder, lambda store: store.add_notes(f"key of {story.id}", "", origin, "", notes))
 

@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "share" / "holdfast"
 
 
-def rich_story() -> SampleConversation:
+def full_conversation() -> SampleConversation:
     """A conversation with everything that is hard to carry over."""
     story = trip_conversation('Ünïcode 会议 🧭 "quoted" \\ back\u2028slash')
     story.user_message("Look at this", File(DIGEST, "map.png", "image/png", len(PICTURE))).assistant_message(
@@ -66,7 +66,7 @@ def contents(folder: Path) -> dict[str, list[Event]]:
 def test_an_export_imported_elsewhere_is_the_same_conversation(
     holdfast: CliHarness, folder: Path, tmp_path: Path
 ) -> None:
-    story, elsewhere, file = rich_story(), tmp_path / "elsewhere", tmp_path / "one.json"
+    story, elsewhere, file = full_conversation(), tmp_path / "elsewhere", tmp_path / "one.json"
     save_conversations(folder, story, files=(PICTURE,))
     done = holdfast.run("sessions", "export", story.id, "-o", str(file))
     assert (done.returncode, done.stderr) == (0, "")
@@ -88,7 +88,7 @@ def test_an_export_imported_elsewhere_is_the_same_conversation(
 
 
 def test_importing_twice_changes_nothing(holdfast: CliHarness, folder: Path, tmp_path: Path) -> None:
-    story, elsewhere, file = rich_story(), tmp_path / "elsewhere", tmp_path / "one.json"
+    story, elsewhere, file = full_conversation(), tmp_path / "elsewhere", tmp_path / "one.json"
     save_conversations(folder, story, files=(PICTURE,))
     holdfast.run("sessions", "export", story.id, "-o", str(file))
     words = ["sessions", "import", str(file), "--data", str(elsewhere)]
@@ -107,7 +107,7 @@ def test_importing_twice_changes_nothing(holdfast: CliHarness, folder: Path, tmp
 def test_all_conversations_are_exported_into_one_file(
     holdfast: CliHarness, folder: Path, tmp_path: Path
 ) -> None:
-    stories = [trip_conversation("One"), rich_story(), SampleConversation("Put away").archive()]
+    stories = [trip_conversation("One"), full_conversation(), SampleConversation("Put away").archive()]
     save_conversations(folder, *stories, files=(PICTURE,))
     file, elsewhere = tmp_path / "all.jsonl", tmp_path / "elsewhere"
     told = holdfast.run("sessions", "export", "--all", "-o", str(file), "--json")
@@ -178,7 +178,7 @@ def test_importing_a_diverged_conversation_is_a_conflict(
 def exported(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Two conversations, one on each line, the plain one first."""
     source = tmp_path_factory.mktemp("source")
-    save_conversations(source, trip_conversation("Good"), rich_story(), files=(PICTURE,))
+    save_conversations(source, trip_conversation("Good"), full_conversation(), files=(PICTURE,))
     told = CliHarness({"HOME": str(source)}).run("sessions", "export", "--all", "--data", str(source))
     return sorted((line + "\n" for line in told.stdout.split("\n") if line), key=len)
 

@@ -60,7 +60,7 @@ async def say_in_telegram(telegram: TelegramApi, text: str) -> None:
 
 
 @asynccontextmanager
-async def watching(api: ApiClient, session: str) -> AsyncIterator[list[SseFrame]]:
+async def collect_frames(api: ApiClient, session: str) -> AsyncIterator[list[SseFrame]]:
     """All that a conversation's stream sends meanwhile."""
     seen: list[SseFrame] = []
 
@@ -78,7 +78,7 @@ async def watching(api: ApiClient, session: str) -> AsyncIterator[list[SseFrame]
             await task
 
 
-def said(seen: list[SseFrame]) -> list[str]:
+def user_texts(seen: list[SseFrame]) -> list[str]:
     """What people said, as a stream has told it."""
     return [part["text"] for frame in seen if frame.event == "turn_accepted" for part in frame.data["parts"]]
 
@@ -96,7 +96,7 @@ async def test_every_client_sees_messages_of_the_others_and_the_cached_agent_is_
         (listed,) = (await at_page.get("/api/sessions"))["sessions"]
         session, readings = listed["id"], CacheChecker(at_bot, at_page)
         await readings.check()
-        async with watching(at_bot, session) as by_bot, watching(at_page, session) as by_page:
+        async with collect_frames(at_bot, session) as by_bot, collect_frames(at_page, session) as by_page:
             # The same process again, through either of its doors: nothing is read back.
             await say_in_telegram(telegram, "more in telegram")
             await readings.check()
@@ -142,6 +142,8 @@ async def test_every_client_sees_messages_of_the_others_and_the_cached_agent_is_
                 "begun in telegram", "more in telegram", "the bot's own page", "after a new name",
                 "continued in the page", "back in telegram", "and again", "last in the terminal", "the end",
             ]  # fmt: skip
-            await telegram.wait_until(lambda: said(by_bot) == everything and said(by_page) == everything)
+            await telegram.wait_until(
+                lambda: user_texts(by_bot) == everything and user_texts(by_page) == everything
+            )
         roles = [(role, words.strip()) for role, _, words in await at_page.message_texts(session)]
         assert roles == [(role, text) for text in everything for role in ("user", "assistant")]

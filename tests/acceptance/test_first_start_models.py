@@ -21,7 +21,7 @@ NOBODY = {f"{name}_BASE_URL": NOWHERE for name in ("OLLAMA", "LMSTUDIO", "LLAMAC
 
 
 @dataclass
-class Claude(ScriptedModelServer):
+class MessagesModelServer(ScriptedModelServer):
     """Speaks Anthropic Messages, in a stream constructed from the published reference."""
 
     keys: tuple[str, ...] = ()
@@ -49,18 +49,18 @@ class Claude(ScriptedModelServer):
         return response
 
 
-def shown(running: RunningServer) -> str:
+def screen_text(running: RunningServer) -> str:
     """What is on the screen, as one text without its frame."""
     return " ".join(re.sub(r"[│╭╮╰╯─]", " ", "\n".join(running.output_lines)).split())
 
 
 @contextmanager
-def started(folder: Path, **environ: str) -> Iterator[RunningServer]:
+def start_server(folder: Path, **environ: str) -> Iterator[RunningServer]:
     with cli_in(folder, HOLDFAST_MODEL="", **environ) as command:
         yield command.serve("--port", "0")
 
 
-async def answered(running: RunningServer) -> str:
+async def first_answer(running: RunningServer) -> str:
     async with api_client(running.address) as api:
         session = await api.create_session()
         await api.wait_for_run((await api.send(session, "hello there"))["run_id"])
@@ -68,12 +68,14 @@ async def answered(running: RunningServer) -> str:
 
 
 async def test_an_api_key_alone_selects_its_provider(tmp_path: Path) -> None:
-    with scripted_model_server(Claude()) as claude:
-        assert isinstance(claude, Claude)
+    with scripted_model_server(MessagesModelServer()) as claude:
+        assert isinstance(claude, MessagesModelServer)
         url = claude.url.removesuffix("/v1")
-        with started(tmp_path, ANTHROPIC_API_KEY=KEY, ANTHROPIC_BASE_URL=url, **NOBODY) as running:
-            assert "Using ANTHROPIC_API_KEY from your environment (claude-sonnet-5-5)." in shown(running)
-            assert await answered(running) == "Bonjour"
+        with start_server(tmp_path, ANTHROPIC_API_KEY=KEY, ANTHROPIC_BASE_URL=url, **NOBODY) as running:
+            assert "Using ANTHROPIC_API_KEY from your environment (claude-sonnet-5-5)." in screen_text(
+                running
+            )
+            assert await first_answer(running) == "Bonjour"
             assert {each["path"] for each in claude.requests} == {"/v1/messages"}
             assert set(claude.keys) == {KEY}
             async with api_client(running.address) as api:
@@ -90,15 +92,15 @@ async def test_an_api_key_alone_selects_its_provider(tmp_path: Path) -> None:
                 "anthropic:claude-sonnet-5-5"
             ]
             assert not offered["openai"]["ready"]
-            assert KEY not in shown(running) + str(told)
+            assert KEY not in screen_text(running) + str(told)
 
 
 async def test_an_openai_compatible_server_is_selected(tmp_path: Path) -> None:
     with scripted_model_server() as speaker:
         keyed = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": speaker.url}
-        with started(tmp_path, **keyed, **NOBODY) as running:
-            assert "Using OPENAI_BASE_URL from your environment (small at 127.0.0.1" in shown(running)
-            assert (await answered(running)).strip() == "hello there"
+        with start_server(tmp_path, **keyed, **NOBODY) as running:
+            assert "Using OPENAI_BASE_URL from your environment (small at 127.0.0.1" in screen_text(running)
+            assert (await first_answer(running)).strip() == "hello there"
 
 
 @pytest.fixture
@@ -113,10 +115,10 @@ async def test_a_running_ollama_is_selected(
 ) -> None:
     speaker, environ = ollama
     others = {name: url for name, url in NOBODY.items() if name != "OLLAMA_BASE_URL"}
-    with started(tmp_path, **others, **environ) as running:
-        assert "Using small from" in shown(running)
-        assert ("Ollama's usual port" if not environ else "OLLAMA_BASE_URL") in shown(running)
-        assert (await answered(running)).strip() == "hello there"
+    with start_server(tmp_path, **others, **environ) as running:
+        assert "Using small from" in screen_text(running)
+        assert ("Ollama's usual port" if not environ else "OLLAMA_BASE_URL") in screen_text(running)
+        assert (await first_answer(running)).strip() == "hello there"
         assert speaker.requests
         async with api_client(running.address) as api:
             told = await api.get("/api/models")
@@ -128,8 +130,8 @@ async def test_a_running_ollama_is_selected(
 
 
 async def test_without_a_model_the_demo_answers_with_instructions(tmp_path: Path) -> None:
-    with started(tmp_path, **NOBODY) as running:
-        said = shown(running)
+    with start_server(tmp_path, **NOBODY) as running:
+        said = screen_text(running)
         assert "the scripted demo answers" in said
         for how in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "Ollama", "Settings"):
             assert how in said

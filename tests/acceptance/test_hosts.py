@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.domain.credentials import AuthConfig
 from tests.acceptance.conftest import CliHarness, RunningServer
-from tests.acceptance.page_files import loaded_by_page, named_in
+from tests.acceptance.page_files import files_named_in, loaded_by_page
 from tests.support.api_client import api_client
 from tests.support.free_ports import own_port
 from tests.support.in_process_app import running_app
@@ -87,7 +87,7 @@ async def test_the_base_path_works_with_and_without_proxy_stripping(
 
 async def test_the_page_uses_only_relative_urls(server: RunningServer) -> None:
     async with api_client(server.address) as api:
-        assert all(name.startswith("./page/") for name in named_in((await api.get("/")).decode()))
+        assert all(name.startswith("./page/") for name in files_named_in((await api.get("/")).decode()))
         for name, text, _ in await loaded_by_page(api):
             assert re.search(r"[\"'`(]/(api|page)/|fetch\([\"'`]/", text) is None, name
 

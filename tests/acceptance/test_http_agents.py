@@ -84,7 +84,7 @@ def system_prompts(asked: list[dict[str, Any]]) -> list[str]:
     return [each if isinstance(each, str) else each[0]["text"] for each in found]
 
 
-async def answered(api: ApiClient, session: str, text: str) -> str:
+async def send_and_read(api: ApiClient, session: str, text: str) -> str:
     sent = await api.send(session, text)
     await api.wait_for_run(sent["run_id"])
     return (await api.message_texts(session))[-1][2]
@@ -96,27 +96,27 @@ async def test_two_agents_have_two_models_and_a_changed_file_is_picked_up(here: 
         assert [each["name"] for each in listed["agents"]] == ["main", "large", "small"]
         assert "shell" in listed["tools"] and listed["errors"] == []
         small, large = await api.create_session(agent="small"), await api.create_session(agent="large")
-        await answered(api, small, "Hello")
-        await answered(api, large, "Hello")
+        await send_and_read(api, small, "Hello")
+        await send_and_read(api, large, "Hello")
         (first,), (second,) = system_prompts(here.first.requests), system_prompts(here.second.requests)
         assert first.startswith("You are small.") and second.endswith("You are large.") is False
         assert "You are large." in second and second.startswith("You are an assistant")
         here.write("agents/large.toml", LARGE.replace("You are large.", "You are huge."))
-        await answered(api, large, "Again")
+        await send_and_read(api, large, "Again")
         assert "You are huge." in system_prompts(here.second.requests)[-1]
         # Whatever a conversation begins with, it can be given to another.
         changed = await api.request("PATCH", f"/api/sessions/{large}", {"agent": "small"})
         assert api.status == 200 and changed["agent"] == "small"
-        await answered(api, large, "And you?")
+        await send_and_read(api, large, "And you?")
         assert system_prompts(here.first.requests)[-1].startswith("You are small.")
 
 
 async def test_a_bad_agent_file_is_reported_and_the_last_good_one_is_used(here: AgentTestServer) -> None:
     async with api_client(here.running.address) as api:
         session = await api.create_session(agent="small")
-        await answered(api, session, "Hello")
+        await send_and_read(api, session, "Hello")
         here.write("agents/small.toml", 'instruction = "A slip."\n')
-        await answered(api, session, "Again")
+        await send_and_read(api, session, "Again")
         assert system_prompts(here.first.requests)[-1].startswith("You are small.")
         error = "agents/small.toml: there is no 'instruction'"
         shown = (await api.get("/api/agents/small"))["agent"]
@@ -161,7 +161,7 @@ async def test_a_bad_agent_file_affects_only_its_agent(here: AgentTestServer) ->
 async def test_a_conversation_whose_agent_was_removed_gets_no_answer(here: AgentTestServer) -> None:
     async with api_client(here.running.address) as api:
         session = await api.create_session(agent="large")
-        await answered(api, session, "Hello")
+        await send_and_read(api, session, "Hello")
         (here.data / "agents" / "large.toml").unlink()
         sent = await api.send(session, "Are you there?")
         run = await api.wait_for_run(sent["run_id"], "failed")
@@ -170,7 +170,7 @@ async def test_a_conversation_whose_agent_was_removed_gets_no_answer(here: Agent
         assert frames[-1].data["failure"]["code"] == "no_such_agent"
         assert system_prompts(here.first.requests) == [], "main has another model, and other tools"
         await api.request("PATCH", f"/api/sessions/{session}", {"agent": "main"})
-        assert await answered(api, session, "Are you?") == "Are you there? Are you? "
+        assert await send_and_read(api, session, "Are you?") == "Are you there? Are you? "
 
 
 async def test_an_agent_without_the_shell_cannot_call_it_even_if_its_model_tries(
@@ -181,12 +181,12 @@ async def test_an_agent_without_the_shell_cannot_call_it_even_if_its_model_tries
         here.write("agents/free.toml", 'approvals = "allow"\n')
         marker = here.work / "marker"
         session = await api.create_session(agent="reader", workspace=str(here.work))
-        said = await answered(api, session, f"run touch {marker}")
+        said = await send_and_read(api, session, f"run touch {marker}")
         assert "There is no tool shell. There are: read_file." in said and not marker.exists()
         names = [tool["function"]["name"] for tool in here.first.requests[0]["tools"]]
         assert names == ["read_file"]
         other = await api.create_session(agent="free", workspace=str(here.work))
-        await answered(api, other, f"run touch {marker}")
+        await send_and_read(api, other, f"run touch {marker}")
         assert marker.exists(), "the same words do it where the shell may be used"
 
 
@@ -195,7 +195,7 @@ async def test_workspace_instructions_are_sent_and_shown_in_the_prompt_preview(h
         (here.work / "AGENTS.md").write_text("Only tabs here.")
         session = await api.create_session(agent="small", workspace=str(here.work))
         prompt = await api.get(f"/api/agents/small/prompt?session_id={session}")
-        await answered(api, session, "Hello")
+        await send_and_read(api, session, "Hello")
         (asked,) = [each for each in here.first.requests if each.get("tools")]
         assert system_prompts([asked]) == [prompt["instructions"]]
         assert "Only tabs here." in prompt["instructions"]
@@ -269,7 +269,7 @@ async def test_a_slash_prompt_is_expanded_and_the_transcript_shows_the_expansion
         assert again["turn_id"] == sent["turn_id"], "the same send is one turn, whatever the prompt says now"
         (said,) = [each for each in await api.entries(session) if each["role"] == "user"]
         assert text_of(said) == "Say hello to the world."
-        assert await answered(api, session, "/greetings all") == "/greetings all "
+        assert await send_and_read(api, session, "/greetings all") == "/greetings all "
 
 
 async def test_a_recovered_run_is_sent_the_same_context(here: AgentTestServer) -> None:
@@ -304,7 +304,7 @@ async def test_a_recovered_run_is_sent_the_same_context(here: AgentTestServer) -
                 words for role, _, words in await later.message_texts(session) if role == "assistant"
             )
             assert [int(word) for word in said.split()] == list(range(100))
-            await answered(later, session, "Hello")
+            await send_and_read(later, session, "Hello")
             assert system_prompts(here.first.requests)[-1].startswith("You are another.")
 
 
@@ -334,7 +334,7 @@ async def test_a_fallback_without_a_key_is_reported_and_does_not_block_answers(h
     lack = "groq:nobody cannot be asked: api.groq.com wants a key"
     async with api_client(here.running.address) as api:
         session = await api.create_session(agent="small")
-        assert "Hello" in await answered(api, session, "Hello")
+        assert "Hello" in await send_and_read(api, session, "Hello")
         assert [each.get("reasoning_effort") for each in here.first.requests if each.get("tools")] == ["low"]
         shown = (await api.get("/api/agents/small"))["agent"]
         assert (shown["answers"], shown["error"], shown["effort"]) == (True, "", "low")
@@ -357,5 +357,5 @@ async def test_the_model_list_names_the_main_agents_model_first(here: AgentTestS
         assert names == ["vllm:large", "openai:small"]
         await api.request("PATCH", f"/api/sessions/{other}", {"model": "vllm:large"})
         assert (await api.get(f"/api/sessions/{other}"))["answering"] == "vllm:large"
-        await answered(api, plain, "Hello")
+        await send_and_read(api, plain, "Hello")
         assert here.second.requests and not here.first.requests

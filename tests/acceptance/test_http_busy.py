@@ -25,7 +25,7 @@ async def send(api: ApiClient, session: str, text: str, if_busy: str, key: str |
     return await api.post(f"/api/sessions/{session}/turns", body)
 
 
-async def working(api: ApiClient, folder: Path) -> tuple[str, str, Path]:
+async def start_blocked_run(api: ApiClient, folder: Path) -> tuple[str, str, Path]:
     """A conversation whose run is inside a command that ends once the file is there."""
     session = await api.create_session(workspace=str(folder))
     command = "touch begun; until [ -e go ]; do sleep 0.02; done; echo pulled"
@@ -37,7 +37,7 @@ async def working(api: ApiClient, folder: Path) -> tuple[str, str, Path]:
     raise AssertionError("the command did not begin")
 
 
-async def said(api: ApiClient, session: str) -> list[tuple[int, str, str]]:
+async def turn_texts(api: ApiClient, session: str) -> list[tuple[int, str, str]]:
     return [(each["turn"], each["role"], text_of(each).strip()) for each in await api.entries(session)]
 
 
@@ -45,7 +45,7 @@ async def test_a_steered_message_is_answered_in_the_turn_under_way(
     server: RunningServer, speaker: ScriptedModelServer, tmp_path: Path
 ) -> None:
     async with api_client(server.address) as api:
-        session, run_id, go = await working(api, tmp_path)
+        session, run_id, go = await start_blocked_run(api, tmp_path)
         receipt = await send(api, session, "In French", "steer", "k1")
         assert api.status == 202 and set(receipt) == {"turn_id", "run_id", "seq", "session_id"}
         assert (await api.get(f"/api/runs/{receipt['run_id']}"))["status"] == "queued"
@@ -53,7 +53,7 @@ async def test_a_steered_message_is_answered_in_the_turn_under_way(
         await api.wait_for_run(run_id)
         told = await api.wait_for_run(receipt["run_id"])
         assert told["steps"] == 0 and told["turn"] == 2
-        read = await said(api, session)
+        read = await turn_texts(api, session)
         assert [(turn, role) for turn, role, _ in read] == [
             (1, "user"), (1, "assistant"), (1, "tool"), (1, "user"), (1, "assistant"),
         ]  # fmt: skip
@@ -75,13 +75,13 @@ async def test_a_steered_message_without_another_step_becomes_the_next_turn(serv
         first = await api.send(session, "count 60")
 
         async def is_answering() -> bool:
-            return any(role == "assistant" and words for _, role, words in await said(api, session))
+            return any(role == "assistant" and words for _, role, words in await turn_texts(api, session))
 
         await wait_until(is_answering)
         second = await send(api, session, "And then", "steer")
         await api.wait_for_run(first["run_id"])
         await api.wait_for_run(second["run_id"])
-        assert [(turn, role) for turn, role, _ in await said(api, session)] == [
+        assert [(turn, role) for turn, role, _ in await turn_texts(api, session)] == [
             (1, "user"), (1, "assistant"), (2, "user"), (2, "assistant"),
         ]  # fmt: skip
 
@@ -94,7 +94,7 @@ async def test_an_interrupt_keeps_partial_output_and_answers_the_new_message(ser
         second = await send(api, session, "Something else", "interrupt")
         assert (await api.get(f"/api/runs/{first['run_id']}"))["status"] == "cancelled"
         await api.wait_for_run(second["run_id"])
-        assert await said(api, session) == [
+        assert await turn_texts(api, session) == [
             (1, "user", "hold"), (1, "assistant", "Well"), (2, "user", "Something else"),
             (2, "assistant", "Something else"),
         ]  # fmt: skip
@@ -110,7 +110,7 @@ async def test_a_rejected_message_is_a_problem_and_is_not_stored(server: Running
         assert (api.status, problem["code"]) == (409, "busy") and held["run_id"] in problem["detail"]
         assert await send(api, session, "Before", "reject", "k") == kept
         await api.post(f"/api/runs/{held['run_id']}/cancel")
-        assert "Me too" not in [words for _, _, words in await said(api, session)]
+        assert "Me too" not in [words for _, _, words in await turn_texts(api, session)]
         later = await send(api, session, "Me too", "reject", "k2")
         await api.wait_for_run(later["run_id"])
 
@@ -120,12 +120,12 @@ async def test_an_unknown_if_busy_value_is_refused(server: RunningServer) -> Non
         session = await api.create_session()
         problem = await send(api, session, "Hello", "shout")
         assert (api.status, problem["code"]) == (400, "bad_request")
-        assert await said(api, session) == []
+        assert await turn_texts(api, session) == []
 
 
 async def test_a_run_at_its_limit_waits_and_is_resumed(server: RunningServer, tmp_path: Path) -> None:
     async with api_client(server.address) as api:
-        session, run_id, go = await working(api, tmp_path)
+        session, run_id, go = await start_blocked_run(api, tmp_path)
         # Told before the second step, it makes that one call a tool too: a third step would be needed.
         await send(api, session, "run echo twice", "steer")
         go.touch()
@@ -140,7 +140,7 @@ async def test_a_run_at_its_limit_waits_and_is_resumed(server: RunningServer, tm
         resumed = await api.post(f"/api/runs/{run_id}/resume")
         assert (api.status, resumed["detail"]) == (200, "")
         await api.wait_for_run(run_id)
-        assert (await said(api, session))[-1][2].startswith("It said:")
+        assert (await turn_texts(api, session))[-1][2].startswith("It said:")
         refused = await api.post(f"/api/runs/{run_id}/resume")
         assert (api.status, refused["code"]) == (409, "run_refused")
 
@@ -161,7 +161,7 @@ async def test_a_steered_message_survives_a_kill_and_is_sent_once(
     second = holdfast.serve("--port", "0")
     async with api_client(second.address) as api:
         await api.wait_for_run(held["run_id"])
-        assert [entry for entry in await said(api, session) if entry[1] != "notice"] == [
+        assert [entry for entry in await turn_texts(api, session) if entry[1] != "notice"] == [
             (1, "user", "hold"), (1, "assistant", "Well"), (1, "user", "Be quick"),
             (1, "assistant", "Be quick"),
         ]  # fmt: skip
@@ -177,7 +177,7 @@ async def test_a_kill_during_steering_sends_the_message_once(
     folder.mkdir()
     first = holdfast.serve("--port", "0")
     async with api_client(first.address) as api:
-        session, run_id, go = await working(api, folder)
+        session, run_id, go = await start_blocked_run(api, folder)
         told = await send(api, session, "Be quick", "steer")
         following = asyncio.create_task(api.events_through(session, told["seq"], "turn_steered"))
         go.touch()
@@ -187,7 +187,7 @@ async def test_a_kill_during_steering_sends_the_message_once(
     second = holdfast.serve("--port", "0")
     async with api_client(second.address) as api:
         await api.wait_for_run(run_id)
-        read = await said(api, session)
+        read = await turn_texts(api, session)
         assert [words for _, role, words in read if role == "user"][1:] == ["Be quick"]
         assert (read[-1][1], read[-1][2].startswith("Be")) == ("assistant", True)
         events = [frame.event for frame in await api.events_through(session, 0, "run_completed")]

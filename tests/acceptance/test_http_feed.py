@@ -25,7 +25,7 @@ from tests.support.turn_events import created
 FEED = "/api/stream?feed=true"
 
 
-class Browser:
+class FeedClient:
     """What a page makes of the feed: the list, the questions, and every change of them in order."""
 
     def __init__(self, frames: AsyncIterator[SseFrame]) -> None:
@@ -36,10 +36,10 @@ class Browser:
         self.statuses: list[tuple[str, str]] = []
         self.snapshots: list[dict[str, Any]] = []
 
-    async def until(self, is_so: Callable[["Browser"], object], timeout_s: float = 60) -> None:
+    async def wait_until(self, condition: Callable[["FeedClient"], object], timeout_s: float = 60) -> None:
         """Read on until it is so."""
         async with asyncio.timeout(timeout_s):
-            while not (self.snapshots and is_so(self)):
+            while not (self.snapshots and condition(self)):
                 await self.read_one()
 
     async def read_one(self) -> None:
@@ -80,21 +80,21 @@ class Browser:
         self.asked += [("answered", name) for name in before if name not in now]
         self.questions = {name: each for name, each in self.questions.items() if name not in before} | now
 
-    def of(self, session: str) -> list[str]:
+    def session_row(self, session: str) -> list[str]:
         return [status for name, status in self.statuses if name == session]
 
     def status(self, session: str) -> str | None:
         status: str | None = self.sessions.get(session, {}).get("status")
         return status
 
-    def asks(self, session: str) -> list[dict[str, Any]]:
+    def open_questions_of(self, session: str) -> list[dict[str, Any]]:
         return [each for each in self.questions.values() if each["session_id"] == session]
 
 
 @asynccontextmanager
-async def browsing(api: ApiClient, path: str = FEED) -> AsyncIterator[Browser]:
+async def feed_client(api: ApiClient, path: str = FEED) -> AsyncIterator[FeedClient]:
     async with api.stream(path) as frames:
-        yield Browser(frames)
+        yield FeedClient(frames)
 
 
 def is_in_order(found: list[str], *expected: str) -> bool:
@@ -103,7 +103,7 @@ def is_in_order(found: list[str], *expected: str) -> bool:
     return all(each in rest for each in found)
 
 
-async def ask_for(api: ApiClient, command: str, **body: Any) -> tuple[str, str]:
+async def start_pending_approval(api: ApiClient, command: str, **body: Any) -> tuple[str, str]:
     """A conversation that waits for a yes to a command, and its run."""
     session = await api.create_session(**body)
     run = (await api.send(session, f"run {command}"))["run_id"]
@@ -116,12 +116,12 @@ async def decide(api: ApiClient, run: str, call: str, **body: Any) -> None:
     assert api.status == 200
 
 
-async def until_value(api: ApiClient, name: str, wanted: int) -> None:
-    async def is_so() -> bool:
+async def wait_for_metric(api: ApiClient, name: str, wanted: int) -> None:
+    async def has_value() -> bool:
         lines = (await api.get("/metrics")).decode().splitlines()
         return int(next(line for line in lines if line.startswith(f"{name} ")).split()[1]) == wanted
 
-    await wait_until(is_so)
+    await wait_until(has_value)
 
 
 # What a feed begins with.
@@ -130,7 +130,7 @@ async def until_value(api: ApiClient, name: str, wanted: int) -> None:
 async def test_a_feed_begins_with_the_list_and_every_question(server: RunningServer) -> None:
     async with api_client(server.address) as api:
         quiet = await api.create_session(title="Quiet")
-        asking, run = await ask_for(api, "echo one", title="Asking")
+        asking, run = await start_pending_approval(api, "echo one", title="Asking")
         async with api.stream(FEED) as frames:
             first = await anext(frame async for frame in frames if frame.event)
         assert (first.event, first.id) == ("feed_snapshot", "")
@@ -173,12 +173,12 @@ async def test_a_feed_and_sessions_share_one_connection(server: RunningServer) -
 async def test_a_feed_continues_after_a_followed_session_is_deleted(server: RunningServer) -> None:
     async with api_client(server.address) as api:
         doomed, other = await api.create_session(), await api.create_session()
-        async with browsing(api, f"/api/stream?session={doomed}:0&feed=true") as page:
-            await page.until(lambda page: doomed in page.sessions)
+        async with feed_client(api, f"/api/stream?session={doomed}:0&feed=true") as page:
+            await page.wait_until(lambda page: doomed in page.sessions)
             await api.request("DELETE", f"/api/sessions/{doomed}")
-            await page.until(lambda page: doomed not in page.sessions)
+            await page.wait_until(lambda page: doomed not in page.sessions)
             await api.request("PATCH", f"/api/sessions/{other}", {"title": "Still here"})
-            await page.until(lambda page: page.sessions[other]["title"] == "Still here")
+            await page.wait_until(lambda page: page.sessions[other]["title"] == "Still here")
 
 
 async def test_an_invalid_feed_request_is_refused(server: RunningServer) -> None:
@@ -194,32 +194,39 @@ async def test_an_invalid_feed_request_is_refused(server: RunningServer) -> None
 async def test_the_feed_shows_working_waiting_and_idle(
     server: RunningServer, speaker: ScriptedModelServer, tmp_path: Path
 ) -> None:
-    async with api_client(server.address) as api, browsing(api) as one, browsing(api) as two:
+    async with api_client(server.address) as api, feed_client(api) as one, feed_client(api) as two:
         for page in (one, two):
-            await page.until(lambda page: True)
+            await page.wait_until(lambda page: True)
         session = await api.create_session(title="Watched")
         with speaker.pausing_count(20):
             await api.send(session, "count 40")
             for page in (one, two):
-                await page.until(lambda page: page.status(session) == "working")
+                await page.wait_until(lambda page: page.status(session) == "working")
         for page in (one, two):
-            await page.until(lambda page: page.status(session) == "idle")
+            await page.wait_until(lambda page: page.status(session) == "idle")
         go = tmp_path / "go"
         run = (await api.send(session, f"run until [ -e {go} ]; do sleep 0.02; done; echo done"))["run_id"]
         for page in (one, two):
-            await page.until(lambda page: page.asks(session))
+            await page.wait_until(lambda page: page.open_questions_of(session))
             assert page.status(session) == "needs_you"
-        (question,) = one.asks(session)
-        assert two.asks(session) == [question]
+        (question,) = one.open_questions_of(session)
+        assert two.open_questions_of(session) == [question]
         await decide(api, run, question["call_id"], decision="approve")
         for page in (one, two):
-            await page.until(lambda page: page.status(session) == "working")
-            assert page.asks(session) == [], "answered in the same moment"
+            await page.wait_until(lambda page: page.status(session) == "working")
+            assert page.open_questions_of(session) == [], "answered in the same moment"
         go.touch()
         for page in (one, two):
-            await page.until(lambda page: page.status(session) == "idle")
+            await page.wait_until(lambda page: page.status(session) == "idle")
             assert is_in_order(
-                page.of(session), "idle", "working", "idle", "working", "needs_you", "working", "idle"
+                page.session_row(session),
+                "idle",
+                "working",
+                "idle",
+                "working",
+                "needs_you",
+                "working",
+                "idle",
             )
             about = [what for what, name in page.asked if name == question["call_id"]]
             assert about == ["asked", "answered"], "once each, in each browser"
@@ -229,11 +236,11 @@ async def test_the_feed_shows_working_waiting_and_idle(
 async def test_of_two_concurrent_answers_one_is_accepted_and_both_browsers_see_it(
     server: RunningServer,
 ) -> None:
-    async with api_client(server.address) as api, browsing(api) as one, browsing(api) as two:
-        session, run = await ask_for(api, "echo two")
+    async with api_client(server.address) as api, feed_client(api) as one, feed_client(api) as two:
+        session, run = await start_pending_approval(api, "echo two")
         for page in (one, two):
-            await page.until(lambda page: page.asks(session))
-        call = one.asks(session)[0]["call_id"]
+            await page.wait_until(lambda page: page.open_questions_of(session))
+        call = one.open_questions_of(session)[0]["call_id"]
         path, yes, no = f"/api/runs/{run}/tools/{call}", {"decision": "approve"}, {"decision": "deny"}
 
         async def answer(body: dict[str, str]) -> int:
@@ -242,42 +249,44 @@ async def test_of_two_concurrent_answers_one_is_accepted_and_both_browsers_see_i
 
         assert sorted(await asyncio.gather(answer(yes), answer(no))) == [200, 409]
         for page in (one, two):
-            await page.until(lambda page: not page.asks(session) and page.status(session) == "idle")
+            await page.wait_until(
+                lambda page: not page.open_questions_of(session) and page.status(session) == "idle"
+            )
             assert [what for what, name in page.asked if name == call] == ["asked", "answered"]
 
 
 async def test_the_feed_shows_renames_archiving_and_deletion(server: RunningServer) -> None:
-    async with api_client(server.address) as api, browsing(api) as page:
-        await page.until(lambda page: True)
+    async with api_client(server.address) as api, feed_client(api) as page:
+        await page.wait_until(lambda page: True)
         session = await api.create_session(title="Before")
-        await page.until(lambda page: session in page.sessions)
+        await page.wait_until(lambda page: session in page.sessions)
         await api.request("PATCH", f"/api/sessions/{session}", {"title": "After"})
-        await page.until(lambda page: page.sessions[session]["title"] == "After")
+        await page.wait_until(lambda page: page.sessions[session]["title"] == "After")
         await api.request("PATCH", f"/api/sessions/{session}", {"archived": True})
-        await page.until(lambda page: page.sessions[session]["archived"])
+        await page.wait_until(lambda page: page.sessions[session]["archived"])
         await api.request("DELETE", f"/api/sessions/{session}")
-        await page.until(lambda page: session not in page.sessions)
+        await page.wait_until(lambda page: session not in page.sessions)
 
 
 async def test_deleting_a_conversation_removes_its_question_from_the_feed(server: RunningServer) -> None:
-    async with api_client(server.address) as api, browsing(api) as page:
-        session, _ = await ask_for(api, "echo three")
-        await page.until(lambda page: page.asks(session))
+    async with api_client(server.address) as api, feed_client(api) as page:
+        session, _ = await start_pending_approval(api, "echo three")
+        await page.wait_until(lambda page: page.open_questions_of(session))
         await api.request("DELETE", f"/api/sessions/{session}")
-        await page.until(lambda page: session not in page.sessions)
-        assert page.asks(session) == []
+        await page.wait_until(lambda page: session not in page.sessions)
+        assert page.open_questions_of(session) == []
 
 
 # What is unread.
 
 
 async def test_an_answer_is_unread_until_marked_seen(server: RunningServer) -> None:
-    async with api_client(server.address) as api, browsing(api) as page:
+    async with api_client(server.address) as api, feed_client(api) as page:
         session = await api.create_session(title="Read me")
         path = f"/api/sessions/{session}"
         assert not (await api.get(path))["unread"]
         await api.wait_for_run((await api.send(session, "Hello"))["run_id"])
-        await page.until(lambda page: page.sessions.get(session, {}).get("unread"))
+        await page.wait_until(lambda page: page.sessions.get(session, {}).get("unread"))
         found = await api.get(path)
         assert found["unread"]
         listed = (await api.get("/api/sessions?limit=200"))["sessions"]
@@ -286,10 +295,10 @@ async def test_an_answer_is_unread_until_marked_seen(server: RunningServer) -> N
         assert (await api.post(f"{path}/seen", {"seq": -1}))["code"] == "bad_request"
         assert (await api.get(path))["unread"], "what was refused has changed nothing"
         assert not (await api.post(f"{path}/seen", {"seq": found["head"]}))["unread"]
-        await page.until(lambda page: not page.sessions[session]["unread"])
+        await page.wait_until(lambda page: not page.sessions[session]["unread"])
         assert not (await api.post(f"{path}/seen", {"seq": 1}))["unread"], "it never moves back"
         await api.wait_for_run((await api.send(session, "And again"))["run_id"])
-        await page.until(lambda page: page.sessions[session]["unread"])
+        await page.wait_until(lambda page: page.sessions[session]["unread"])
         receipt = await api.send(session, "hold")
         await api.wait_for_streaming_text(session, "Well")
         assert not (await api.get(path))["unread"], "who writes has read"
@@ -309,43 +318,49 @@ def home(speaker: ScriptedModelServer, tmp_path: Path) -> Iterator[CliHarness]:
 async def test_a_question_survives_a_kill_and_is_asked_once(home: CliHarness) -> None:
     first = home.serve("--port", "0")
     async with api_client(first.address) as api:
-        session, run = await ask_for(api, "echo survived", title="Survivor")
+        session, run = await start_pending_approval(api, "echo survived", title="Survivor")
         before = (await api.get("/api/questions"))["questions"]
         assert len(before) == 1
     os.kill(first.process.pid, signal.SIGKILL)
     first.process.wait(30)
     second = home.serve("--port", "0")
-    async with api_client(second.address) as api, browsing(api) as one, browsing(api) as two:
+    async with api_client(second.address) as api, feed_client(api) as one, feed_client(api) as two:
         for page in (one, two):
-            await page.until(lambda page: True)
+            await page.wait_until(lambda page: True)
             assert page.snapshots[0]["questions"] == before
             assert page.status(session) == "needs_you"
         await decide(api, run, before[0]["call_id"], decision="approve")
         await api.wait_for_run(run)
         for page in (one, two):
-            await page.until(lambda page: page.status(session) == "idle")
+            await page.wait_until(lambda page: page.status(session) == "idle")
             assert page.asked == [("asked", before[0]["call_id"]), ("answered", before[0]["call_id"])]
         assert (await api.message_texts(session))[-1][2].startswith("It said: ")
 
 
 async def test_changes_by_one_server_appear_in_the_feed_of_another(home: CliHarness) -> None:
     here, there = home.serve("--port", "0"), home.serve("--port", "0")
-    async with api_client(here.address) as api, api_client(there.address) as other, browsing(other) as page:
-        await page.until(lambda page: True)
-        session, run = await ask_for(api, "echo far", title="Far")
-        await page.until(lambda page: page.asks(session))
-        await decide(api, run, page.asks(session)[0]["call_id"], decision="deny", reason="No.")
+    async with (
+        api_client(here.address) as api,
+        api_client(there.address) as other,
+        feed_client(other) as page,
+    ):
+        await page.wait_until(lambda page: True)
+        session, run = await start_pending_approval(api, "echo far", title="Far")
+        await page.wait_until(lambda page: page.open_questions_of(session))
+        await decide(api, run, page.open_questions_of(session)[0]["call_id"], decision="deny", reason="No.")
         await api.wait_for_run(run)
-        await page.until(lambda page: page.status(session) == "idle" and page.sessions[session]["unread"])
-        assert page.asks(session) == []
+        await page.wait_until(
+            lambda page: page.status(session) == "idle" and page.sessions[session]["unread"]
+        )
+        assert page.open_questions_of(session) == []
         head = (await api.get(f"/api/sessions/{session}"))["head"]
         began = time.monotonic()
         await api.post(f"/api/sessions/{session}/seen", {"seq": head})
-        await page.until(lambda page: not page.sessions[session]["unread"])
+        await page.wait_until(lambda page: not page.sessions[session]["unread"])
         print(f"seen in the other process after {(time.monotonic() - began) * 1000:.0f} ms")
         assert not (await other.get(f"/api/sessions/{session}"))["unread"]
         await api.request("DELETE", f"/api/sessions/{session}")
-        await page.until(lambda page: session not in page.sessions)
+        await page.wait_until(lambda page: session not in page.sessions)
 
 
 # Many conversations.
@@ -361,15 +376,15 @@ async def test_a_feed_of_ten_thousand_conversations_starts_fast_and_is_bounded(h
     async with api_client(running.address) as api:
         assert len((await api.get("/api/sessions?limit=200"))["sessions"]) == 200
         began = time.monotonic()
-        async with browsing(api) as page:
-            await page.until(lambda page: True)
+        async with feed_client(api) as page:
+            await page.wait_until(lambda page: True)
             print(f"a snapshot among 10,000 took {(time.monotonic() - began) * 1000:.0f} ms")
             assert FEED_SESSIONS_MAX <= len(page.sessions) <= FEED_SESSIONS_MAX + FEED_OPEN_MAX
             assert page.snapshots[0]["more"]
             old = (await api.get("/api/sessions?q=Conversation%200.1&limit=200"))["sessions"][-1]["id"]
             assert old not in page.sessions
             await api.request("PATCH", f"/api/sessions/{old}", {"title": "Woken"})
-            await page.until(lambda page: old in page.sessions)
+            await page.wait_until(lambda page: old in page.sessions)
             assert page.sessions[old]["title"] == "Woken"
 
 
@@ -399,26 +414,26 @@ async def test_a_stalled_feed_reader_is_disconnected_and_blocks_nobody(tmp_path:
             stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             stuck.connect(("127.0.0.1", int(api.address.rpartition(":")[2])))
             stuck.sendall(raw_request(FEED))
-            await until_value(api, "holdfast_subscribers", 1)
-            async with browsing(api) as page:
+            await wait_for_metric(api, "holdfast_subscribers", 1)
+            async with feed_client(api) as page:
                 for n in range(5):
                     for session in ids:
                         # Past any title's limit: what many changes add up to.
                         long = f.SessionRenamed(f"{n}" + "x" * 150_000, "user")
                         await app.store.append(Append(session, (long,)))
-                await page.until(
+                await page.wait_until(
                     lambda page: all(page.sessions[each]["title"].startswith("4") for each in ids)
                 )
-                await until_value(api, "holdfast_streams_cut_off_total", 1)
+                await wait_for_metric(api, "holdfast_streams_cut_off_total", 1)
                 await app.engine.commands.rename(ids[0], "Short again")
-                await page.until(lambda page: page.sessions[ids[0]]["title"] == "Short again")
-        await until_value(api, "holdfast_subscribers", 0)
+                await page.wait_until(lambda page: page.sessions[ids[0]]["title"] == "Short again")
+        await wait_for_metric(api, "holdfast_subscribers", 0)
 
 
 async def test_a_closed_feed_leaves_no_tasks_or_subscriptions(server: RunningServer) -> None:
     async with api_client(server.address) as api:
         for _ in range(3):
-            async with browsing(api) as page:
-                await page.until(lambda page: True)
-                await until_value(api, "holdfast_subscribers", 1)
-            await until_value(api, "holdfast_subscribers", 0)
+            async with feed_client(api) as page:
+                await page.wait_until(lambda page: True)
+                await wait_for_metric(api, "holdfast_subscribers", 1)
+            await wait_for_metric(api, "holdfast_subscribers", 0)

@@ -8,7 +8,9 @@ from tests.acceptance.conftest import RunningServer
 from tests.support.api_client import ApiClient, api_client, text_of
 
 
-async def allowed(api: ApiClient, session: str, tool: str, **arguments: object) -> tuple[str, dict[str, Any]]:
+async def run_approved_call(
+    api: ApiClient, session: str, tool: str, **arguments: object
+) -> tuple[str, dict[str, Any]]:
     """A call that was asked about and allowed: its run, and its entry once that has ended."""
     run = (await api.send(session, f"use {tool} {json.dumps(arguments)}"))["run_id"]
     await api.wait_for_run(run, "waiting")
@@ -23,7 +25,7 @@ async def test_a_file_change_is_approved_listed_and_restored(server: RunningServ
     (tmp_path / "notes.txt").write_text("Tidy up\nand rest\n")
     async with api_client(server.address) as api:
         session = await api.create_session(workspace=str(tmp_path))
-        run, entry = await allowed(
+        run, entry = await run_approved_call(
             api, session, "edit_file", path="notes.txt", old_text="Tidy", new_text="Tidied"
         )
         assert (tmp_path / "notes.txt").read_text() == "Tidied up\nand rest\n"
@@ -53,7 +55,7 @@ async def test_a_file_change_is_approved_listed_and_restored(server: RunningServ
 async def test_restoring_files_needs_the_approve_right(server: RunningServer) -> None:
     async with api_client(server.address) as api:
         session = await api.create_session()
-        run, _ = await allowed(api, session, "write_file", path="f", content="x")
+        run, _ = await run_approved_call(api, session, "write_file", path="f", content="x")
         made = await api.post("/api/tokens", {"name": "writer", "rights": ["read", "write"]})
     async with api_client(server.address, made["secret"]) as other:
         assert len((await other.get(f"/api/runs/{run}/changes"))["changes"]) == 1
@@ -64,7 +66,7 @@ async def test_restoring_files_needs_the_approve_right(server: RunningServer) ->
 async def test_long_output_can_be_opened_whole(server: RunningServer) -> None:
     async with api_client(server.address) as api:
         session = await api.create_session()
-        _, entry = await allowed(api, session, "shell", command="seq 1 100000")
+        _, entry = await run_approved_call(api, session, "shell", command="seq 1 100000")
         (file,) = [part for part in entry["parts"] if part["type"] == "file"]
         assert len(text_of(entry)) < 70_000 and f"output:{entry['id']}" in text_of(entry)
         content = await api.get(f"/api/files/{file['blob']}?name={file['name']}")
@@ -79,7 +81,7 @@ async def test_long_output_can_be_opened_whole(server: RunningServer) -> None:
 async def test_files_are_searched_without_asking(server: RunningServer) -> None:
     async with api_client(server.address) as api:
         session = await api.create_session()
-        await allowed(api, session, "write_file", path="src/a.py", content="def go():\n    pass\n")
+        await run_approved_call(api, session, "write_file", path="src/a.py", content="def go():\n    pass\n")
         run = await api.send(session, f"use search_files {json.dumps({'pattern': 'def .o'})}")
         await api.wait_for_run(run["run_id"])
         assert text_of((await api.entries(session))[-2]) == "src/a.py:1: def go():\n"

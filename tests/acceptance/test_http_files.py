@@ -46,7 +46,7 @@ def speaker() -> Iterator[ScriptedModelServer]:
         yield speaker
 
 
-async def put(api: ApiClient, content: Any, name: str = "", kind: str = "application/octet-stream") -> Any:
+async def upload(api: ApiClient, content: Any, name: str = "", kind: str = "application/octet-stream") -> Any:
     return await api.post(f"/api/files?name={name}", data=content, headers={"content-type": kind})
 
 
@@ -74,7 +74,7 @@ async def test_a_file_is_stored_unchanged_and_served_with_sandbox_headers(
     server: RunningServer, content: bytes, claim: str, name: str, kept_name: str, kind: str
 ) -> None:
     async with api_client(server.address) as api:
-        kept = await put(api, content, name, claim)
+        kept = await upload(api, content, name, claim)
         assert api.status == 201, kept
         digest = hashlib.sha256(content).hexdigest()
         assert kept == {"id": digest, "name": kept_name, "media_type": kind, "size_bytes": len(content)}
@@ -93,7 +93,7 @@ async def test_a_file_is_stored_unchanged_and_served_with_sandbox_headers(
 
 async def test_equal_content_has_one_file_id_whatever_its_name(server: RunningServer) -> None:
     async with api_client(server.address) as api:
-        kept = [await put(api, b"same", name) for name in ("a.txt", "b.txt")]
+        kept = [await upload(api, b"same", name) for name in ("a.txt", "b.txt")]
         assert kept[0]["id"] == kept[1]["id"]
         assert [each["name"] for each in kept] == ["a.txt", "b.txt"]
 
@@ -107,16 +107,16 @@ async def test_a_missing_file_is_not_found(server: RunningServer, file_id: str) 
 
 async def test_files_need_authentication(server: RunningServer) -> None:
     async with api_client(server.address) as api:
-        kept = await put(api, b"mine alone")
+        kept = await upload(api, b"mine alone")
     async with api_client(server.address, token="") as stranger:
-        assert (await put(stranger, b"theirs"))["status"] == 401
+        assert (await upload(stranger, b"theirs"))["status"] == 401
         assert (await stranger.get(f"/api/files/{kept['id']}"))["status"] == 401
 
 
 # What is refused.
 
 
-async def too_long(size: int, start: bytes = b"") -> AsyncIterator[bytes]:
+async def oversized_upload(size: int, start: bytes = b"") -> AsyncIterator[bytes]:
     """A body without a length."""
     yield start
     for _ in range(size // 65_536 + 1):
@@ -130,11 +130,11 @@ async def test_an_oversized_file_is_refused_however_it_is_sent(
     server: RunningServer, start: bytes, limit: int
 ) -> None:
     async with api_client(server.address) as api:
-        for body in (BytesIO(start + b"a" * (limit + 1 - len(start))), too_long(limit, start)):
-            refused = await put(api, body)
+        for body in (BytesIO(start + b"a" * (limit + 1 - len(start))), oversized_upload(limit, start)):
+            refused = await upload(api, body)
             assert (api.status, refused["code"]) == (413, "too_large"), refused
             assert f"{limit:,} bytes" in refused["detail"]
-        assert (await put(api, BytesIO(start + b"a" * (limit - len(start)))))["size_bytes"] == limit
+        assert (await upload(api, BytesIO(start + b"a" * (limit - len(start)))))["size_bytes"] == limit
 
 
 async def test_uploads_wait_for_the_memory_budget(server: RunningServer) -> None:
@@ -143,11 +143,11 @@ async def test_uploads_wait_for_the_memory_budget(server: RunningServer) -> None
             png() + b"%d" % n * FILE_BYTES_MAX for n in range(2 * UPLOADS_BYTES_MAX // FILE_BYTES_MAX)
         ]
         contents = [content[:FILE_BYTES_MAX] for content in contents]
-        kept = await asyncio.gather(*(put(api, BytesIO(content)) for content in contents))
+        kept = await asyncio.gather(*(upload(api, BytesIO(content)) for content in contents))
         assert [each["id"] for each in kept] == [hashlib.sha256(each).hexdigest() for each in contents]
 
 
-def dialled(server: RunningServer) -> socket.socket:
+def connect(server: RunningServer) -> socket.socket:
     return socket.create_connection(("127.0.0.1", server.port), timeout=30)
 
 
@@ -173,12 +173,12 @@ async def test_slow_uploads_block_nobody(server: RunningServer, size: int) -> No
     """Some drip, some have sent nearly all of a large file and fall silent."""
     with ExitStack() as stack:
         for n in range(3):
-            line = stack.enter_context(dialled(server))
+            line = stack.enter_context(connect(server))
             line.sendall(head_of(server, f"Content-Length: {FILE_BYTES_MAX}"))
             line.sendall(b"a" if n % 2 else png() + b"a" * (FILE_BYTES_MAX - 1_000))
         async with api_client(server.address) as api, asyncio.timeout(30):
             began = time.monotonic()
-            kept = await put(api, BytesIO(png() + b"b" * size))
+            kept = await upload(api, BytesIO(png() + b"b" * size))
             took_s = time.monotonic() - began
         assert api.status == 201, kept
         assert took_s < UPLOAD_WAIT_S_MAX - 1
@@ -192,11 +192,11 @@ def rss_kb(server: RunningServer, name: str) -> int:
 def test_a_gigabyte_upload_is_aborted_with_little_memory(holdfast: CliHarness) -> None:
     """Announced, it is not read at all; unannounced, it is read to a bound and not kept."""
     server = holdfast.serve("--port", "0")
-    with dialled(server) as line:
+    with connect(server) as line:
         line.sendall(head_of(server, "Content-Length: 1000000000", "Expect: 100-continue"))
         assert b"413" in answer_on(line).partition(b"\r\n")[0]
     before, sent = rss_kb(server, "VmRSS"), 0
-    with dialled(server) as line:
+    with connect(server) as line:
         line.sendall(head_of(server, "Transfer-Encoding: chunked"))
         piece = b"a" * 1_000_000
         try:
@@ -216,12 +216,12 @@ def test_a_gigabyte_upload_is_aborted_with_little_memory(holdfast: CliHarness) -
 
 async def test_a_body_with_a_wrong_content_length_is_not_stored(server: RunningServer) -> None:
     short, long = b"shorter than it says", b"longer than it says"
-    with dialled(server) as line:
+    with connect(server) as line:
         line.sendall(head_of(server, "Content-Length: 1000") + short)
-    with dialled(server) as line:
+    with connect(server) as line:
         line.sendall(head_of(server, "Content-Length: 10", "Connection: close") + long)
         assert b"201" in answer_on(line).partition(b"\r\n")[0]
-    with dialled(server) as line:
+    with connect(server) as line:
         line.sendall(head_of(server, "Content-Length: 5", "Transfer-Encoding: chunked") + b"5\r\nhello\r\n")
         line.shutdown(socket.SHUT_WR)
         answer_on(line)
@@ -269,7 +269,7 @@ async def test_a_thousand_malformed_files_are_refused_and_none_is_stored(server:
     async with api_client(server.address) as api:
         for start in range(0, MALFORMED, 20):
             some = sent[start : start + 20]
-            told = await asyncio.gather(*(put(api, content, "x", claim) for content, claim in some))
+            told = await asyncio.gather(*(upload(api, content, "x", claim) for content, claim in some))
             statuses += [each["status"] for each in told]
             assert {each["code"] for each in told} == {"unsupported_file"}
         for digest in {hashlib.sha256(content).hexdigest() for content, _ in sent}:
@@ -277,7 +277,7 @@ async def test_a_thousand_malformed_files_are_refused_and_none_is_stored(server:
             assert api.status == 404
         print(f"{len(statuses)} malformed files: {statuses.count(415)} refused, 0 kept")
         assert statuses == [415] * MALFORMED
-        assert (await put(api, b"still at work"))["size_bytes"] == 13
+        assert (await upload(api, b"still at work"))["size_bytes"] == 13
 
 
 # Used by messages.
@@ -289,7 +289,7 @@ async def test_the_model_is_sent_images_as_data_and_text_as_text(
     async with api_client(server.address) as api:
         takes = (await api.get("/api/models"))["models"][0]["takes"]
         assert sorted(takes) == ["image", "text"]
-        picture, notes = await put(api, png(7, 7)), await put(api, b"milk\neggs\n")
+        picture, notes = await upload(api, png(7, 7)), await upload(api, b"milk\neggs\n")
         session = await api.create_session()
         files = ({"id": picture["id"], "name": "cat.png"}, {"id": notes["id"], "name": "../list.txt"})
         receipt = await send(api, session, "What is this?", *files)
@@ -319,7 +319,7 @@ async def test_a_message_may_be_files_alone_and_text_stays_a_string(
     server: RunningServer, speaker: ScriptedModelServer
 ) -> None:
     async with api_client(server.address) as api:
-        notes = await put(api, b"alone\n")
+        notes = await upload(api, b"alone\n")
         session = await api.create_session()
         receipt = await send(api, session, "", {"id": notes["id"]})
         await api.wait_for_run(receipt["run_id"])
@@ -338,7 +338,7 @@ def home(tmp_path: Path) -> Iterator[tuple[CliHarness, ScriptedModelServer]]:
         yield command, speaker
 
 
-async def first_said(speaker: ScriptedModelServer) -> Any:
+async def first_user_parts(speaker: ScriptedModelServer) -> Any:
     """Return the first message of a person as the next request sends it to the model."""
     asked: list[Any] = []
 
@@ -363,7 +363,7 @@ async def test_an_image_is_refused_when_the_model_may_not_support_images(
     async with api_client(command.serve("--port", "0").address) as api:
         (model,) = (await api.get("/api/models"))["models"]
         assert (model["takes"], model["takes_guessed"]) == (["text"], sees is None)
-        picture = await put(api, png())
+        picture = await upload(api, png())
         session = await api.create_session()
         before = await api.get(f"/api/sessions/{session}"), len(speaker.requests)
         refused = await send(api, session, "Look.", {"id": picture["id"]}, key="k")
@@ -382,17 +382,17 @@ async def test_an_image_sent_anyway_reaches_the_model_even_after_a_kill(
     running = command.serve("--port", "0")
     image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{b64encode(png()).decode()}"}}
     async with api_client(running.address) as api:
-        picture = await put(api, png())
+        picture = await upload(api, png())
         session = await api.create_session()
         attached = {"id": picture["id"], "name": "cat.png", "anyway": True}
         receipt = await send(api, session, "hold on", attached, key="k")
         assert api.status == 202, receipt
         assert await send(api, session, "hold on", attached, key="k") == receipt
-        assert await first_said(speaker) == [{"type": "text", "text": "hold on"}, image]
+        assert await first_user_parts(speaker) == [{"type": "text", "text": "hold on"}, image]
         running.process.kill()
         running.process.wait()
     async with api_client(command.serve("--port", "0").address) as api:
-        assert await first_said(speaker) == [{"type": "text", "text": "hold on"}, image]
+        assert await first_user_parts(speaker) == [{"type": "text", "text": "hold on"}, image]
         (said, *_) = await api.entries(session)
         assert said["parts"][1]["anyway"] is True
 
@@ -403,7 +403,7 @@ async def test_a_models_refusal_of_an_image_fails_the_run_with_its_message(
     command, speaker = home
     speaker.refuses_images = True
     async with api_client(command.serve("--port", "0").address) as api:
-        picture = await put(api, png())
+        picture = await upload(api, png())
         session = await api.create_session()
         receipt = await send(api, session, "Look.", {"id": picture["id"], "anyway": True})
         run = await api.wait_for_field(f"/api/runs/{receipt['run_id']}", "status", "failed")
@@ -419,20 +419,20 @@ async def test_a_model_without_pdf_support_is_sent_the_text_even_after_a_kill(
     running = command.serve("--port", "0")
     words_told = "hold on\n\nFile report.pdf:\n```\n[page 1]\nRain at noon.\n```"
     async with api_client(running.address) as api:
-        report = await put(api, pdf(words("Rain at noon.")), "report.pdf")
+        report = await upload(api, pdf(words("Rain at noon.")), "report.pdf")
         session = await api.create_session()
         receipt = await send(api, session, "hold on", {"id": report["id"], "name": "report.pdf"})
         assert api.status == 202, receipt
-        assert await first_said(speaker) == words_told
+        assert await first_user_parts(speaker) == words_told
         running.process.kill()
         running.process.wait()
     command.serve("--port", "0")
-    assert await first_said(speaker) == words_told
+    assert await first_user_parts(speaker) == words_told
 
 
 async def test_a_bad_attachment_is_refused_and_nothing_is_stored(server: RunningServer) -> None:
     async with api_client(server.address) as api:
-        notes = await put(api, b"notes")
+        notes = await upload(api, b"notes")
         session = await api.create_session()
         bad: list[tuple[dict[str, Any], int, str]] = [
             ({"text": "", "attachments": []}, 400, "bad_request"),
@@ -453,7 +453,7 @@ async def test_a_bad_attachment_is_refused_and_nothing_is_stored(server: Running
 
 async def test_a_repeated_send_is_one_turn_and_other_files_are_another_message(server: RunningServer) -> None:
     async with api_client(server.address) as api:
-        one, two = await put(api, b"one"), await put(api, b"two")
+        one, two = await upload(api, b"one"), await upload(api, b"two")
         session = await api.create_session()
         first = await send(api, session, "See.", {"id": one["id"]}, key="k")
         assert await send(api, session, "See.", {"id": one["id"]}, key="k") == first
@@ -463,7 +463,7 @@ async def test_a_repeated_send_is_one_turn_and_other_files_are_another_message(s
 
 async def test_a_turn_can_be_edited_to_have_files_and_a_branch_has_them_too(server: RunningServer) -> None:
     async with api_client(server.address) as api:
-        notes = await put(api, b"edited in")
+        notes = await upload(api, b"edited in")
         session = await api.create_session()
         await api.wait_for_run((await api.send(session, "Hello"))["run_id"])
         body = {"text": "See.", "attachments": [{"id": notes["id"]}]}

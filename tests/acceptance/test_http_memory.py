@@ -43,7 +43,7 @@ def server(command: CliHarness) -> RunningServer:
     return command.serve("--port", "0")
 
 
-async def tell(api: ApiClient, text: str = REX, **begin: Any) -> str:
+async def start_conversation(api: ApiClient, text: str = REX, **begin: Any) -> str:
     """A conversation in which `text` was said and answered."""
     session = await api.create_session(title="About me", **begin)
     await api.wait_for_run((await api.send(session, text))["run_id"])
@@ -56,7 +56,7 @@ async def texts(api: ApiClient, query: str = "") -> list[str]:
     return [each["text"] for each in found["memories"]]
 
 
-async def waiting(api: ApiClient) -> list[dict[str, Any]]:
+async def pending_commits(api: ApiClient) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = (await api.get("/api/memory/waiting"))["waiting"]
     return found
 
@@ -72,11 +72,11 @@ async def decide(api: ApiClient, session: str, segment: int, decision: str) -> i
     return api.status
 
 
-async def until_nothing_waits(api: ApiClient) -> None:
-    async def is_so() -> bool:
-        return await waiting(api) == []
+async def wait_until_none_pending(api: ApiClient) -> None:
+    async def is_empty() -> bool:
+        return await pending_commits(api) == []
 
-    await wait_until(is_so)
+    await wait_until(is_empty)
 
 
 # What is remembered.
@@ -86,10 +86,10 @@ async def test_a_commit_remembers_the_conversation_with_its_origin(
     server: RunningServer, model: MemoryModelServer
 ) -> None:
     async with api_client(server.address) as api:
-        session = await tell(api)
+        session = await start_conversation(api)
         before = await api.get("/api/memory")
         assert (before["provider"], before["health"]["ok"], before["memories"]) == ("notes", True, [])
-        (owed,) = await waiting(api)
+        (owed,) = await pending_commits(api)
         assert (owed["session_id"], owed["title"], owed["segment"]) == (session, "About me", 1)
         assert (owed["from_turn"], owed["through_turn"], owed["state"]) == (1, 1, "owed")
         assert (owed["attempts"], owed["retry_at"], owed["detail"], owed["deleted"]) == (0, None, "", False)
@@ -100,7 +100,7 @@ async def test_a_commit_remembers_the_conversation_with_its_origin(
         assert (memory["session_id"], memory["title"]) == (session, "About me")
         assert (memory["from_turn"], memory["through_turn"]) == (1, 1)
         after = await api.get("/api/memory")
-        assert (after["waiting"], after["oldest_waiting_at"], await waiting(api)) == (0, None, [])
+        assert (after["waiting"], after["oldest_waiting_at"], await pending_commits(api)) == (0, None, [])
         assert await commit(api) == await commit(api, session_id=session)
         assert await commit(api) == {"outcome": "nothing", "paid": 0, "detail": ""}
         assert len(model.extractions) == 1
@@ -112,9 +112,9 @@ async def test_a_commit_remembers_the_conversation_with_its_origin(
 
 async def test_a_session_but_not_a_list_has_its_last_commit_time(server: RunningServer) -> None:
     async with api_client(server.address) as api:
-        session = await tell(api)
+        session = await start_conversation(api)
         assert (await api.get(f"/api/sessions/{session}"))["remembered_at"] is None
-        before = (await waiting(api))[0]["since"]
+        before = (await pending_commits(api))[0]["since"]
         assert (await commit(api))["outcome"] == "paid"
         told = await api.get(f"/api/sessions/{session}")
         assert told["remembered_at"] >= before
@@ -122,7 +122,7 @@ async def test_a_session_but_not_a_list_has_its_last_commit_time(server: Running
         assert (listed["head"], listed["remembered_at"]) == (None, None)
         # What is let be afterwards is not remembered, whatever was before it.
         await api.wait_for_run((await api.send(session, "My cat is called Tom."))["run_id"])
-        (owed,) = await waiting(api)
+        (owed,) = await pending_commits(api)
         await api.post(f"/api/memory/waiting/{session}/{owed['segment']}", {"decision": "drop"})
         assert api.status == 204
         assert (await api.get(f"/api/sessions/{session}"))["remembered_at"] is None
@@ -131,7 +131,7 @@ async def test_a_session_but_not_a_list_has_its_last_commit_time(server: Running
 async def test_messages_show_the_recalled_memories(server: RunningServer) -> None:
     async with api_client(server.address) as api:
         await api.post("/api/memory", {"text": NOTED})
-        session = await tell(api, "hello there")
+        session = await start_conversation(api, "hello there")
         for _ in range(2):
             await api.wait_for_run((await api.send(session, "What is my dog called?"))["run_id"])
         page = await api.get(f"/api/sessions/{session}/messages")
@@ -170,13 +170,13 @@ async def test_memories_are_added_found_in_pages_changed_and_forgotten(server: R
 
 async def test_undoing_a_turn_retracts_its_memories(server: RunningServer) -> None:
     async with api_client(server.address) as api:
-        session = await tell(api)
+        session = await start_conversation(api)
         assert (await commit(api))["outcome"] == "paid"
         assert await texts(api) == [NOTED]
         await api.post(f"/api/sessions/{session}/undo", {})
         assert api.status == 200
         await commit(api)
-        await until_nothing_waits(api)
+        await wait_until_none_pending(api)
         assert await texts(api) == []
         assert (await commit(api))["outcome"] == "nothing"
 
@@ -188,18 +188,18 @@ async def test_a_failed_commit_says_why_and_succeeds_on_retry(
     server: RunningServer, model: MemoryModelServer
 ) -> None:
     async with api_client(server.address) as api:
-        session = await tell(api)
+        session = await start_conversation(api)
         model.extraction.status = 400
         told = await commit(api)
         assert (told["outcome"], told["paid"]) == ("failed", 0)
-        (failed,) = await waiting(api)
+        (failed,) = await pending_commits(api)
         assert (failed["state"], failed["attempts"]) == ("failed", 1)
         assert failed["detail"] and failed["retry_at"] > failed["since"]
         assert told["detail"]
         assert (await api.get("/api/memory"))["waiting"] == 1
         model.extraction.status = 0
         assert await decide(api, session, 1, "retry") == 204
-        await until_nothing_waits(api)
+        await wait_until_none_pending(api)
         assert await texts(api) == [NOTED]
         assert await decide(api, session, 1, "retry") == 409
 
@@ -208,9 +208,9 @@ async def test_a_dismissed_queue_entry_is_never_remembered(
     server: RunningServer, model: MemoryModelServer
 ) -> None:
     async with api_client(server.address) as api:
-        session = await tell(api)
+        session = await start_conversation(api)
         assert await decide(api, session, 1, "drop") == 204
-        assert await waiting(api) == []
+        assert await pending_commits(api) == []
         assert (await commit(api))["outcome"] == "nothing"
         assert (model.extractions, await texts(api)) == ([], [])
 
@@ -219,13 +219,13 @@ async def test_deleting_a_conversation_discards_its_uncommitted_turns(
     server: RunningServer, model: MemoryModelServer
 ) -> None:
     async with api_client(server.address) as api:
-        session, untried = await tell(api), await tell(api, "I live in Bonn.")
+        session, untried = await start_conversation(api), await start_conversation(api, "I live in Bonn.")
         model.extraction.status = 400
         assert (await commit(api, session_id=session))["outcome"] == "failed"
         model.extraction.status = 0
         for each in (session, untried):
             await api.request("DELETE", f"/api/sessions/{each}")
-        assert await waiting(api) == []
+        assert await pending_commits(api) == []
         assert ((await commit(api))["outcome"], await texts(api)) == ("nothing", [])
         assert len(model.extractions) == 1
 
@@ -234,7 +234,7 @@ async def test_notes_are_deleted_with_their_conversation_on_request(
     server: RunningServer, model: MemoryModelServer
 ) -> None:
     async with api_client(server.address) as api:
-        session, other = await tell(api), await tell(api, "I live in Bonn.")
+        session, other = await start_conversation(api), await start_conversation(api, "I live in Bonn.")
         await commit(api)
         (mine,) = [note for note in (await api.get("/api/memory"))["memories"] if note["text"] == NOTED]
         await api.request("PATCH", f"/api/memory/{mine['id']}", {"text": "Rex is the user's dog."})
@@ -244,7 +244,7 @@ async def test_notes_are_deleted_with_their_conversation_on_request(
         assert (api.status, problem["code"]) == (400, "bad_request") and "notes: " in problem["detail"]
         await api.request("DELETE", f"/api/sessions/{session}?notes=delete")
         assert api.status == 204 and await texts(api) == ["The user lives in Bonn."]
-        await until_nothing_waits(api)
+        await wait_until_none_pending(api)
         await api.request("DELETE", f"/api/sessions/{other}?notes=keep")
         assert api.status == 204 and await texts(api) == ["The user lives in Bonn."]
 
@@ -253,22 +253,22 @@ async def test_disabling_remember_abandons_pending_commits(
     server: RunningServer, model: MemoryModelServer
 ) -> None:
     async with api_client(server.address) as api:
-        session, other = await tell(api), await tell(api, "I live in Bonn.")
+        session, other = await start_conversation(api), await start_conversation(api, "I live in Bonn.")
         await api.request("PATCH", f"/api/sessions/{session}", {"remember": False})
-        assert [each["session_id"] for each in await waiting(api)] == [other]
+        assert [each["session_id"] for each in await pending_commits(api)] == [other]
         assert (await commit(api))["paid"] == 1
         assert len(model.extractions) == 1 and NOTED not in await texts(api)
 
 
 async def test_a_conversation_without_remember_queues_nothing(server: RunningServer) -> None:
     async with api_client(server.address) as api:
-        session = await tell(api, remember=False)
+        session = await start_conversation(api, remember=False)
         assert (await api.get(f"/api/sessions/{session}"))["remember"] is False
-        assert await waiting(api) == []
+        assert await pending_commits(api) == []
         changed = await api.request("PATCH", f"/api/sessions/{session}", {"remember": True})
         assert changed["remember"] is True
         await api.wait_for_run((await api.send(session, "I live in Lisbon."))["run_id"])
-        (owed,) = await waiting(api)
+        (owed,) = await pending_commits(api)
         assert (owed["from_turn"], owed["through_turn"]) == (2, 2)
         assert (await commit(api))["outcome"] == "paid"
         assert await texts(api) == ["The user lives in Lisbon."]
@@ -277,11 +277,11 @@ async def test_a_conversation_without_remember_queues_nothing(server: RunningSer
         await api.request("PATCH", f"/api/sessions/{session}", {"remember": False})
         fork = await api.post(f"/api/sessions/{session}/fork", {})
         assert fork["remember"] is False
-        assert await waiting(api) == []
+        assert await pending_commits(api) == []
 
 
 @asynccontextmanager
-async def in_doubt(command: CliHarness) -> AsyncIterator[tuple[ApiClient, list[SessionId]]]:
+async def start_in_doubt(command: CliHarness) -> AsyncIterator[tuple[ApiClient, list[SessionId]]]:
     """A server that was killed three times while it told a memory that does not know keys."""
     folder = Path(command.environ["XDG_DATA_HOME"]) / "holdfast"
     store, sessions = await SqliteStore.open(folder), [IDS.session() for _ in range(3)]
@@ -301,15 +301,15 @@ async def in_doubt(command: CliHarness) -> AsyncIterator[tuple[ApiClient, list[S
 
 
 async def test_a_person_resolves_a_commit_in_doubt(command: CliHarness) -> None:
-    async with in_doubt(command) as (api, (done, drop, again)):
-        assert [each["state"] for each in await waiting(api)] == ["in_doubt"] * 3
+    async with start_in_doubt(command) as (api, (done, drop, again)):
+        assert [each["state"] for each in await pending_commits(api)] == ["in_doubt"] * 3
         told = await commit(api)
         assert (told["outcome"], told["paid"]) == ("in_doubt", 0)
         assert await decide(api, done, 1, "done") == 204
         assert await decide(api, drop, 1, "drop") == 204
-        assert [each["session_id"] for each in await waiting(api)] == [again]
+        assert [each["session_id"] for each in await pending_commits(api)] == [again]
         assert await decide(api, again, 1, "retry") == 204
-        assert "in_doubt" not in {each["state"] for each in await waiting(api)}
+        assert "in_doubt" not in {each["state"] for each in await pending_commits(api)}
         assert await decide(api, done, 1, "done") == 409
 
 
@@ -320,10 +320,10 @@ async def test_a_commit_notifies_readers_and_changes_nothing_else(
     command: CliHarness, server: RunningServer
 ) -> None:
     async with api_client(server.address) as api:
-        session = await tell(api)
+        session = await start_conversation(api)
         before = await api.get(f"/api/sessions/{session}")
         await api.post(f"/api/sessions/{session}/seen", {"seq": before["head"]})
-        await tell(api, "I like tea.")
+        await start_conversation(api, "I like tea.")
         listed = [each["id"] for each in (await api.get("/api/sessions"))["sessions"]]
         assert (await commit(api, session_id=session))["outcome"] == "paid"
         frames = await api.events_through(session, before["head"], "memory_committed")
@@ -353,7 +353,7 @@ async def test_metrics_count_pending_and_finished_commits(server: RunningServer)
         assert await metric("holdfast_memory_owed") == await metric("holdfast_memory_owed_age_seconds") == 0
         assert await metric('holdfast_memory_commits_total{outcome="paid"}') == 0
         assert await metric('holdfast_memory_recalls_total{outcome="slow"}') == 0
-        await tell(api)
+        await start_conversation(api)
         assert await metric("holdfast_memory_owed") == 1
         age_s = await metric("holdfast_memory_owed_age_seconds")
         assert age_s is not None and 0 <= age_s < 600
@@ -368,10 +368,10 @@ async def test_without_memory_everything_else_works_and_nothing_is_queued(
 ) -> None:
     with cli_in(tmp_path, **environ_for(model), HOLDFAST_MEMORY="off") as command:
         async with api_client(command.serve("--port", "0").address) as api:
-            await tell(api)
+            await start_conversation(api)
             found = await api.get("/api/memory")
             assert (found["provider"], found["health"]["ok"], found["memories"]) == ("off", True, [])
-            assert (found["waiting"], await waiting(api)) == (0, [])
+            assert (found["waiting"], await pending_commits(api)) == (0, [])
             assert (await commit(api))["outcome"] == "nothing"
             text = {"text": "x"}
             for method, path, body in (("POST", "", text), ("PATCH", "/n_0", text), ("DELETE", "/n_0", None)):
@@ -386,7 +386,7 @@ async def test_an_unreachable_provider_is_reported_and_blocks_nothing_else(
     away = {"HOLDFAST_MEMORY": "webhook", "HOLDFAST_MEMORY_WEBHOOK_URL": "http://127.0.0.1:1/memory"}
     with cli_in(tmp_path, **environ_for(model), **QUIET, **away) as command:
         async with api_client(command.serve("--port", "0").address) as api:
-            session = await tell(api)
+            session = await start_conversation(api)
             for method, path, body in (
                 ("GET", "", None),
                 ("POST", "", {"text": "x"}),
@@ -398,7 +398,7 @@ async def test_an_unreachable_provider_is_reported_and_blocks_nothing_else(
             assert (await api.get("/health/ready"))["status"] == "ready"
             told = await commit(api, session_id=session)
             assert (told["outcome"], told["paid"]) == ("failed", 0)
-            assert [each["state"] for each in await waiting(api)] == ["failed"]
+            assert [each["state"] for each in await pending_commits(api)] == ["failed"]
 
 
 # What is refused.
@@ -448,7 +448,7 @@ async def test_what_is_wrong_is_refused_and_changes_nothing(
 ) -> None:
     wrong = []
     async with api_client(server.address) as api:
-        session = await tell(api)
+        session = await start_conversation(api)
         memory = (await api.post("/api/memory", {"text": "The sky is blue."}))["id"]
         paths = (f"/api/sessions/{session}", "/api/memory", "/api/memory/waiting", "/api/sessions")
         before = [await api.get(path) for path in paths]
@@ -467,7 +467,7 @@ async def test_what_is_wrong_is_refused_and_changes_nothing(
 
 async def test_reading_needs_the_right_to_read_and_changing_the_right_to_write(server: RunningServer) -> None:
     async with api_client(server.address) as api:
-        session = await tell(api)
+        session = await start_conversation(api)
         memory = (await api.post("/api/memory", {"text": "The sky is blue."}))["id"]
         changes: tuple[tuple[str, str, object], ...] = (
             ("POST", "", {"text": "x"}),
@@ -486,4 +486,4 @@ async def test_reading_needs_the_right_to_read_and_changing_the_right_to_write(s
                     told = await other.request(method, f"/api/memory{path}", body)
                     assert (other.status, told["code"]) == (403, "not_allowed"), (held, method, path)
         assert await texts(api) == ["The sky is blue."]
-        assert [each["state"] for each in await waiting(api)] == ["owed"]
+        assert [each["state"] for each in await pending_commits(api)] == ["owed"]

@@ -24,7 +24,7 @@ NOBODY = {f"{name}_BASE_URL": NOWHERE for name in ("OLLAMA", "LMSTUDIO", "LLAMAC
 
 
 @dataclass
-class Listing(ScriptedModelServer):
+class ListingModelServer(ScriptedModelServer):
     """Says more of its model than its name, as OpenRouter does. `refuses` is a status instead of answers."""
 
     refuses: int = 0
@@ -41,21 +41,21 @@ class Listing(ScriptedModelServer):
 
 
 @pytest.fixture
-def first() -> Iterator[Listing]:
-    with scripted_model_server(Listing()) as speaker:
-        assert isinstance(speaker, Listing)
+def first() -> Iterator[ListingModelServer]:
+    with scripted_model_server(ListingModelServer()) as speaker:
+        assert isinstance(speaker, ListingModelServer)
         yield speaker
 
 
 @pytest.fixture
-def second() -> Iterator[Listing]:
-    with scripted_model_server(Listing()) as speaker:
-        assert isinstance(speaker, Listing)
+def second() -> Iterator[ListingModelServer]:
+    with scripted_model_server(ListingModelServer()) as speaker:
+        assert isinstance(speaker, ListingModelServer)
         yield speaker
 
 
 @pytest.fixture
-def found(first: Listing, tmp_path: Path) -> Iterator[CliHarness]:
+def found(first: ListingModelServer, tmp_path: Path) -> Iterator[CliHarness]:
     """A server that finds its model by itself."""
     with cli_in(tmp_path, HOLDFAST_MODEL="", OPENAI_BASE_URL=first.url, **NOBODY) as command:
         yield command
@@ -81,7 +81,9 @@ async def test_available_models_are_listed_with_windows_and_prices(found: CliHar
         assert run["usage"]["cost_micros"] == 19 * 2 + 10 * 4
 
 
-async def test_several_providers_can_have_a_key_at_once(found: CliHarness, second: Listing) -> None:
+async def test_several_providers_can_have_a_key_at_once(
+    found: CliHarness, second: ListingModelServer
+) -> None:
     server = found.serve("--port", "0")
     async with api_client(server.address) as api:
         kept = await api.request("PUT", "/api/models/providers/groq", {"base_url": second.url, "key": KEY})
@@ -118,7 +120,7 @@ async def test_several_providers_can_have_a_key_at_once(found: CliHarness, secon
 
 
 async def test_a_connection_saved_by_an_earlier_version_still_counts(
-    found: CliHarness, second: Listing, tmp_path: Path
+    found: CliHarness, second: ListingModelServer, tmp_path: Path
 ) -> None:
     folder = Path(found.environ["XDG_DATA_HOME"]) / "holdfast"
     folder.mkdir(parents=True, mode=0o700)
@@ -147,7 +149,7 @@ async def test_no_accepted_base_url_corrupts_the_saved_connections(found: CliHar
 
 
 async def test_a_server_starts_with_unreadable_connections_and_reports_them(
-    found: CliHarness, first: Listing
+    found: CliHarness, first: ListingModelServer
 ) -> None:
     folder = Path(found.environ["XDG_DATA_HOME"]) / "holdfast"
     folder.mkdir(parents=True, mode=0o700)
@@ -177,7 +179,7 @@ async def test_a_server_starts_with_unreadable_connections_and_reports_them(
 
 
 async def test_a_server_starts_although_the_chosen_model_is_unavailable(
-    found: CliHarness, first: Listing
+    found: CliHarness, first: ListingModelServer
 ) -> None:
     folder = Path(found.environ["XDG_DATA_HOME"]) / "holdfast"
     folder.mkdir(parents=True, mode=0o700)
@@ -202,7 +204,7 @@ async def test_a_server_starts_although_the_chosen_model_is_unavailable(
 
 
 @pytest.fixture
-def falling(first: Listing, second: Listing, tmp_path: Path) -> Iterator[CliHarness]:
+def falling(first: ListingModelServer, second: ListingModelServer, tmp_path: Path) -> Iterator[CliHarness]:
     """A server whose first model is refused, and whose second answers."""
     first.refuses = 401
     environ = {
@@ -213,21 +215,21 @@ def falling(first: Listing, second: Listing, tmp_path: Path) -> Iterator[CliHarn
         yield command
 
 
-async def written_by(api: ApiClient, session: str) -> list[tuple[str, str]]:
+async def models_of_answers(api: ApiClient, session: str) -> list[tuple[str, str]]:
     return [
         (each["model"], text_of(each)) for each in await api.entries(session) if each["role"] == "assistant"
     ]
 
 
 async def test_a_fallback_model_answers_and_is_named(
-    falling: CliHarness, first: Listing, second: Listing
+    falling: CliHarness, first: ListingModelServer, second: ListingModelServer
 ) -> None:
     server = falling.serve("--port", "0")
     assert "groq:plain" in "".join(server.output_lines)
     async with api_client(server.address) as api:
         session = await api.create_session()
         await api.wait_for_run((await api.send(session, "hello there"))["run_id"])
-        assert await written_by(api, session) == [("groq:plain", "hello there ")]
+        assert await models_of_answers(api, session) == [("groq:plain", "hello there ")]
         assert first.requests and second.requests[0]["model"] == "plain"
         events = await api.events_through(session, 0, "run_completed")
         told = [
@@ -241,7 +243,9 @@ async def test_a_fallback_model_answers_and_is_named(
         assert settled["model"] == "groq:plain"
         first.refuses = 0
         await api.wait_for_run((await api.send(session, "once more"))["run_id"])
-        assert (await written_by(api, session))[-1][0] == "openai:small", "the first is asked first again"
+        assert (await models_of_answers(api, session))[-1][0] == "openai:small", (
+            "the first is asked first again"
+        )
 
 
 async def test_the_model_of_a_partial_answer_is_known_after_a_kill(falling: CliHarness) -> None:
@@ -256,10 +260,10 @@ async def test_the_model_of_a_partial_answer_is_known_after_a_kill(falling: CliH
     assert falling.run("doctor").returncode == 0
     again = falling.serve("--port", "0")
     async with api_client(again.address) as api:
-        assert await written_by(api, session) == [("groq:plain", "Well")]
+        assert await models_of_answers(api, session) == [("groq:plain", "Well")]
 
 
-async def test_an_unusable_fallback_is_reported_at_startup(first: Listing, tmp_path: Path) -> None:
+async def test_an_unusable_fallback_is_reported_at_startup(first: ListingModelServer, tmp_path: Path) -> None:
     environ = {"HOLDFAST_MODEL": "openai:small", "OPENAI_BASE_URL": first.url}
     with cli_in(tmp_path, HOLDFAST_FALLBACK_MODELS="deepseek:any", **environ, **NOBODY) as command:
         server: RunningServer = command.serve("--port", "0")
@@ -269,7 +273,7 @@ async def test_an_unusable_fallback_is_reported_at_startup(first: Listing, tmp_p
 
 
 async def test_fallbacks_change_while_the_server_runs(
-    found: CliHarness, first: Listing, second: Listing
+    found: CliHarness, first: ListingModelServer, second: ListingModelServer
 ) -> None:
     server = found.serve("--port", "0")
     async with api_client(server.address) as api:
@@ -284,7 +288,7 @@ async def test_fallbacks_change_while_the_server_runs(
         first.refuses = 401
         session = await api.create_session()
         await api.wait_for_run((await api.send(session, "hello"))["run_id"])
-        assert [name for name, _ in await written_by(api, session)] == ["groq:plain"]
+        assert [name for name, _ in await models_of_answers(api, session)] == ["groq:plain"]
         assert 'fallback_models = ["groq:plain"]' in (server.folder / "holdfast.toml").read_text()
         gone = await api.request("PUT", "/api/models/fallbacks", {"models": []})
         assert "groq:plain" not in gone["models"][0]["why"]

@@ -13,7 +13,9 @@ from tests.support.api_client import ApiClient, api_client, text_of
 COLOURS = {"question": "Which colour?", "choices": ["Red", "Green", "Blue"]}
 
 
-async def asked(api: ApiClient, question: dict[str, Any], session: str | None = None) -> tuple[str, str, str]:
+async def start_pending_question(
+    api: ApiClient, question: dict[str, Any], session: str | None = None
+) -> tuple[str, str, str]:
     """A conversation in which something is asked, its run, and the address at which it is answered."""
     session = session or await api.create_session()
     run: str = (await api.send(session, f"ask {json.dumps(question)}"))["run_id"]
@@ -23,7 +25,7 @@ async def asked(api: ApiClient, question: dict[str, Any], session: str | None = 
 
 async def test_a_question_appears_everywhere_and_is_answered_once(server: RunningServer) -> None:
     async with api_client(server.address) as api, api_client(server.address) as other:
-        session, run, path = await asked(api, COLOURS)
+        session, run, path = await start_pending_question(api, COLOURS)
         call, told = path.rpartition("/")[2], COLOURS | {"multiple": False}
         entry = (await other.entries(session))[-1]
         assert (entry["name"], entry["approval"], entry["state"]) == ("ask_user", "asked", "intended")
@@ -53,7 +55,7 @@ async def test_a_question_appears_everywhere_and_is_answered_once(server: Runnin
 
 async def test_of_concurrent_answers_one_is_accepted(server: RunningServer) -> None:
     async with api_client(server.address) as api, api_client(server.address) as other:
-        session, run, path = await asked(api, COLOURS)
+        session, run, path = await start_pending_question(api, COLOURS)
 
         async def answer(of: ApiClient, choice: str) -> int:
             body = {"decision": "answer", "choices": [choice]}
@@ -92,7 +94,7 @@ async def test_an_invalid_answer_is_refused_and_the_question_stays_open(
     server: RunningServer, body: dict[str, Any], status: int, code: str
 ) -> None:
     async with api_client(server.address) as api:
-        _, run, path = await asked(api, COLOURS)
+        _, run, path = await start_pending_question(api, COLOURS)
         refused = await api.post(path, body)
         assert (api.status, refused["code"]) == (status, code)
         await api.post(path, {"decision": "answer", "choices": ["Red"]})
@@ -102,17 +104,17 @@ async def test_an_invalid_answer_is_refused_and_the_question_stays_open(
 
 async def test_questions_are_answered_in_text_dismissed_and_superseded(server: RunningServer) -> None:
     async with api_client(server.address) as api:
-        session, run, path = await asked(api, {"question": "Why?"})
+        session, run, path = await start_pending_question(api, {"question": "Why?"})
         refused = await api.post(path, {"decision": "answer", "text": " "})
         assert (api.status, refused["code"]) == (422, "answer_refused")
         await api.post(path, {"decision": "answer", "text": "Because."})
         await api.wait_for_run(run)
         assert (await api.message_texts(session))[-1][2] == "It said: Because."
-        _, run, path = await asked(api, {"question": "And now?"}, session)
+        _, run, path = await start_pending_question(api, {"question": "And now?"}, session)
         await api.post(path, {"decision": "deny", "reason": "Later."})
         await api.wait_for_run(run)
         assert "chose not to answer. Later." in (await api.message_texts(session))[-1][2]
-        _, run, path = await asked(api, {"question": "Still there?"}, session)
+        _, run, path = await start_pending_question(api, {"question": "Still there?"}, session)
         sent = await api.send(session, "something else")
         assert (await api.wait_for_run(run, "cancelled"))["status"] == "cancelled"
         await api.wait_for_run(sent["run_id"])

@@ -19,16 +19,16 @@ def command(speaker: ScriptedModelServer, tmp_path: Path) -> Iterator[CliHarness
         yield command
 
 
-async def counted(api: ApiClient, session: str) -> str:
+async def counted_text(api: ApiClient, session: str) -> str:
     """The numbers that can be read so far."""
     return "".join(words for role, _, words in await api.message_texts(session) if role == "assistant")
 
 
-async def until_counting(api: ApiClient, session: str) -> None:
-    async def is_so() -> bool:
-        return len(await counted(api, session)) >= 60
+async def wait_until_counting(api: ApiClient, session: str) -> None:
+    async def has_counted() -> bool:
+        return len(await counted_text(api, session)) >= 60
 
-    await wait_until(is_so)
+    await wait_until(has_counted)
 
 
 async def start(command: CliHarness, *words: str) -> RunningServer:
@@ -43,8 +43,8 @@ async def test_after_a_kill_readers_see_all_earlier_events_and_the_run_continues
         session = await api.create_session(title="Counting")
         with speaker.pausing_count(60):
             run = (await api.send(session, "count 100"))["run_id"]
-            await until_counting(api, session)
-            seen = await counted(api, session)
+            await wait_until_counting(api, session)
+            seen = await counted_text(api, session)
             server.process.kill()
     again = await start(command)
     async with api_client(again.address) as api:
@@ -52,7 +52,7 @@ async def test_after_a_kill_readers_see_all_earlier_events_and_the_run_continues
         assert "notice" in {role for role, _, _ in first}
         assert "".join(words for role, _, words in first if role == "assistant").startswith(seen)
         await api.wait_for_run(run)
-        assert await counted(api, session) == NUMBERS
+        assert await counted_text(api, session) == NUMBERS
         assert (await api.get("/metrics")).decode().count("holdfast_recoveries_total 1") == 1
 
 
@@ -65,7 +65,7 @@ async def test_with_resume_ask_an_interrupted_run_waits_for_a_person(
         session = await api.create_session(title="Counting")
         with speaker.pausing_count(60):
             run = (await api.send(session, "count 100"))["run_id"]
-            await until_counting(api, session)
+            await wait_until_counting(api, session)
             server.process.kill()
     again = await start(command)
     async with api_client(again.address) as api:
@@ -74,7 +74,7 @@ async def test_with_resume_ask_an_interrupted_run_waits_for_a_person(
         resumed = await api.post(f"/api/runs/{run}/resume")
         assert (api.status, resumed["status"]) == (200, "running")
         await api.wait_for_run(run)
-        assert await counted(api, session) == NUMBERS
+        assert await counted_text(api, session) == NUMBERS
 
 
 async def test_sigterm_lets_a_run_finish_its_step_and_refuses_new_requests(
@@ -87,7 +87,7 @@ async def test_sigterm_lets_a_run_finish_its_step_and_refuses_new_requests(
         with speaker.pausing_count(60):
             run = (await api.send(session, "count 100"))["run_id"]
             following = asyncio.ensure_future(api.events_through(session, 0, "run_completed"))
-            await until_counting(api, session)
+            await wait_until_counting(api, session)
             server.process.send_signal(signal.SIGTERM)
             problem = await api.wait_for_field("/health/ready", "code", "stopping")
             assert (api.status, problem["status"]) == (503, 503)
@@ -102,7 +102,7 @@ async def test_sigterm_lets_a_run_finish_its_step_and_refuses_new_requests(
     again = await start(command)
     async with api_client(again.address) as api:
         assert (await api.get(f"/api/runs/{run}"))["status"] == "completed"
-        assert await counted(api, session) == NUMBERS
+        assert await counted_text(api, session) == NUMBERS
 
 
 async def test_sigterm_is_bounded_and_interrupted_runs_resume_at_the_next_start(
@@ -115,14 +115,14 @@ async def test_sigterm_is_bounded_and_interrupted_runs_resume_at_the_next_start(
         with speaker.pausing_count(60):
             session = await api.create_session(title="Counting")
             run = (await api.send(session, "count 100"))["run_id"]
-            await until_counting(api, session)
+            await wait_until_counting(api, session)
             server.process.send_signal(signal.SIGTERM)
             _, told = await asyncio.to_thread(server.process.communicate, timeout=60)
         assert (server.process.returncode, told) == (0, "")
     again = await start(command)
     async with api_client(again.address) as api:
         await api.wait_for_run(run)
-        assert await counted(api, session) == NUMBERS
+        assert await counted_text(api, session) == NUMBERS
 
 
 async def test_a_second_signal_does_not_wait_for_the_answers(command: CliHarness) -> None:
@@ -149,13 +149,13 @@ async def test_two_servers_on_one_folder_agree_and_one_takes_over_for_the_other(
         with speaker.pausing_count(60):
             receipt = await one.send(session, "count 100", "key")
             assert await two.send(session, "count 100", "key") == receipt
-            await until_counting(two, session)
-            seen = await counted(two, session)
+            await wait_until_counting(two, session)
+            seen = await counted_text(two, session)
             first.process.kill()
         frames = await following
         assert [int(frame.id) for frame in frames] == list(range(1, len(frames) + 1))
-        assert (await counted(two, session)).startswith(seen)
-        assert await counted(two, session) == NUMBERS
+        assert (await counted_text(two, session)).startswith(seen)
+        assert await counted_text(two, session) == NUMBERS
 
 
 async def test_a_key_is_in_the_environment_of_nothing_that_is_started(command: CliHarness) -> None:

@@ -84,16 +84,16 @@ async def test_a_stream_ends_when_its_conversation_is_deleted(server: RunningSer
             assert [frame.event async for frame in frames if frame.event][-1] == "session_deleted"
 
 
-async def value(api: ApiClient, name: str) -> int:
+async def metric_value(api: ApiClient, name: str) -> int:
     lines = (await api.get("/metrics")).decode().splitlines()
     return int(next(line for line in lines if line.startswith(f"{name} ")).split()[1])
 
 
-async def until_value(api: ApiClient, name: str, wanted: int) -> None:
-    async def is_so() -> bool:
-        return await value(api, name) == wanted
+async def wait_for_metric(api: ApiClient, name: str, wanted: int) -> None:
+    async def has_value() -> bool:
+        return await metric_value(api, name) == wanted
 
-    await wait_until(is_so)
+    await wait_until(has_value)
 
 
 async def test_an_idle_stream_sends_heartbeats_without_an_id(tmp_path: Path) -> None:
@@ -114,8 +114,8 @@ async def test_a_disconnected_reader_is_released_at_once(tmp_path: Path) -> None
         for _ in range(3):
             async with api.stream(f"/api/sessions/{session}/events") as frames:
                 await anext(frames)
-                assert await value(api, "holdfast_subscribers") == 1
-            await until_value(api, "holdfast_subscribers", 0)
+                assert await metric_value(api, "holdfast_subscribers") == 1
+            await wait_for_metric(api, "holdfast_subscribers", 0)
         assert not app.store._hub._by_session
 
 
@@ -127,7 +127,7 @@ async def test_a_stalled_reader_is_disconnected_and_blocks_nobody(tmp_path: Path
             stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             stuck.connect(("127.0.0.1", port))
             stuck.sendall(raw_request(f"/api/sessions/{session}/events"))
-            await until_value(api, "holdfast_subscribers", 1)
+            await wait_for_metric(api, "holdfast_subscribers", 1)
             reading = asyncio.ensure_future(api.events_through(session, 0, "session_archived"))
             title = "x" * 150_000
             for n in range(100):
@@ -136,8 +136,8 @@ async def test_a_stalled_reader_is_disconnected_and_blocks_nobody(tmp_path: Path
             await app.store.append(Append(session, (f.SessionArchived(),)))
             frames = await reading
             assert [frame.data["seq"] for frame in frames] == list(range(1, 103))
-            await until_value(api, "holdfast_streams_cut_off_total", 1)
-            await until_value(api, "holdfast_subscribers", 0)
+            await wait_for_metric(api, "holdfast_streams_cut_off_total", 1)
+            await wait_for_metric(api, "holdfast_subscribers", 0)
 
 
 async def test_many_readers_of_one_conversation_all_see_everything(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ async def test_many_readers_of_one_conversation_all_see_everything(tmp_path: Pat
         readers = [
             asyncio.ensure_future(api.events_through(session, 0, "session_archived")) for _ in range(50)
         ]
-        await until_value(api, "holdfast_subscribers", 50)
+        await wait_for_metric(api, "holdfast_subscribers", 50)
         for n in range(50):
             await app.engine.commands.rename(session, f"{n}")
         await app.engine.commands.archive(session, True)

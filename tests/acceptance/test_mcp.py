@@ -38,7 +38,7 @@ def time_table() -> str:
     return table("time", command=sys.executable, args=["-m", "mcp_server_time"])
 
 
-def written(command: CliHarness, *tables: str) -> Path:
+def write_config(command: CliHarness, *tables: str) -> Path:
     folder = Path(command.environ["XDG_DATA_HOME"]) / "holdfast"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "holdfast.toml").write_text("\n".join(tables))
@@ -50,18 +50,18 @@ async def mcp_server_info(api: ApiClient, name: str) -> dict[str, Any]:
     return next(each for each in servers if each["name"] == name)
 
 
-async def reached(api: ApiClient, name: str, **wanted: object) -> dict[str, Any]:
+async def wait_for_state(api: ApiClient, name: str, **wanted: object) -> dict[str, Any]:
     """How a server fares once it is as wanted: ready, if nothing is said."""
 
-    async def is_so() -> bool:
+    async def has_state() -> bool:
         found = await mcp_server_info(api, name)
         return all(found[key] == value for key, value in (wanted or {"state": "ready"}).items())
 
-    await wait_until(is_so, timeout_s=30)
+    await wait_until(has_state, timeout_s=30)
     return await mcp_server_info(api, name)
 
 
-async def used(api: ApiClient, tool: str, **arguments: object) -> dict[str, Any]:
+async def run_tool(api: ApiClient, tool: str, **arguments: object) -> dict[str, Any]:
     """The entry of a call that nobody is asked about, once it has ended."""
     session = await api.create_session()
     await api.wait_for_run((await api.send(session, f"use {tool} {json.dumps(arguments)}"))["run_id"])
@@ -69,7 +69,7 @@ async def used(api: ApiClient, tool: str, **arguments: object) -> dict[str, Any]
 
 
 @asynccontextmanager
-async def at(running: RunningServer) -> AsyncIterator[ApiClient]:
+async def client_of(running: RunningServer) -> AsyncIterator[ApiClient]:
     async with api_client(running.address) as api:
         yield api
 
@@ -80,12 +80,12 @@ async def test_a_package_from_a_registry_is_used_over_stdio_and_over_http(
     """Over HTTP its own tools are served by the SDK: by itself it only talks over a pipe."""
     port = own_port()
     with cli_in(tmp_path, **environ_for(speaker)) as command, http_mcp_server("--time", port=port):
-        written(command, time_table(), table("clock", url=f"http://127.0.0.1:{port}/mcp"))
-        async with at(command.serve("--port", "0")) as api:
+        write_config(command, time_table(), table("clock", url=f"http://127.0.0.1:{port}/mcp"))
+        async with client_of(command.serve("--port", "0")) as api:
             for name in ("time", "clock"):
-                found = await reached(api, name)
+                found = await wait_for_state(api, name)
                 assert found["tools"] == [f"{name}__get_current_time", f"{name}__convert_time"]
-                entry = await used(api, f"{name}__get_current_time", timezone="Asia/Tokyo")
+                entry = await run_tool(api, f"{name}__get_current_time", timezone="Asia/Tokyo")
                 assert (entry["outcome"], entry.get("approval", "")) == ("done", ""), "it only looks"
                 assert '"timezone": "Asia/Tokyo"' in text_of(entry)
             last = [request for request in speaker.requests if request.get("tools")][-1]
@@ -97,7 +97,7 @@ async def test_a_package_from_a_registry_is_used_over_stdio_and_over_http(
             assert 'holdfast_mcp_calls_total{server="clock",outcome="done"} 1' in metrics
 
 
-async def asked(api: ApiClient, session: str, **arguments: object) -> tuple[str, str]:
+async def start_pending_call(api: ApiClient, session: str, **arguments: object) -> tuple[str, str]:
     """A call of ours that waits to be allowed: its run and the address to answer at."""
     run = (await api.send(session, f"use own__act {json.dumps(arguments)}"))["run_id"]
     await api.wait_for_run(run, "waiting")
@@ -107,7 +107,7 @@ async def asked(api: ApiClient, session: str, **arguments: object) -> tuple[str,
     return run, f"/api/runs/{run}/tools/{tool['id']}"
 
 
-async def in_doubt(api: ApiClient, session: str) -> dict[str, Any]:
+async def wait_for_in_doubt(api: ApiClient, session: str) -> dict[str, Any]:
     """The call whose end is not known."""
 
     async def is_so() -> bool:
@@ -122,23 +122,25 @@ async def test_an_mcp_server_killed_during_a_call_leaves_it_in_doubt_and_not_rep
 ) -> None:
     effects, go = tmp_path / "effects", tmp_path / "go"
     with cli_in(tmp_path, **environ_for(speaker)) as command:
-        written(command, table("own", command=sys.executable, args=[SDK]))
-        async with at(command.serve("--port", "0")) as api:
-            await reached(api, "own")
-            pid, session = int(text_of(await used(api, "own__pid"))), await api.create_session()
-            run, path = await asked(api, session, effects=str(effects), line="one", until=str(go))
+        write_config(command, table("own", command=sys.executable, args=[SDK]))
+        async with client_of(command.serve("--port", "0")) as api:
+            await wait_for_state(api, "own")
+            pid, session = int(text_of(await run_tool(api, "own__pid"))), await api.create_session()
+            run, path = await start_pending_call(
+                api, session, effects=str(effects), line="one", until=str(go)
+            )
             await api.post(path, {"decision": "approve"})
             await wait_for_effects(effects)
             os.kill(pid, signal.SIGKILL)
-            entry = await in_doubt(api, session)
+            entry = await wait_for_in_doubt(api, session)
             assert "was killed by signal 9" in text_of(entry)
             assert (await api.wait_for_run(run, "waiting"))["status"] == "waiting"
-            await reached(api, "own", state="ready", connections=2)
+            await wait_for_state(api, "own", state="ready", connections=2)
             assert read_effects(effects) == ["one"], "it is back, and nobody has asked it again"
             await api.post(path, {"decision": "skip"})
             await api.wait_for_run(run)
             go.touch()
-            run, path = await asked(api, session, effects=str(effects), line="two")
+            run, path = await start_pending_call(api, session, effects=str(effects), line="two")
             await api.post(path, {"decision": "approve"})
             await api.wait_for_run(run)
             assert read_effects(effects) == ["one", "two"]
@@ -150,13 +152,13 @@ async def test_our_server_killed_during_an_mcp_call_asks_a_person_after_the_rest
 ) -> None:
     effects = tmp_path / "effects"
     with cli_in(tmp_path, **environ_for(speaker)) as command:
-        written(command, table("own", command=sys.executable, args=["-S", PLAIN]))
+        write_config(command, table("own", command=sys.executable, args=["-S", PLAIN]))
         running = command.serve("--port", "0")
-        async with at(running) as api:
-            await reached(api, "own")
-            pid = int(text_of(await used(api, "own__spawn", path=str(tmp_path / "child"))).split()[0])
+        async with client_of(running) as api:
+            await wait_for_state(api, "own")
+            pid = int(text_of(await run_tool(api, "own__spawn", path=str(tmp_path / "child"))).split()[0])
             session = await api.create_session()
-            run, path = await asked(api, session, path=str(effects))
+            run, path = await start_pending_call(api, session, path=str(effects))
             await api.post(path, {"decision": "approve"})
             await wait_for_effects(effects)
         running.process.kill()
@@ -167,9 +169,9 @@ async def test_our_server_killed_during_an_mcp_call_asks_a_person_after_the_rest
 
         await wait_until(is_gone)
         (tmp_path / "effects.go").touch()
-        async with at(command.serve("--port", "0")) as api:
-            await in_doubt(api, session)
-            await reached(api, "own")
+        async with client_of(command.serve("--port", "0")) as api:
+            await wait_for_in_doubt(api, session)
+            await wait_for_state(api, "own")
             assert read_effects(effects) == ["done"]
             await api.post(path, {"decision": "rerun"})
             assert api.status == 200
@@ -183,14 +185,14 @@ async def test_a_call_that_was_allowed_waits_for_its_server_after_a_restart(
     effects = tmp_path / "effects"
     (tmp_path / "effects.go").touch()
     with cli_in(tmp_path, **environ_for(speaker)) as command:
-        written(command, table("own", command=sys.executable, args=["-S", PLAIN, "slow"]))
+        write_config(command, table("own", command=sys.executable, args=["-S", PLAIN, "slow"]))
         running = command.serve("--port", "0")
-        async with at(running) as api:
-            await reached(api, "own")
-            run, path = await asked(api, await api.create_session(), path=str(effects))
+        async with client_of(running) as api:
+            await wait_for_state(api, "own")
+            run, path = await start_pending_call(api, await api.create_session(), path=str(effects))
         running.process.kill()
         running.process.wait()
-        async with at(command.serve("--port", "0")) as api:
+        async with client_of(command.serve("--port", "0")) as api:
             assert "own__act" in (await mcp_server_info(api, "own"))["tools"], "known from before"
             await api.post(path, {"decision": "approve"})
             await api.wait_for_run(run)
@@ -204,19 +206,19 @@ async def test_an_mcp_server_sees_neither_secrets_nor_the_data_folder(
     with cli_in(tmp_path, **given) as command:
         own = table("own", command=sys.executable, args=["-S", PLAIN], env={"WIKI": "${WIKI_TOKEN}"})
         away = table("away", url="http://127.0.0.1:9/mcp", headers={"Authorization": "Bearer ${WIKI_TOKEN}"})
-        folder = written(command, own, away)
+        folder = write_config(command, own, away)
         (folder / "kept-out").write_text(KEPT_OUT)
         running = command.serve("--port", "0")
-        async with at(running) as api:
-            await reached(api, "own")
-            entry = await used(api, "own__environment")
+        async with client_of(running) as api:
+            await wait_for_state(api, "own")
+            entry = await run_tool(api, "own__environment")
             assert "WIKI=[secret]" in text_of(entry)
             assert "WIKI_TOKEN" not in text_of(entry)
             if (await api.get("/health/ready"))["confinement"] not in ("", "none"):
-                entry = await used(api, "own__read", path=str(folder / "kept-out"))
+                entry = await run_tool(api, "own__read", path=str(folder / "kept-out"))
                 assert entry["outcome"] == "failed"
                 assert KEPT_OUT not in text_of(entry)
-                entry = await used(api, "own__connect", path=str(running.port))
+                entry = await run_tool(api, "own__connect", path=str(running.port))
                 assert entry["outcome"] == "failed"
 
             async def is_told() -> bool:
@@ -235,13 +237,13 @@ async def test_an_mcp_server_sees_neither_secrets_nor_the_data_folder(
 
 async def test_an_mcp_server_reconnects_on_request(tmp_path: Path, speaker: ScriptedModelServer) -> None:
     with cli_in(tmp_path, **environ_for(speaker)) as command:
-        written(command, table("own", command=sys.executable, args=["-S", PLAIN, "slow"]))
-        async with at(command.serve("--port", "0")) as api:
+        write_config(command, table("own", command=sys.executable, args=["-S", PLAIN, "slow"]))
+        async with client_of(command.serve("--port", "0")) as api:
             assert (await mcp_server_info(api, "own"))["state"] == "connecting", "nobody waits for it"
-            await reached(api, "own")
+            await wait_for_state(api, "own")
             await api.post("/api/mcp/own/reconnect")
             assert api.status == 202
-            await reached(api, "own", state="ready", connections=2)
+            await wait_for_state(api, "own", state="ready", connections=2)
             refused = await api.post("/api/mcp/other/reconnect")
             assert (api.status, refused["code"]) == (404, "no_such_mcp_server")
 
@@ -260,7 +262,7 @@ async def test_an_mcp_server_reconnects_on_request(tmp_path: Path, speaker: Scri
 async def test_an_invalid_mcp_config_is_reported_at_startup(
     holdfast: CliHarness, wrong: str, said: str
 ) -> None:
-    folder = written(holdfast, wrong)
+    folder = write_config(holdfast, wrong)
     ended = await asyncio.to_thread(holdfast.run, "serve", "--port", "0")
     assert ended.returncode == 1
     assert ended.stderr.startswith(f"holdfast: {folder / 'holdfast.toml'}: ")

@@ -31,7 +31,7 @@ def command(model: MemoryModelServer, tmp_path: Path) -> Iterator[CliHarness]:
         yield command
 
 
-async def tell(api: ApiClient, text: str = REX) -> str:
+async def start_conversation(api: ApiClient, text: str = REX) -> str:
     session = await api.create_session(title="About me")
     await api.wait_for_run((await api.send(session, text))["run_id"])
     return session
@@ -42,24 +42,24 @@ async def answer(api: ApiClient, session: str, text: str = ASKED) -> str:
     return text_of((await api.entries(session))[-1])
 
 
-async def texts(api: ApiClient) -> list[str]:
+async def memory_texts(api: ApiClient) -> list[str]:
     return [each["text"] for each in (await api.get("/api/memory"))["memories"]]
 
 
-async def until_known(api: ApiClient, *wanted: str) -> None:
-    async def is_so() -> bool:
-        return sorted(await texts(api)) == sorted(wanted)
+async def wait_for_memories(api: ApiClient, *wanted: str) -> None:
+    async def has_memories() -> bool:
+        return sorted(await memory_texts(api)) == sorted(wanted)
 
-    await wait_until(is_so, 60)
+    await wait_until(has_memories, 60)
 
 
-def chats(model: MemoryModelServer) -> list[dict[str, Any]]:
+def chat_requests(model: MemoryModelServer) -> list[dict[str, Any]]:
     """What the model was asked by conversations."""
     return [body for body in model.requests if body.get("tools")]
 
 
 def last_chat(model: MemoryModelServer) -> str:
-    return "\n".join(str(message["content"]) for message in chats(model)[-1]["messages"])
+    return "\n".join(str(message["content"]) for message in chat_requests(model)[-1]["messages"])
 
 
 def kill(server: RunningServer) -> None:
@@ -72,9 +72,9 @@ async def test_a_fact_from_one_conversation_is_recalled_in_the_next(
 ) -> None:
     server = command.serve("--port", "0")
     async with api_client(server.address) as api:
-        first = await tell(api)
+        first = await start_conversation(api)
         second = await api.create_session(previous_session_id=first)
-        await until_known(api, NOTED)
+        await wait_for_memories(api, NOTED)
         assert await answer(api, second) == KNOWN
         assert NOTED in last_chat(model)
         (memory,) = (await api.get("/api/memory"))["memories"]
@@ -94,7 +94,7 @@ async def test_a_kill_between_commit_and_recall_loses_nothing(
     server = command.serve("--port", "0")
     model.extraction.hangs = True
     async with api_client(server.address) as api:
-        first = await tell(api)
+        first = await start_conversation(api)
         await api.create_session(previous_session_id=first)
 
         async def is_asked() -> bool:
@@ -105,7 +105,7 @@ async def test_a_kill_between_commit_and_recall_loses_nothing(
     model.extraction.hangs = False
     server = command.serve("--port", "0")
     async with api_client(server.address) as api:
-        await until_known(api, NOTED)
+        await wait_for_memories(api, NOTED)
         await api.wait_for_field("/api/memory", "waiting", 0)
         assert await answer(api, await api.create_session()) == KNOWN
         assert NOTED in last_chat(model)
@@ -133,7 +133,7 @@ async def test_the_memory_tools_need_no_approval(command: CliHarness, model: Mem
         session = await api.create_session(title="Of tea")
         said = await answer(api, session, "Remember that I like tea.")
         assert said == "It said: Remembered: I like tea."
-        assert await texts(api) == ["I like tea."]
+        assert await memory_texts(api) == ["I like tea."]
         found = await answer(api, await api.create_session(), "Look in memory for tea")
         assert "I like tea." in found and "from the conversation “Of tea”" in found
         events = await api.events_through(session, 0, "run_completed")
@@ -146,10 +146,10 @@ async def test_a_previous_model_commits_its_turns_while_still_connected(
     del command.environ["HOLDFAST_MODEL"]
     server = command.serve("--port", "0")
     async with api_client(server.address) as api:
-        first = await tell(api)
+        first = await start_conversation(api)
         await api.post("/api/models/connect", {"base_url": model.url, "model": "larger"})
         assert api.status in (200, 201, 204)
-        second = await tell(api, "I live in Oslo.")
+        second = await start_conversation(api, "I live in Oslo.")
         for session in (first, second):
             told = await api.post("/api/memory/commit", {"session_id": session})
             assert (told["outcome"], told["paid"]) == ("paid", 1), told
@@ -166,33 +166,33 @@ async def test_a_commit_without_an_owner_explains_why_it_waits(
     with scripted_model_server(MemoryModelServer()) as other:
         assert isinstance(other, MemoryModelServer)
         async with api_client(server.address) as api:
-            first = await tell(api)
+            first = await start_conversation(api)
         kill(server)
         # The first server is not known any more, and its key is for no other.
         command.environ["OPENAI_BASE_URL"] = other.url
         server = command.serve("--port", "0")
         async with api_client(server.address) as api:
             await answer(api, await api.create_session(previous_session_id=first), "I live in Oslo.")
-            assert "is not connected any more" in await until_explained(api, first)
+            assert "is not connected any more" in await wait_for_reason(api, first)
             assert model.extractions == other.extractions == []
             # A person who asks for it has the present agent tell it.
             told = await api.post("/api/memory/commit", {"session_id": first})
             assert (told["outcome"], told["paid"]) == ("paid", 1), told
-            assert await texts(api) == [NOTED]
+            assert await memory_texts(api) == [NOTED]
             assert len(other.extractions) == 1 and model.extractions == []
 
 
-async def until_explained(api: ApiClient, session: str) -> str:
+async def wait_for_reason(api: ApiClient, session: str) -> str:
     """Why memory has not been told of a conversation, once somebody has tried."""
     why = ""
 
-    async def is_so() -> bool:
+    async def has_reason() -> bool:
         nonlocal why
         waiting = (await api.get("/api/memory/waiting"))["waiting"]
         why = next(each["detail"] for each in waiting if each["session_id"] == session)
         return bool(why)
 
-    await wait_until(is_so, 60)
+    await wait_until(has_reason, 60)
     return why
 
 
@@ -202,14 +202,14 @@ async def test_with_memory_off_nothing_is_queued_and_no_tools_are_offered(
     command.environ["HOLDFAST_MEMORY"] = "off"
     server = command.serve("--port", "0")
     async with api_client(server.address) as api:
-        first = await tell(api)
+        first = await start_conversation(api)
         assert (
             await answer(api, await api.create_session(previous_session_id=first))
             == "I do not know your dog."
         )
         told = await api.get("/api/memory")
         assert (told["provider"], told["waiting"], told["memories"]) == ("off", 0, [])
-        offered = {each["function"]["name"] for each in chats(model)[-1]["tools"]}
+        offered = {each["function"]["name"] for each in chat_requests(model)[-1]["tools"]}
         assert offered.isdisjoint({"remember", "recall"}) and "shell" in offered
         assert model.extractions == []
 
@@ -220,25 +220,25 @@ async def test_pending_commits_are_flushed_when_the_server_stops(
     command.environ["HOLDFAST_STOP_GRACE_S"] = "60"
     server = command.serve("--port", "0")
     async with api_client(server.address) as api:
-        await tell(api)
+        await start_conversation(api)
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(60) == 0
     assert len(model.extractions) == 1
     server = command.serve("--port", "0")
     async with api_client(server.address) as api:
-        assert await texts(api) == [NOTED]
+        assert await memory_texts(api) == [NOTED]
         assert len(model.extractions) == 1
 
 
 async def test_an_undone_turn_is_retracted_from_memory(command: CliHarness, model: MemoryModelServer) -> None:
     server = command.serve("--port", "0")
     async with api_client(server.address) as api:
-        session = await tell(api)
+        session = await start_conversation(api)
         assert (await api.post("/api/memory/commit", {"session_id": session}))["outcome"] == "paid"
-        assert await texts(api) == [NOTED]
+        assert await memory_texts(api) == [NOTED]
         await api.post(f"/api/sessions/{session}/undo")
         assert api.status in (200, 204)
-        await until_known(api)
+        await wait_for_memories(api)
         assert await answer(api, await api.create_session()) == "I do not know your dog."
 
 
@@ -248,7 +248,7 @@ async def test_a_second_signal_does_not_wait_for_memory(
     command.environ["HOLDFAST_STOP_GRACE_S"] = "600"
     server = command.serve("--port", "0")
     async with api_client(server.address) as api:
-        await tell(api)
+        await start_conversation(api)
     model.extraction.hangs = True
     server.process.send_signal(signal.SIGINT)
     assert server.process.stdout is not None
@@ -262,4 +262,4 @@ async def test_a_second_signal_does_not_wait_for_memory(
     model.extraction.hangs = False
     server = command.serve("--port", "0")
     async with api_client(server.address) as api:
-        await until_known(api, NOTED)
+        await wait_for_memories(api, NOTED)

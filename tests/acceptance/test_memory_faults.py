@@ -21,7 +21,7 @@ ENDS_S_MAX = 30
 """Far more than the grace and far less than a provider may take: a machine may be busy."""
 
 
-async def _talk_undisturbed(harness: MemoryServerHarness) -> SessionRecorder:
+async def _check_chat_unaffected(harness: MemoryServerHarness) -> SessionRecorder:
     """A conversation that must go as if memory were well."""
     session = await harness.create_session()
     for text in (DOG, TEA, ASKED):
@@ -44,12 +44,12 @@ async def test_memory_faults_affect_no_turn_and_commits_follow_on_recovery(fault
     async with memory_server_harness(memory_idle_s="1") as harness:
         for verb in ("commit", "recall"):
             harness.witness.set_order(verb, "before" if fault != "rubbish" else "after", fault)
-        talk = await _talk_undisturbed(harness)
+        talk = await _check_chat_unaffected(harness)
         assert harness.witness.calls("recall"), "it was asked, at the start of the first turn at least"
         assert not any("no memory" in str(body) for body in harness.model.requests)
         harness.witness.clear_orders()
         await harness.witness.wait_until(lambda: bool(harness.witness.calls("commit", "asked")), "a telling")
-        await _asked_until_told(harness)
+        await _commit_until_done(harness)
         await harness.wait_until_remembered(talk, 1, 2, 3)
 
 
@@ -58,7 +58,7 @@ async def test_a_hanging_memory_blocks_nobody_and_gets_its_commits_after_the_res
     async with memory_server_harness(memory_idle_s="1", stop_grace_s=GRACE_S) as harness:
         for verb in ("commit", "recall"):
             harness.witness.set_order(verb, "before", fault)
-        talk = await _talk_undisturbed(harness)
+        talk = await _check_chat_unaffected(harness)
         await harness.witness.wait_until(
             harness.witness.is_waiting_at("commit", "before"), "a telling that hangs"
         )
@@ -80,7 +80,7 @@ async def test_a_server_stops_in_time_during_memory_faults_and_keeps_its_queue(f
         assert not session.of_kind("memory_committed")
         harness.witness.clear_orders()
         await harness.server.start()
-        await _asked_until_told(harness)
+        await _commit_until_done(harness)
         await harness.wait_until_remembered(session, 1)
 
 
@@ -96,7 +96,7 @@ async def test_a_server_stops_in_time_during_a_hanging_manual_commit() -> None:
         await _end_in_time(harness)
         harness.witness.clear_orders()
         await harness.server.start()
-        await _asked_until_told(harness)
+        await _commit_until_done(harness)
         await harness.wait_until_remembered(session, 1)
 
 
@@ -136,14 +136,14 @@ async def test_pending_commits_wait_while_memory_is_off() -> None:
         assert not harness.witness.stored_commits(), "whoever turned memory off is not to be remembered"
         harness.server.change_settings(memory="witness")
         await harness.server.start()
-        await _asked_until_told(harness)
+        await _commit_until_done(harness)
         await harness.wait_until_remembered(session, 1)
 
 
 # The same through the webhook, against a server that misbehaves.
 
 
-class Receiver:
+class FaultyReceiver:
     """Keeps what it is told, by key; `fault` says how it misbehaves instead."""
 
     def __init__(self) -> None:
@@ -180,8 +180,8 @@ class Receiver:
 
 
 @asynccontextmanager
-async def _receiving(port: int = 0) -> AsyncIterator[Receiver]:
-    receiver, app = Receiver(), web.Application(client_max_size=10_000_000)
+async def _serve_receiver(port: int = 0) -> AsyncIterator[FaultyReceiver]:
+    receiver, app = FaultyReceiver(), web.Application(client_max_size=10_000_000)
     app.router.add_post("/{path:.*}", receiver.answer)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
@@ -199,13 +199,13 @@ FAULTS = ["refuses", "hangs", "is slow", "is no JSON", "has another shape", "sen
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_memory_webhook_faults_affect_no_turn_and_commits_follow_on_recovery(fault: str) -> None:
     async with (
-        _receiving() as receiver,
+        _serve_receiver() as receiver,
         memory_server_harness(
             memory="webhook", memory_webhook_url=receiver.url, stop_grace_s=GRACE_S
         ) as harness,
     ):
         receiver.fault = fault
-        talk = await _talk_undisturbed(harness)
+        talk = await _check_chat_unaffected(harness)
         asking = harness.request_commit(talk)
         await harness.witness.wait_until(lambda: bool(receiver.commits()), "a telling")
         if fault != "hangs":
@@ -213,7 +213,7 @@ async def test_memory_webhook_faults_affect_no_turn_and_commits_follow_on_recove
         await _end_in_time(harness)
         receiver.fault = ""
         await harness.server.start()
-        await _asked_until_told(harness)
+        await _commit_until_done(harness)
         (kept,) = receiver.kept.values()
         texts = [said["text"] for said in kept["messages"] if said["role"] == "user"]
         assert kept["session_id"] == talk.session_id and texts == [DOG, TEA, ASKED]
@@ -227,14 +227,14 @@ async def test_an_unreachable_memory_webhook_gets_its_commits_once_reachable() -
     async with memory_server_harness(
         memory="webhook", memory_webhook_url=url, stop_grace_s=GRACE_S
     ) as harness:
-        talk = await _talk_undisturbed(harness)
+        talk = await _check_chat_unaffected(harness)
         assert (await harness.request("POST", "/api/memory/commit", {}))[1]["outcome"] == "failed"
         await _end_in_time(harness)
         await harness.server.start()
         (row,) = await harness.pending_commits()
         assert row["state"] == "failed" and row["detail"]
-        async with _receiving(port) as receiver:
-            await _asked_until_told(harness)
+        async with _serve_receiver(port) as receiver:
+            await _commit_until_done(harness)
             assert [kept["session_id"] for kept in receiver.kept.values()] == [talk.session_id]
 
 
@@ -244,7 +244,7 @@ async def _end_in_time(harness: MemoryServerHarness) -> None:
     assert time.monotonic() - began < ENDS_S_MAX, "memory kept the server from ending"
 
 
-async def _asked_until_told(harness: MemoryServerHarness) -> None:
+async def _commit_until_done(harness: MemoryServerHarness) -> None:
     """A person asks, and again where something was under way already that failed for its own reasons."""
     answer: Any = None
     for _ in range(1_000):

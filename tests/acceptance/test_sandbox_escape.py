@@ -31,7 +31,7 @@ def guarded(
 
 
 @asynccontextmanager
-async def at_work(guarded: RunningServer) -> AsyncIterator[tuple[ApiClient, str]]:
+async def session_client(guarded: RunningServer) -> AsyncIterator[tuple[ApiClient, str]]:
     async with api_client(guarded.address) as api:
         yield api, await api.create_session()
 
@@ -44,19 +44,19 @@ async def run(api: ApiClient, session: str, command: str) -> str:
     return told.removeprefix("It said: ")
 
 
-async def begun(guarded: RunningServer) -> str:
+async def create_session(guarded: RunningServer) -> str:
     async with api_client(guarded.address) as api:
         return await api.create_session()
 
 
-async def unprotected(api: ApiClient) -> list[str]:
+async def unprotected_features(api: ApiClient) -> list[str]:
     found: list[str] = (await api.get("/health/ready"))["unprotected"]
     return found
 
 
 @pytest.mark.parametrize("attempt", ANNOUNCED_BY)
 async def test_an_attempt_from_the_shell_fails_or_is_announced(guarded: RunningServer, attempt: str) -> None:
-    async with at_work(guarded) as (api, session):
+    async with session_client(guarded) as (api, session):
         other = await api.create_session()
         notes = guarded.folder / "workspaces" / other / "notes.txt"
         notes.parent.mkdir(parents=True)
@@ -66,7 +66,7 @@ async def test_an_attempt_from_the_shell_fails_or_is_announced(guarded: RunningS
         assert told.startswith(("GOT ", "REFUSED ")), told
         assert SECRET not in told
         print(f"{attempt}: {told.splitlines()[0]}")
-        gaps = await unprotected(api)
+        gaps = await unprotected_features(api)
         assert told.startswith("REFUSED ") or any(ANNOUNCED_BY[attempt] in gap for gap in gaps), told
         assert (await api.get("/health/live")) == {"status": "live"}
 
@@ -74,7 +74,7 @@ async def test_an_attempt_from_the_shell_fails_or_is_announced(guarded: RunningS
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there are no walls")
 def test_without_the_sandbox_the_attempts_succeed(guarded: RunningServer, runner: asyncio.Runner) -> None:
     """So that a refusal means something. The server itself refuses to be looked into by all but root."""
-    session = runner.run(begun(guarded))
+    session = runner.run(create_session(guarded))
     workspace = guarded.folder / "workspaces" / session
     workspace.mkdir(parents=True)
     (workspace / "notes.txt").write_text("somebody's")
@@ -103,7 +103,7 @@ async def test_nothing_outlives_a_cancel(guarded: RunningServer) -> None:
         f"setsid -f sh -c '{stubborn}' session; (nohup setsid sh -c '{stubborn}' daemon >/dev/null 2>&1 &);"
         f"sh -c '{stubborn}' child"
     )
-    async with at_work(guarded) as (api, session):
+    async with session_client(guarded) as (api, session):
         receipt = await api.send(session, f"run {family}")
         pids = read_pids(guarded.folder / "workspaces" / session, 3)
         await api.post(f"/api/runs/{receipt['run_id']}/cancel")
@@ -134,7 +134,7 @@ async def test_an_approval_request_names_the_sandbox_gaps(
             session = await api.create_session()
             await api.send(session, "run true")
             frames = await api.events_through(session, 0, "approval_requested")
-            gaps = await unprotected(api)
+            gaps = await unprotected_features(api)
     assert all(gap in frames[-1].data["reason"] for gap in gaps)
 
 
@@ -166,7 +166,7 @@ def test_the_environment_of_the_server_shows_no_key(guarded: RunningServer) -> N
 )  # fmt: skip
 async def test_ordinary_commands_work_in_the_sandbox(guarded: RunningServer, command: str, told: str) -> None:
     (guarded.folder.parent.parent / "existing").mkdir(exist_ok=True)
-    async with at_work(guarded) as (api, session):
+    async with session_client(guarded) as (api, session):
         said = await run(api, session, command)
         assert said.removesuffix("exit code 0").strip() == told
 
@@ -178,13 +178,13 @@ async def test_other_ports_can_be_connected_to_and_listened_on(
     listen = (
         "import socket as s; a = s.create_server(('', 0)); s.create_connection(a.getsockname()); print(1)"
     )
-    async with at_work(guarded) as (api, session):
+    async with session_client(guarded) as (api, session):
         command = f'exec 3<>/dev/tcp/127.0.0.1/{port} && echo in; python3 -c "{listen}"'
         assert (await run(api, session, command)).startswith("in\n1")
 
 
 async def test_a_workspace_in_the_data_folder_is_refused(guarded: RunningServer) -> None:
-    async with at_work(guarded) as (api, session):
+    async with session_client(guarded) as (api, session):
         await run(api, session, "true")
         for inside in (
             guarded.folder,

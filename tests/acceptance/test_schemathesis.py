@@ -118,20 +118,20 @@ def server(speaker: ScriptedModelServer, tmp_path: Path) -> Iterator[RunningServ
         yield command.serve("--port", "0")
 
 
-async def _settled(api: ApiClient) -> dict[str, list[str]]:
+async def _create_fixtures(api: ApiClient) -> dict[str, list[str]]:
     """Conversations in which nothing moves by itself: the ids of all that requests may be about."""
     ids: dict[str, list[str]] = {"sessions": [], "runs": [], "calls": []}
     for text, state in (("hello", "completed"), ("run true", "waiting"), ("run false", "waiting")):
-        session, run, calls = await _begun(api, text, state)
+        session, run, calls = await _start_run(api, text, state)
         ids["sessions"].append(session)
         ids["runs"].append(run)
         ids["calls"] += calls
-    _, asking, asked = await _begun(api, "run id", "waiting")
+    _, asking, asked = await _start_run(api, "run id", "waiting")
     long = await api.create_session()
     for _ in range(LONG):
         await api.wait_for_run((await api.send(long, "hello"))["run_id"])
-    owing = [(await _begun(api, "hello", "completed"))[0] for _ in range(OWING)]
-    undone = [(await _begun(api, "hello", "completed"))[0] for _ in range(UNDONE)]
+    owing = [(await _start_run(api, "hello", "completed"))[0] for _ in range(OWING)]
+    undone = [(await _start_run(api, "hello", "completed"))[0] for _ in range(UNDONE)]
     for session in undone:
         await api.post(f"/api/sessions/{session}/undo", {})
     memories = [(await api.post("/api/memory", {"text": f"Fact {n}."}))["id"] for n in range(MEMORIES)]
@@ -144,7 +144,7 @@ async def _settled(api: ApiClient) -> dict[str, list[str]]:
     }  # fmt: skip
 
 
-async def _begun(api: ApiClient, text: str, state: str) -> tuple[str, str, list[str]]:
+async def _start_run(api: ApiClient, text: str, state: str) -> tuple[str, str, list[str]]:
     """A conversation whose run has come to `state`: its id, the run's and the calls'."""
     session = await api.create_session()
     receipt = await api.send(session, text)
@@ -203,7 +203,7 @@ def _template(paths: Collection[str], path: str) -> str:
     return path
 
 
-async def _everything(api: ApiClient) -> list[Any]:
+async def _store_snapshot(api: ApiClient) -> list[Any]:
     """What a stranger could have changed: every conversation with its head, and what lets people in."""
     sessions = (await api.get("/api/sessions?limit=100"))["sessions"]
     heads = [await api.get(f"/api/sessions/{each['id']}") for each in sessions]
@@ -218,8 +218,8 @@ async def test_authenticated_requests_get_only_documented_responses(
     server: RunningServer, tmp_path: Path
 ) -> None:
     async with api_client(server.address) as api:
-        ids = await _settled(api)
-        busy, running, _ = await _begun(api, "count 3000", "running")
+        ids = await _create_fixtures(api)
+        busy, running, _ = await _start_run(api, "count 3000", "running")
         ids["sessions"].append(busy)
         ids["runs"].append(running)
         statuses = _fuzz(server, tmp_path, ids, server.token)
@@ -240,8 +240,8 @@ async def test_unauthenticated_requests_are_refused_and_change_nothing(
     token: str, server: RunningServer, tmp_path: Path
 ) -> None:
     async with api_client(server.address) as api:
-        ids = await _settled(api)
-        before = await _everything(api)
+        ids = await _create_fixtures(api)
+        before = await _store_snapshot(api)
         statuses = _fuzz(server, tmp_path, ids, token)
         let_in = {
             name: sorted(found)
@@ -250,7 +250,7 @@ async def test_unauthenticated_requests_are_refused_and_change_nothing(
         }
         assert let_in == {}
         assert len(statuses) >= len(_operations(await api.get("/openapi.json")))
-        assert await _everything(api) == before
+        assert await _store_snapshot(api) == before
 
 
 async def test_streams_need_authentication_and_answer_any_cursor_as_documented(

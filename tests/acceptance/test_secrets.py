@@ -31,21 +31,21 @@ from tests.acceptance.leaking_model import (
     SECRETS,
     TOKEN,
     WHOLE,
-    Parrot,
+    LeakingModelServer,
 )
 from tests.support.api_client import ApiClient, scripted_model_server, wait_until
 from tests.support.auth_tokens import bearer_headers
 from tests.support.sample_conversations import SampleConversation, in_store, save_conversations
 
 
-class Listener(ApiClient):
+class RecordingApiClient(ApiClient):
     """Keeps everything that the server has answered."""
 
     def __init__(self, address: str, session: aiohttp.ClientSession) -> None:
         super().__init__(address, session)
         self.heard: list[bytes] = []
 
-    async def ask(self, method: str, path: str, body: object = None, **more: Any) -> Any:
+    async def request(self, method: str, path: str, body: object = None, **more: Any) -> Any:
         answer = await super().request(method, path, body, **more)
         self.heard.append(answer if isinstance(answer, bytes) else msgspec.json.encode(answer))
         self.heard.append(str(self.headers).encode())
@@ -53,7 +53,7 @@ class Listener(ApiClient):
 
 
 @dataclass
-class Found:
+class CollectedOutputs:
     """Everything that is there to be searched, by the name of the place."""
 
     places: dict[str, bytes] = field(default_factory=dict)
@@ -61,15 +61,15 @@ class Found:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Found]:
+def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CollectedOutputs]:
     """A server into which secrets were planted, and all that can be had of it afterwards."""
-    home, found, parrot = tmp_path_factory.mktemp("home"), Found(), Parrot()
+    home, found, parrot = tmp_path_factory.mktemp("home"), CollectedOutputs(), LeakingModelServer()
     workspace = tmp_path_factory.mktemp("workspace")
     (workspace / "key.txt").write_text(PLANTED)
     (workspace / "AGENTS.md").write_text(f"Here one says {WHOLE}.")
     data = home / "share" / "holdfast"
     with scripted_model_server(parrot):
-        written = _write_down(data, parrot.url)
+        written = _write_secrets(data, parrot.url)
         secrets = {
             "OPENAI_API_KEY": KEY,
             "MY_SERVICE_TOKEN": TOKEN,
@@ -79,7 +79,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Found]:
         settings = {"HOLDFAST_MODEL": f"openai:{CONTROL}", "HOLDFAST_APPROVALS": "ask"}
         with cli_in(home, **secrets, **settings) as holdfast:
             server = holdfast.serve("--port", "0")
-            asyncio.run(_talk(server, str(workspace), found))
+            asyncio.run(_run_conversation(server, str(workspace), found))
             server.process.terminate()
             told, logged = server.process.communicate(timeout=60)
             found.places["screen"] = "\n".join(server.output_lines).encode() + told.encode()
@@ -98,7 +98,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Found]:
     yield found
 
 
-def _write_down(data: Path, url: str) -> frozenset[Path]:
+def _write_secrets(data: Path, url: str) -> frozenset[Path]:
     """What people write into files of their own."""
     server = f'url = "{url.removesuffix("/v1")}/mcp"\n'
     headers = f'headers = {{ x-key = "{HEADER}", x-token = "${{MY_SERVICE_TOKEN}}" }}\n'
@@ -116,11 +116,11 @@ def _write_down(data: Path, url: str) -> frozenset[Path]:
     return frozenset(data / name for name in texts)
 
 
-async def _talk(server: RunningServer, workspace: str, found: Found) -> None:
+async def _run_conversation(server: RunningServer, workspace: str, found: CollectedOutputs) -> None:
     async with aiohttp.ClientSession(headers=bearer_headers(server.token)) as http:
-        api = Listener(server.address, http)
+        api = RecordingApiClient(server.address, http)
         session = await api.create_session(title=f"Title {PLANTED}", workspace=workspace)
-        await api.ask("PATCH", f"/api/sessions/{session}", {"title": f"Better {PLANTED}"})
+        await api.request("PATCH", f"/api/sessions/{session}", {"title": f"Better {PLANTED}"})
         untitled = await api.create_session()
         runs = [(await api.send(untitled, f"say {PLANTED}"))["run_id"]]
         for text in (
@@ -149,15 +149,15 @@ async def _talk(server: RunningServer, workspace: str, found: Found) -> None:
         edited = await api.post(f"/api/sessions/{untitled}/edit", {"text": f"say it again {PLANTED}"})
         await api.wait_for_run(edited["run_id"])
         await _named(api, untitled)
-        await _look_at_children(api, session, server.process.pid, found)
-        await _name_things(api, untitled)
-        others = await _work_as_told(api, workspace, runs)
-        await _ask_badly(api)
+        await _record_child_environments(api, session, server.process.pid, found)
+        await _create_named_objects(api, untitled)
+        others = await _run_all_tools(api, workspace, runs)
+        await _send_invalid_requests(api)
         await _read_everything(api, (session, untitled, *failing, *others), runs)
         found.places["answers over HTTP"] = b"\n".join(api.heard)
 
 
-async def _work_as_told(api: Listener, workspace: str, runs: list[str]) -> list[str]:
+async def _run_all_tools(api: RecordingApiClient, workspace: str, runs: list[str]) -> list[str]:
     """What files of people, other servers, questions, changes of files and summaries bring along."""
     session = await api.create_session(agent="leaky", workspace=workspace)
     asks = {"question": f"Which of {WHOLE}?"}
@@ -186,7 +186,7 @@ async def _work_as_told(api: Listener, workspace: str, runs: list[str]) -> list[
     await api.get(f"/api/agents/leaky/prompt?session_id={session}")
     assert api.status == 200
     bad = {"text": f'description = "{WHOLE}"\nnothing = "{WHOLE}"\n'}
-    await api.ask("PUT", "/api/agents/worse", bad)
+    await api.request("PUT", "/api/agents/worse", bad)
     assert api.status == 400
     await api.post(f"/api/sessions/{session}/compact", {})
     assert api.status < 300
@@ -210,7 +210,7 @@ async def _named(api: ApiClient, session: str) -> None:
     await wait_until(is_so)
 
 
-async def _look_at_children(api: ApiClient, session: str, pid: int, found: Found) -> None:
+async def _record_child_environments(api: ApiClient, session: str, pid: int, found: CollectedOutputs) -> None:
     """The environment of what a command runs in, seen from outside while it runs."""
     run_id = (await api.send(session, "run sleep 30"))["run_id"]
     await _decide(api, run_id, decision="approve")
@@ -240,7 +240,7 @@ def _parent(process: Path) -> int:
     return int((process / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
 
 
-async def _name_things(api: ApiClient, session: str) -> None:
+async def _create_named_objects(api: ApiClient, session: str) -> None:
     """Whatever else people and programs give a name to."""
     body = {"text": "say nothing", "key": f"key {PLANTED}"}
     first = await api.post(f"/api/sessions/{session}/turns", body)
@@ -259,7 +259,7 @@ async def _name_things(api: ApiClient, session: str) -> None:
     assert quote(MASK, safe="") in api.headers["content-disposition"]
 
 
-async def _ask_badly(api: ApiClient) -> None:
+async def _send_invalid_requests(api: ApiClient) -> None:
     """Every way in which an answer repeats what was asked."""
     named = quote(PLANTED, safe="")
     for path in (
@@ -276,7 +276,7 @@ async def _ask_badly(api: ApiClient) -> None:
     await api.get("/", headers={"Authorization": f"Bearer {TOKEN}"})
 
 
-async def _read_everything(api: Listener, sessions: tuple[str, ...], runs: list[str]) -> None:
+async def _read_everything(api: RecordingApiClient, sessions: tuple[str, ...], runs: list[str]) -> None:
     paths = [
         "/", "/health/live", "/health/ready", "/metrics", "/openapi.json", "/api/models", "/api/sessions",
         "/api/questions", "/api/search?q=hidden", *(f"/api/runs/{run_id}" for run_id in runs),
@@ -296,7 +296,7 @@ async def _read_everything(api: Listener, sessions: tuple[str, ...], runs: list[
 @pytest.mark.parametrize(
     "secret", [*SECRETS, HEADER, quote(TOKEN, safe=""), json.dumps(TOKEN)[1:-1].replace("/", "\\/")]
 )
-def test_no_planted_secret_is_found_anywhere(found: Found, secret: str) -> None:
+def test_no_planted_secret_is_found_anywhere(found: CollectedOutputs, secret: str) -> None:
     assert len(found.places) > 10
     assert [place for place, content in found.places.items() if secret.encode() in content] == []
 
@@ -308,7 +308,7 @@ def test_no_planted_secret_is_found_anywhere(found: Found, secret: str) -> None:
         "model's requests", "refusal on the command line",
     ],
 )  # fmt: skip
-def test_the_search_finds_an_unregistered_control_secret(found: Found, place: str) -> None:
+def test_the_search_finds_an_unregistered_control_secret(found: CollectedOutputs, place: str) -> None:
     assert CONTROL.encode() in found.places[place]
     # And where it stands, the others stood too.
     if place != "screen":
@@ -325,7 +325,7 @@ def test_the_search_finds_an_unregistered_control_secret(found: Found, place: st
         ("session_compacted", 1),
     ],
 )  # fmt: skip
-def test_every_leak_path_was_exercised(found: Found, kind: str, wanted: int) -> None:
+def test_every_leak_path_was_exercised(found: CollectedOutputs, kind: str, wanted: int) -> None:
     lines = found.places["json export"].splitlines()
     events = [each for line in lines if line.startswith(b"{") for each in json.loads(line)["events"]]
     bodies = [json.dumps(each["body"]) for each in events if each["kind"] == kind]
@@ -344,17 +344,17 @@ def test_every_leak_path_was_exercised(found: Found, kind: str, wanted: int) -> 
         ("file mcp/told.json", MASKED),
     ],
 )
-def test_user_and_tool_text_was_passed_on_masked(found: Found, place: str, words: str) -> None:
+def test_user_and_tool_text_was_passed_on_masked(found: CollectedOutputs, place: str, words: str) -> None:
     assert words.encode() in found.places[place]
 
 
-def test_command_environments_hold_no_secret(found: Found) -> None:
+def test_command_environments_hold_no_secret(found: CollectedOutputs) -> None:
     assert found.children
     for environ in found.children:
         assert not any(secret.encode() in environ for secret in SECRETS)
 
 
-def test_the_log_is_written_and_holds_no_secret(found: Found) -> None:
+def test_the_log_is_written_and_holds_no_secret(found: CollectedOutputs) -> None:
     assert not any(secret.encode() in found.places["log"] for secret in SECRETS)
 
 

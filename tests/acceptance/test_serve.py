@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import __version__
 from tests.acceptance.conftest import CliHarness
-from tests.acceptance.page_files import named_in
+from tests.acceptance.page_files import files_named_in
 from tests.support.free_ports import own_port
 
 
@@ -54,7 +54,7 @@ def test_the_page_loads_only_its_own_scripts(holdfast: CliHarness) -> None:
     server = holdfast.serve("--port", "0")
     reply = server.request("/")
     assert (reply.status, reply.content_type) == (200, "text/html; charset=utf-8")
-    scripts = [address for address in named_in(reply.body) if address.endswith(".js")]
+    scripts = [address for address in files_named_in(reply.body) if address.endswith(".js")]
     assert scripts
     for script in scripts:
         assert script.startswith("./page/"), "nobody else's"

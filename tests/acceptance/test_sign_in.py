@@ -32,23 +32,23 @@ def sign_in(server: RunningServer, **body: str) -> HttpReply:
     return server.request("/api/sign-in", "POST", json.dumps(body), token="", **JSON)
 
 
-def entered(reply: HttpReply) -> dict[str, str]:
+def session_headers(reply: HttpReply) -> dict[str, str]:
     """What the page sends from then on: the browser adds the cookie, the page its own key."""
     assert reply.status == 200, reply.body
     cookie = reply.headers["set-cookie"].partition(";")[0]
     return {"Cookie": cookie, "X-Holdfast-Page": json.loads(reply.body)["page_key"]}
 
 
-def by_browser(
-    server: RunningServer, shown: Mapping[str, str], path: str = "/api/me", method: str = "GET"
+def browser_request(
+    server: RunningServer, cookies: Mapping[str, str], path: str = "/api/me", method: str = "GET"
 ) -> HttpReply:
-    own = {"Origin": server.address.rstrip("/"), **shown, **JSON}
+    own = {"Origin": server.address.rstrip("/"), **cookies, **JSON}
     return server.request(path, method, "{}" if method == "POST" else None, token="", **own)
 
 
 def test_the_link_signs_one_browser_in_once(server: RunningServer) -> None:
     first = sign_in(server, code=server.code)
-    assert json.loads(by_browser(server, entered(first)).body) == {
+    assert json.loads(browser_request(server, session_headers(first)).body) == {
         "signed_in": True,
         "name": "browser",
         "rights": ["read", "write", "approve", "admin"],
@@ -87,20 +87,20 @@ def test_a_link_opened_concurrently_signs_one_browser_in(holdfast: CliHarness) -
 
 def test_signing_out_takes_effect_on_every_server_at_once(holdfast: CliHarness) -> None:
     server = holdfast.serve("--port", "0")
-    shown = entered(sign_in(server, code=server.code))
-    left = by_browser(server, shown, "/api/sign-out", "POST")
+    shown = session_headers(sign_in(server, code=server.code))
+    left = browser_request(server, shown, "/api/sign-out", "POST")
     assert (left.status, left.headers["set-cookie"].startswith(f"holdfast_{server.port}=; ")) == (204, True)
     assert "Max-Age=0" in left.headers["set-cookie"]
-    assert by_browser(server, shown).status == 401
+    assert browser_request(server, shown).status == 401
 
 
 def test_a_sign_in_survives_a_restart(holdfast: CliHarness) -> None:
     first = holdfast.serve("--port", str(own_port()))
-    shown = entered(sign_in(first, code=first.code))
+    shown = session_headers(sign_in(first, code=first.code))
     first.process.kill()
     first.process.wait()
     again = holdfast.serve("--port", str(first.port))
-    assert by_browser(again, shown).status == 200
+    assert browser_request(again, shown).status == 200
     assert again.token == first.token
 
 
@@ -126,11 +126,11 @@ def test_a_password_signs_in_once_there_is_one(holdfast: CliHarness) -> None:
     assert sign_in(server, password=PASSWORD).status == 401
     assert set_password(holdfast, PASSWORD).stdout == "The password is set.\n"
     assert sign_in(server, password=PASSWORD + "x").status == 401
-    shown = entered(sign_in(server, password=PASSWORD))
-    assert by_browser(server, shown).status == 200
+    shown = session_headers(sign_in(server, password=PASSWORD))
+    assert browser_request(server, shown).status == 200
     set_password(holdfast, "another horse battery")
     assert sign_in(server, password=PASSWORD).status == 401
-    assert comes_to(server, shown, 401), "a changed password signs every browser out"
+    assert eventually_returns(server, shown, 401), "a changed password signs every browser out"
     assert holdfast.run("password", "--remove").stdout == "There is no password any more.\n"
     assert sign_in(server, password="another horse battery").status == 401
 
@@ -155,13 +155,13 @@ async def test_an_unauthenticated_client_learns_only_whether_a_password_is_set(t
         assert told == [False] * 3 + [True] * 3
 
 
-def comes_to(server: RunningServer, shown: Mapping[str, str], status: int) -> bool:
+def eventually_returns(server: RunningServer, cookies: Mapping[str, str], status: int) -> bool:
     """Whether it does within the second that a server may be behind, and some more."""
 
-    async def is_so() -> bool:
-        return by_browser(server, shown).status == status
+    async def has_status() -> bool:
+        return browser_request(server, cookies).status == status
 
-    asyncio.run(wait_until(is_so, 5))
+    asyncio.run(wait_until(has_status, 5))
     return True
 
 
@@ -281,7 +281,7 @@ async def test_a_page_key_without_its_cookie_is_refused(tmp_path: Path) -> None:
 def test_only_files_are_fetched_by_the_cookie_alone(holdfast: CliHarness) -> None:
     """The browser itself asks for a picture in the page, and shows no key of the page."""
     server = holdfast.serve("--port", "0")
-    cookie = {"Cookie": entered(sign_in(server, code=server.code))["Cookie"]}
+    cookie = {"Cookie": session_headers(sign_in(server, code=server.code))["Cookie"]}
     kept = server.request("/api/files?name=a.txt", "POST", "a note", **{"Content-Type": "text/plain"})
     path = f"/api/files/{json.loads(kept.body)['id']}"
     fetched = server.request(path, token="", **cookie)
@@ -292,9 +292,9 @@ def test_only_files_are_fetched_by_the_cookie_alone(holdfast: CliHarness) -> Non
         ("DELETE", path), ("OPTIONS", path), ("POST", "/api/files"), ("GET", "/api/files"),
         ("GET", "/api/filesystem"), ("GET", "/api/sessions"), ("GET", "/api/stream?feed=true"),
     ):  # fmt: skip
-        assert by_browser(server, cookie, other, method).status == 401, (method, other)
+        assert browser_request(server, cookie, other, method).status == 401, (method, other)
     for roundabout in ("../sessions", "%2e%2e/sessions", "..%2fsessions", "../../metrics", ""):
-        refused = by_browser(server, cookie, f"/api/files/{roundabout}")
+        refused = browser_request(server, cookie, f"/api/files/{roundabout}")
         assert refused.status in (401, 404, 405), roundabout
 
 

@@ -21,7 +21,7 @@ METHODS = ("GET", "POST", "PATCH", "DELETE", "PUT", "OPTIONS")
 LET_IN = {200, 201, 202, 204, 308, 400, 404, 405, 409, 413, 415, 422}
 
 
-async def answered(api: ApiClient, method: str, path: str) -> tuple[int, Any]:
+async def request_status_and_body(api: ApiClient, method: str, path: str) -> tuple[int, Any]:
     """Status and body; of a stream only its beginning."""
     named = re.sub(r"\{\w+\}", "x_0000000000000000", path)
     headers = {"content-type": "application/json"}
@@ -48,7 +48,7 @@ async def test_every_path_requires_its_right(held: str | None, tmp_path: Path) -
                     if (method, path) == ("POST", "/api/sign-out"):
                         continue
                     right = required_right(method, path.replace("{name}", "x"))
-                    status, told = await answered(other, method, path)
+                    status, told = await request_status_and_body(other, method, path)
                     if right is None or right == held:
                         wanted = LET_IN | ({401} if path == "/api/sign-in" else set())
                         assert status in wanted, (method, path, status, told)

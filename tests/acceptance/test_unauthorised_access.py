@@ -15,7 +15,7 @@ import pytest
 from holdfast.http.app import PATHS
 from holdfast.http.route_rights import required_right
 from tests.acceptance.conftest import CliHarness, RunningServer, cli_in, environ_for
-from tests.acceptance.test_sign_in import PASSWORD, by_browser, entered, set_password, sign_in
+from tests.acceptance.test_sign_in import PASSWORD, browser_request, session_headers, set_password, sign_in
 from tests.support.api_client import ScriptedModelServer, api_client
 
 NOBODY = 65_534
@@ -101,12 +101,15 @@ def test_a_leaked_log_grants_no_access(holdfast: CliHarness) -> None:
     set_password(holdfast, PASSWORD)
     secret = holdfast.run("tokens", "add", "a script").stdout.strip()
     server = holdfast.serve("--port", "0")
-    browsers = [entered(sign_in(server, code=server.code)), entered(sign_in(server, password=PASSWORD))]
+    browsers = [
+        session_headers(sign_in(server, code=server.code)),
+        session_headers(sign_in(server, password=PASSWORD)),
+    ]
     assert sign_in(server, password="wrong " + PASSWORD).status == 401
     assert server.request("/api/me?code=" + server.code, token=secret).status == 200
     assert server.request("/api/me", token=secret + "x").status == 401
     assert server.request("/%00" + secret, token=secret).status == 404
-    assert [by_browser(server, shown).status for shown in browsers] == [200, 200]
+    assert [browser_request(server, shown).status for shown in browsers] == [200, 200]
     server.process.terminate()
     out, errors = server.process.communicate(timeout=60)
     log = "\n".join((*server.output_lines, out, errors))
@@ -129,7 +132,7 @@ async def test_a_thousand_failed_logins_are_cheap_and_lock_out_no_signed_in_user
     set_password(holdfast, PASSWORD)
     secret = holdfast.run("tokens", "add", "a script").stdout.strip()
     server = holdfast.serve("--port", "0")
-    shown = entered(sign_in(server, password=PASSWORD))
+    shown = session_headers(sign_in(server, password=PASSWORD))
     before_kb, before_s, began = rss_kb(server), cpu_s(server), time.monotonic()
     waits: list[float] = []
     async with api_client(server.address, secret) as known, aiohttp.ClientSession() as stranger:
@@ -156,7 +159,7 @@ async def test_a_thousand_failed_logins_are_cheap_and_lock_out_no_signed_in_user
     assert most_kb - before_kb < 150_000
     locked_out = sign_in(server, password=PASSWORD)
     assert (locked_out.status, 0 < int(locked_out.headers["retry-after"]) <= 60) == (429, True)
-    assert by_browser(server, shown).status == 200
+    assert browser_request(server, shown).status == 200
     assert server.request("/api/me", token=secret).status == 200
     link = holdfast.run("link").stdout.strip()
     assert sign_in(server, code=link.partition("#code=")[2]).status == 200

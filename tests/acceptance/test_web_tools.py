@@ -10,7 +10,7 @@ from tests.support.api_client import ApiClient, ScriptedModelServer, api_client,
 from tests.support.web_server import WebSite, reply, web_server
 
 
-async def used(
+async def run_tool(
     api: ApiClient, session: str, tool: str, status: str = "completed", **arguments: object
 ) -> dict[str, Any]:
     """The entry of a call that the model makes, once its run has come so far."""
@@ -27,7 +27,7 @@ async def test_fetching_a_url_asks_once_per_server(speaker: ScriptedModelServer,
             server = await asyncio.to_thread(holdfast.serve, "--port", "0")
             async with api_client(server.address) as api:
                 session, at = await api.create_session(), f"http://127.0.0.1:{site.port}"
-                tool = await used(api, session, "fetch_url", "waiting", url=f"{at}/a")
+                tool = await run_tool(api, session, "fetch_url", "waiting", url=f"{at}/a")
                 assert tool["approval"] == "requested" and "whole address" in tool["reason"]
                 assert site.heads == [], "nothing is asked before a person says so"
                 path = f"/api/runs/{tool['run']}/tools/{tool['id']}"
@@ -40,12 +40,12 @@ async def test_fetching_a_url_asks_once_per_server(speaker: ScriptedModelServer,
                 [rule] = (await api.get("/api/rules"))["rules"]
                 assert (rule["tool"], rule["pattern"]) == ("fetch_url", f"127.0.0.1:{site.port}")
                 assert "# Found" in (await api.message_texts(session))[-1][2], "the model was told"
-                again = await used(api, session, "fetch_url", url=f"{at}/b")
+                again = await run_tool(api, session, "fetch_url", url=f"{at}/b")
                 assert again["outcome"] == "done" and "More" in text_of(again)
-                other = await used(api, session, "fetch_url", "waiting", url="http://127.0.0.1/")
+                other = await run_tool(api, session, "fetch_url", "waiting", url="http://127.0.0.1/")
                 assert other["approval"] == "requested", "another port is another server"
                 here = await api.create_session()
-                own = await used(api, here, "fetch_url", url=f"{server.address}health/live")
+                own = await run_tool(api, here, "fetch_url", url=f"{server.address}health/live")
                 assert (own["outcome"], own.get("approval", "")) == ("failed", ""), "nobody could allow it"
                 assert "not an address of the internet" in text_of(own)
     assert site.paths == ["/a", "/b"]
@@ -61,7 +61,7 @@ async def test_a_web_search_uses_the_configured_engine_without_approval(
         with home as holdfast:
             server = await asyncio.to_thread(holdfast.serve, "--port", "0")
             async with api_client(server.address) as api:
-                tool = await used(api, await api.create_session(), "web_search", query="holdfast")
+                tool = await run_tool(api, await api.create_session(), "web_search", query="holdfast")
     assert tool["outcome"] == "done" and "https://a.example/" in text_of(tool)
     assert len(site.heads) == 1
 

@@ -11,7 +11,7 @@ from tests.support.in_process_app import running_app
 from tests.support.in_process_server import http_server, make_keyring
 
 
-async def waiting(api: ApiClient, folder: Path, command: str) -> tuple[str, str]:
+async def start_pending_approval(api: ApiClient, folder: Path, command: str) -> tuple[str, str]:
     """A conversation in `folder` and the address of its call that waits to be allowed."""
     session = await api.create_session(workspace=str(folder))
     run = (await api.send(session, f"run {command}"))["run_id"]
@@ -28,7 +28,7 @@ async def test_an_approved_command_runs_in_the_chosen_workspace(
     for folder in (here, elsewhere):
         folder.mkdir()
     async with api_client(server.address) as api:
-        session, path = await waiting(api, here, "touch ran")
+        session, path = await start_pending_approval(api, here, "touch ran")
         body = {"workspace": str(elsewhere), "title": "Moved"}
         refused = await api.request("PATCH", f"/api/sessions/{session}", body)
         assert (api.status, refused["code"]) == (409, "run_refused")

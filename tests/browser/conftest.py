@@ -97,8 +97,10 @@ def server(home: CliHarness) -> RunningServer:
 
 
 @pytest.fixture(scope="session")
-def hosting(runner: asyncio.Runner, browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> HostServer:
-    """Opens a server that several tests share; a module that has an `inn` of its own has its guests there."""
+def host_server(
+    runner: asyncio.Runner, browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> HostServer:
+    """Opens a server that several tests share; a module that has an `shared_server` of its own has its guests there."""
 
     @contextmanager
     def host(name: str, speaker: ScriptedModelServer, **environ: str) -> Iterator[SharedServer]:
@@ -118,27 +120,29 @@ def hosting(runner: asyncio.Runner, browser: Browser, tmp_path_factory: pytest.T
 
 
 @pytest.fixture(scope="session")
-def inn(hosting: HostServer, speaker: ScriptedModelServer) -> Iterator[SharedServer]:
+def shared_server(host_server: HostServer, speaker: ScriptedModelServer) -> Iterator[SharedServer]:
     """One server for all tests that neither stop it nor look at all that is there."""
-    with hosting("inn", speaker) as inn:
-        yield inn
+    with host_server("shared_server", speaker) as shared_server:
+        yield shared_server
 
 
 @pytest.fixture
-def guest(
-    request: pytest.FixtureRequest, runner: asyncio.Runner, browser: Browser, inn: SharedServer
+def new_chat(
+    request: pytest.FixtureRequest, runner: asyncio.Runner, browser: Browser, shared_server: SharedServer
 ) -> Iterator[NewChat]:
-    """Makes new browsers that are signed in at the inn, each at an empty page; options are a context's."""
+    """Makes new browsers that are signed in at the shared_server, each at an empty page; options are a context's."""
     with _user_sessions(request, runner) as visitors:
 
         async def come(at: str = "", **options: Any) -> ChatPage:
-            visitor = BrowserUser(await browser.new_context(storage_state=inn.storage_state, **options))
+            visitor = BrowserUser(
+                await browser.new_context(storage_state=shared_server.storage_state, **options)
+            )
             visitors.append(visitor)
-            return await inn.open_chat(visitor, at)
+            return await shared_server.open_chat(visitor, at)
 
         yield come
 
 
 @pytest.fixture
-def chat(runner: asyncio.Runner, guest: NewChat) -> ChatPage:
-    return runner.run(guest())  # type: ignore[arg-type]
+def chat(runner: asyncio.Runner, new_chat: NewChat) -> ChatPage:
+    return runner.run(new_chat())  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ TOLD_S_MAX = 90
 
 
 @dataclass
-class Told:
+class AttackResults:
     """What the page tells: (attempt, status, text) that it could read, and what each attempt showed."""
 
     read: list[tuple[str, int, str]]
@@ -31,20 +31,20 @@ class Told:
 
 
 @dataclass
-class Site:
+class HostileSite:
     """The site, on a port of its own. `cookies` are those that browsers brought along."""
 
     port: int = 0
     plan: dict[str, Any] = field(default_factory=dict)
     cookies: list[str] = field(default_factory=list)
-    told: "asyncio.Queue[Told]" = field(default_factory=asyncio.Queue)
+    results: "asyncio.Queue[AttackResults]" = field(default_factory=asyncio.Queue)
 
     async def answer(self, request: web.Request) -> web.Response:
         self.cookies += request.headers.getall("cookie", [])
         body, kind = self.content(request.path)
         if request.path == "/told":
             found = json.loads(await request.text())
-            self.told.put_nowait(Told([tuple(each) for each in found["read"]], found["noticed"]))
+            self.results.put_nowait(AttackResults([tuple(each) for each in found["read"]], found["noticed"]))
         return web.Response(text=body, content_type=kind)
 
     def content(self, path: str) -> tuple[str, str]:
@@ -54,15 +54,15 @@ class Site:
             return _SCRIPT.read_text(), "text/javascript"
         return f'{_PAGE}<script type="module" src="/hostile.js"></script>', "text/html"
 
-    async def lure(self, visitor: BrowserUser, origin: str) -> Told:
+    async def open_attack_page(self, visitor: BrowserUser, origin: str) -> AttackResults:
         """Have the visitor open the page under one of the site's names and press its button."""
         page = await visitor.open_page(f"{origin}/")
         await page.locator("body[data-ready]").wait_for()
         await page.get_by_role("button", name="More cats").click()
         async with asyncio.timeout(TOLD_S_MAX):
-            return await self.told.get()
+            return await self.results.get()
 
-    async def rebind(self, visitor: BrowserUser, port: int) -> Told:
+    async def rebind(self, visitor: BrowserUser, port: int) -> AttackResults:
         """The same under a name and port whose address then changes to the server's own.
 
         The page comes from the site; all else that it asks of its own origin goes to the server.
@@ -73,7 +73,9 @@ class Site:
             path = route.request.url.removeprefix(origin)
             if path == "/told":
                 found = json.loads(route.request.post_data or "{}")
-                self.told.put_nowait(Told([tuple(each) for each in found["read"]], found["noticed"]))
+                self.results.put_nowait(
+                    AttackResults([tuple(each) for each in found["read"]], found["noticed"])
+                )
             body, kind = self.content(path)
             await route.fulfill(body=body, content_type=kind)
 
@@ -84,12 +86,12 @@ class Site:
         await page.locator("body[data-ready]").wait_for()
         await page.get_by_role("button", name="More cats").click()
         async with asyncio.timeout(TOLD_S_MAX):
-            return await self.told.get()
+            return await self.results.get()
 
 
 @asynccontextmanager
-async def hostile_site() -> AsyncIterator[Site]:
-    site, app = Site(), web.Application()
+async def hostile_site() -> AsyncIterator[HostileSite]:
+    site, app = HostileSite(), web.Application()
     app.router.add_route("*", "/{path:.*}", site.answer)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()

@@ -5,7 +5,7 @@ from playwright.async_api import Locator, Page, expect
 from tests.support.browser_driver import WAIT_MS, ChatPage
 
 
-class Memory:
+class MemoryPage:
     """The memory page, by what a person reads and presses."""
 
     def __init__(self, page: Page) -> None:
@@ -18,35 +18,35 @@ class Memory:
         await self.page.get_by_role("link", name="Memory", exact=True).click()
         await expect(self.region).to_be_visible(timeout=WAIT_MS)
 
-    def one(self, text: str) -> Locator:
+    def entry(self, text: str) -> Locator:
         return self.known.get_by_role("listitem").filter(has_text=text)
 
-    async def knows(self, text: str) -> None:
-        await expect(self.one(text)).to_be_visible(timeout=WAIT_MS)
+    async def wait_for_memory(self, text: str) -> None:
+        await expect(self.entry(text)).to_be_visible(timeout=WAIT_MS)
 
-    async def forgets(self, text: str) -> None:
+    async def forget(self, text: str) -> None:
         """Forget it, and leave at once: then nobody thinks again."""
-        await self.one(text).get_by_role("button", name="Forget").click()
-        await expect(self.one(text)).to_have_count(0)
+        await self.entry(text).get_by_role("button", name="Forget").click()
+        await expect(self.entry(text)).to_have_count(0)
         async with self.page.expect_response(lambda answer: answer.request.method == "DELETE") as forgotten:
-            await begin_anew(self.page)
+            await open_new_conversation(self.page)
         assert (await forgotten.value).status == 204
 
 
-async def begin_anew(page: Page) -> None:
+async def open_new_conversation(page: Page) -> None:
     await page.get_by_role("link", name="New conversation").click()
     await expect(page.get_by_role("heading", name="What can I do for you?")).to_be_visible(timeout=WAIT_MS)
 
 
-async def tell(chat: ChatPage, text: str) -> str:
+async def send_in_new_conversation(chat: ChatPage, text: str) -> str:
     """Say it in a conversation of its own, which is returned."""
-    await begin_anew(chat.page)
+    await open_new_conversation(chat.page)
     await chat.send(text)
     await chat.wait_for_answers()
     return chat.session_id
 
 
-async def waits_quietly(chat: ChatPage) -> None:
+async def shows_waiting_without_alert(chat: ChatPage) -> None:
     """Return once the details say that the conversation waits to be remembered; its header says nothing."""
     details = chat.page.get_by_role("complementary", name="Details")
     if await chat.button("Details").get_attribute("aria-expanded") == "false":

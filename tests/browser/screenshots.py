@@ -30,10 +30,10 @@ TOLD = {
     "Move the photos": "My photos are in the folder Pictures, and I live in Lisbon.",
 }
 
-Scene = Callable[[ChatPage], Awaitable[None]]
+Screenshot = Callable[[ChatPage], Awaitable[None]]
 
 
-async def _furnish(api: ApiClient) -> str:
+async def _create_content(api: ApiClient) -> str:
     """Conversations to be in the list; the one to be opened has an answer, tools and code."""
     for title in reversed(TITLES[1:]):
         session = await api.create_session(title=title)
@@ -71,7 +71,7 @@ async def _memory(chat: ChatPage) -> None:
     await expect(chat.page.get_by_text("Nina")).to_be_visible()
 
 
-SCENES: tuple[tuple[str, str, dict[str, Any], Scene], ...] = (
+SCREENSHOTS: tuple[tuple[str, str, dict[str, Any], Screenshot], ...] = (
     ("answer-light", "light", DESKTOP, _answer),
     ("answer-dark", "dark", DESKTOP, _answer),
     ("settings-light", "light", DESKTOP, _settings),
@@ -83,13 +83,15 @@ SCENES: tuple[tuple[str, str, dict[str, Any], Scene], ...] = (
 )
 
 
-async def _shoot(browser: Browser, inn: SharedServer, session: str) -> None:
-    for name, scheme, options, scene in SCENES:
+async def _take_screenshot(browser: Browser, shared_server: SharedServer, session: str) -> None:
+    for name, scheme, options, scene in SCREENSHOTS:
         context = await browser.new_context(
-            storage_state=inn.storage_state, color_scheme="dark" if scheme == "dark" else "light", **options
+            storage_state=shared_server.storage_state,
+            color_scheme="dark" if scheme == "dark" else "light",
+            **options,
         )
         visitor = BrowserUser(context)
-        chat = await inn.open_chat(visitor, session)
+        chat = await shared_server.open_chat(visitor, session)
         await scene(chat)
         await chat.page.wait_for_timeout(300)  # Until the scrolling and the colours have come to rest.
         path = IMAGES / f"{name}.png"
@@ -116,8 +118,8 @@ async def main() -> None:
         async with chromium() as browser, api_client(server.address) as api:
             visitor = BrowserUser(await browser.new_context())
             await sign_in(visitor, server.link)
-            inn = SharedServer(server, await visitor.context.storage_state())
-            await _shoot(browser, inn, await _furnish(api))
+            shared_server = SharedServer(server, await visitor.context.storage_state())
+            await _take_screenshot(browser, shared_server, await _create_content(api))
 
 
 if __name__ == "__main__":

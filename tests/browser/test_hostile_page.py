@@ -10,7 +10,7 @@ import pytest
 
 from tests.acceptance.conftest import RunningServer
 from tests.browser.conftest import NewUser
-from tests.browser.hostile import PATIENCE_MS, WINDOW_MS, Told, hostile_site
+from tests.browser.hostile import PATIENCE_MS, WINDOW_MS, AttackResults, hostile_site
 from tests.support.api_client import ApiClient, api_client
 from tests.support.browser_driver import FOREIGN_HOST, BrowserUser, ChatPage, sign_in
 
@@ -20,7 +20,7 @@ METHODS = ("get", "post", "patch", "delete", "put")
 REFUSED = (r"",)
 
 
-async def _owned(api: ApiClient, marker: Path) -> dict[str, str]:
+async def _create_owned_objects(api: ApiClient, marker: Path) -> dict[str, str]:
     """A conversation in which a command waits to be allowed: the ids of all that is in it."""
     session = await api.create_session(title=SECRET)
     receipt = await api.send(session, f"run echo {SECRET.split()[-1]} > {marker}")
@@ -29,7 +29,7 @@ async def _owned(api: ApiClient, marker: Path) -> dict[str, str]:
     return {"session_id": session, "run_id": receipt["run_id"], "call_id": call}
 
 
-async def _everything(api: ApiClient) -> dict[str, Any]:
+async def _store_snapshot(api: ApiClient) -> dict[str, Any]:
     """Whatever a request could have changed."""
     sessions = (await api.get("/api/sessions?limit=100"))["sessions"]
     archived = (await api.get("/api/sessions?limit=100&archived=true"))["sessions"]
@@ -44,7 +44,7 @@ async def _everything(api: ApiClient) -> dict[str, Any]:
     return {"sessions": each, "files": kept, "tokens": tokens, "rules": rules}
 
 
-async def _plan(api: ApiClient, ids: dict[str, str], target: str) -> dict[str, Any]:
+async def _attack_plan(api: ApiClient, ids: dict[str, str], target: str) -> dict[str, Any]:
     """Every operation that there is, on what is really there, with a body that would be accepted."""
     described = await api.get("/openapi.json")
     operations = [
@@ -75,7 +75,7 @@ def _body(described: dict[str, Any], operation: dict[str, Any]) -> Any:
     return {}
 
 
-def _names_of_ours(told: Told, ids: dict[str, str]) -> list[tuple[str, int, str]]:
+def _leaked_ids(told: AttackResults, ids: dict[str, str]) -> list[tuple[str, int, str]]:
     """What was read that only the owner may read."""
     ours = re.compile("|".join(map(re.escape, (SECRET, "holdfast_events", *ids.values()))))
     return [each for each in told.read if ours.search(each[2])]
@@ -88,15 +88,15 @@ async def test_a_page_of_another_origin_reads_nothing_and_changes_nothing(
     owner, stranger = await welcome(), await welcome()
     async with api_client(server.address) as api, hostile_site() as site:
         chat = ChatPage(await sign_in(owner, server.link))
-        ids = await _owned(api, tmp_path / "marker")
-        site.plan = await _plan(api, ids, server.address.rstrip("/"))
-        before = await _everything(api)
+        ids = await _create_owned_objects(api, tmp_path / "marker")
+        site.plan = await _attack_plan(api, ids, server.address.rstrip("/"))
+        before = await _store_snapshot(api)
         seen = {}
         for visitor in (owner, stranger):
             visitor.expect_errors(*REFUSED)
-            seen[visitor] = await site.lure(visitor, f"http://{name}:{site.port}")
+            seen[visitor] = await site.open_attack_page(visitor, f"http://{name}:{site.port}")
             assert seen[visitor].read == []
-        assert await _everything(api) == before
+        assert await _store_snapshot(api) == before
         assert not (tmp_path / "marker").exists()
         # Nor does it learn whether somebody is signed in here, or what there is.
         assert seen[owner].noticed == seen[stranger].noticed
@@ -116,15 +116,15 @@ async def test_a_rebound_name_reaches_nothing(
     owner.expect_errors(*REFUSED)
     async with api_client(server.address) as api, hostile_site() as site:
         await sign_in(owner, server.link)
-        ids = await _owned(api, tmp_path / "marker")
+        ids = await _create_owned_objects(api, tmp_path / "marker")
         # To the page this is its own origin: nothing but the server stands in its way.
-        site.plan = await _plan(api, ids, f"http://{FOREIGN_HOST}:{server.port}")
-        before = await _everything(api)
+        site.plan = await _attack_plan(api, ids, f"http://{FOREIGN_HOST}:{server.port}")
+        before = await _store_snapshot(api)
         told = await site.rebind(owner, server.port)
         assert len(told.read) > len(site.plan["operations"])
-        assert _names_of_ours(told, ids) == []
+        assert _leaked_ids(told, ids) == []
         assert {status for what, status, _ in told.read if what.split()[0] in ("cors", "plain")} == {421}
-        assert await _everything(api) == before
+        assert await _store_snapshot(api) == before
         assert not (tmp_path / "marker").exists()
 
 

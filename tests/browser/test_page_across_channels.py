@@ -41,10 +41,10 @@ _LOOK_S, _LOOKS_MAX = 0.02, 15_000
 
 
 @dataclass
-class Hesitant(MemoryModelServer):
+class PausableModelServer(MemoryModelServer):
     """Says the first words of what it understands, and the rest when it may."""
 
-    may_go_on: threading.Event = field(default_factory=threading.Event)
+    may_continue: threading.Event = field(default_factory=threading.Event)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.json() if request.method == "POST" else {}
@@ -52,12 +52,12 @@ class Hesitant(MemoryModelServer):
         if not pieces:
             return await super().answer(request)
         self.requests.append(body)
-        return await stream_response(request, self._hesitating(pieces))
+        return await stream_response(request, self._pausing(pieces))
 
-    async def _hesitating(self, pieces: list[bytes]) -> AsyncIterator[bytes]:
+    async def _pausing(self, pieces: list[bytes]) -> AsyncIterator[bytes]:
         yield pieces[0]
         for _ in range(_LOOKS_MAX):
-            if self.may_go_on.is_set():
+            if self.may_continue.is_set():
                 break
             await asyncio.sleep(_LOOK_S)
         for piece in pieces[1:]:
@@ -65,24 +65,24 @@ class Hesitant(MemoryModelServer):
 
 
 @dataclass(frozen=True)
-class Doors:
+class ChannelClients:
     """Three doors to one conversation, the servers behind them in that order, and the model behind all."""
 
     telegram: TelegramApi
     chat: ChatPage
     screen: Terminal
     servers: tuple[ApiClient, ApiClient, ApiClient]
-    model: Hesitant
+    model: PausableModelServer
     session: str
-    readings: CacheChecker
+    cache_checker: CacheChecker
 
-    async def say_in_telegram(self, said: str) -> None:
+    async def send_in_telegram(self, said: str) -> None:
         self.telegram.post_message(ADA, said)
 
-    async def say_in_page(self, said: str) -> None:
+    async def send_in_page(self, said: str) -> None:
         await self.chat.send(said)
 
-    async def say_in_terminal(self, said: str) -> None:
+    async def send_in_terminal(self, said: str) -> None:
         await asyncio.to_thread(self.screen.type, said)
 
     async def turn(
@@ -91,31 +91,31 @@ class Doors:
         """Say something through one door, and see it in all: the beginning of its answer while there is no
         more of that yet, then all of it. Telegram has a line about what was not `said` there."""
         before = len(self.telegram.texts(ADA))
-        self.model.may_go_on.clear()
+        self.model.may_continue.clear()
         telling = asyncio.ensure_future(say(said))
         try:
-            await self._all_show(before, said, " ".join(answer.split()[:2]))
+            await self._wait_until_all_show(before, said, " ".join(answer.split()[:2]))
         finally:
-            self.model.may_go_on.set()
-        await self._all_show(before, said, answer)
+            self.model.may_continue.set()
+        await self._wait_until_all_show(before, said, answer)
         await wait_for_telegram_text(self.telegram, answer)
         await telling
         added = self.telegram.texts(ADA)[before:]
         assert [each.strip() for each in added] == ([quoted] if quoted else []) + [answer]
         for server in self.servers:
             await wait_until_idle(server, self.session)
-        await self.readings.check()
+        await self.cache_checker.check()
 
-    async def _all_show(self, before: int, said: str, words: str) -> None:
+    async def _wait_until_all_show(self, before: int, said: str, words: str) -> None:
         await self.telegram.wait_until(
             lambda: words in "".join(self.telegram.texts(ADA)[before:]), DELIVERY_S_MAX
         )
         last = self.chat.turns.last
         await expect(last).to_contain_text(said, timeout=SHOWN_MS_MAX)
         await expect(last).to_contain_text(words, timeout=SHOWN_MS_MAX)
-        await self.terminal_shows(rf"^> {re.escape(said)}\s+  {re.escape(words)}")
+        await self.wait_for_terminal(rf"^> {re.escape(said)}\s+  {re.escape(words)}")
 
-    async def terminal_shows(self, *wanted: str) -> None:
+    async def wait_for_terminal(self, *wanted: str) -> None:
         await asyncio.to_thread(self.screen.wait_for_text, *wanted)
 
 
@@ -126,22 +126,22 @@ def telegram() -> Iterator[TelegramApi]:
 
 
 @pytest.fixture
-def model() -> Iterator[Hesitant]:
-    hesitant = Hesitant()
+def model() -> Iterator[PausableModelServer]:
+    hesitant = PausableModelServer()
     with scripted_model_server(hesitant):
         yield hesitant
 
 
 @pytest.fixture
-def home(model: Hesitant, telegram: TelegramApi, tmp_path: Path) -> Iterator[CliHarness]:
+def home(model: PausableModelServer, telegram: TelegramApi, tmp_path: Path) -> Iterator[CliHarness]:
     with cli_with_bot(tmp_path, model, telegram) as command:
         yield command
 
 
-async def _begun_in_telegram(telegram: TelegramApi, model: Hesitant, api: ApiClient) -> str:
+async def _start_in_telegram(telegram: TelegramApi, model: PausableModelServer, api: ApiClient) -> str:
     """The conversation that Ada has begun by telling of her dog."""
     await pair_chat(api, telegram)
-    model.may_go_on.set()
+    model.may_continue.set()
     telegram.post_message(ADA, "My dog is called Rex.")
     await wait_for_telegram_text(telegram, NOTED)
     (listed,) = (await api.get("/api/sessions"))["sessions"]
@@ -151,51 +151,53 @@ async def _begun_in_telegram(telegram: TelegramApi, model: Hesitant, api: ApiCli
 
 @pytest.fixture
 def doors(
-    runner: asyncio.Runner, home: CliHarness, telegram: TelegramApi, model: Hesitant, visitor: BrowserUser,
+    runner: asyncio.Runner, home: CliHarness, telegram: TelegramApi, model: PausableModelServer, visitor: BrowserUser,
     tmp_path: Path,
-) -> Iterator[Doors]:  # fmt: skip
+) -> Iterator[ChannelClients]:  # fmt: skip
     """All of them open; the conversation has been begun in Telegram."""
     of_terminal, of_page = serve_without_bot(home), serve_without_bot(home)
     addresses = [each.address for each in (home.serve("--port", "0"), of_page, of_terminal)]
     stack = AsyncExitStack()
 
-    async def open_all() -> Doors:
+    async def open_all() -> ChannelClients:
         one, two, three = [await stack.enter_async_context(api_client(each)) for each in addresses]
-        session, readings = await _begun_in_telegram(telegram, model, one), CacheChecker(one, two, three)
+        session, readings = await _start_in_telegram(telegram, model, one), CacheChecker(one, two, three)
         await readings.check()
         page = await sign_in(visitor, of_page.link)
         await page.goto(f"{of_page.address}#{session}")
         screen = stack.enter_context(terminal(home.environ, tmp_path, "chat", session))
-        return Doors(telegram, ChatPage(page, visitor), screen, (one, two, three), model, session, readings)
+        return ChannelClients(
+            telegram, ChatPage(page, visitor), screen, (one, two, three), model, session, readings
+        )
 
     yield runner.run(open_all())
     runner.run(stack.aclose())
 
 
 async def test_each_door_shows_the_others_turns_live_and_only_anothers_change_is_read_back(
-    doors: Doors, home: CliHarness
+    doors: ChannelClients, home: CliHarness
 ) -> None:
     # What was said before they came is there, and looking at it has nothing read back.
     await doors.chat.wait_for_text(NOTED)
-    await doors.terminal_shows(r"^> My dog is called Rex\.", "^  I see", "· ready")
-    await doors.turn(doors.say_in_telegram, "I like tea.", NOTED)
+    await doors.wait_for_terminal(r"^> My dog is called Rex\.", "^  I see", "· ready")
+    await doors.turn(doors.send_in_telegram, "I like tea.", NOTED)
 
     # A name that is given in the page shows in the terminal, and is nothing that the model is shown.
     await doors.chat.message.fill("/title Many doors")
     await doors.chat.message.press("Enter")
-    await doors.terminal_shows("^ Many doors")
-    await doors.turn(doors.say_in_telegram, "What do I like?", "You told me that you like tea.")
+    await doors.wait_for_terminal("^ Many doors")
+    await doors.turn(doors.send_in_telegram, "What do I like?", "You told me that you like tea.")
 
     # It goes on in the page: that server reads it once, and the others nothing before they have to.
     from_page = "You (from the page): "
     asked, answer = "What is my dog called?", "You told me that your dog is called Rex."
-    await doors.turn(doors.say_in_page, asked, answer, from_page + asked)
-    await doors.turn(doors.say_in_page, "I live in Lisbon.", NOTED, from_page + "I live in Lisbon.")
+    await doors.turn(doors.send_in_page, asked, answer, from_page + asked)
+    await doors.turn(doors.send_in_page, "I live in Lisbon.", NOTED, from_page + "I live in Lisbon.")
 
     # Then in the terminal, and by a script, which is one more process and has the same server answer.
     from_terminal = "You (from the terminal): "
     asked, lisbon = "Where do I live?", "You told me that you live in Lisbon."
-    await doors.turn(doors.say_in_terminal, asked, lisbon, from_terminal + asked)
+    await doors.turn(doors.send_in_terminal, asked, lisbon, from_terminal + asked)
     printed: list[str] = []
 
     async def run_script(said: str) -> None:
@@ -206,12 +208,12 @@ async def test_each_door_shows_the_others_turns_live_and_only_anothers_change_is
 
     # Back in each: once more it is read, for what the others have said, and held after that.
     asked, answer = "So, what is my cat called?", "You told me that your cat is called Tom."
-    await doors.turn(doors.say_in_telegram, asked, answer)
-    await doors.turn(doors.say_in_telegram, "And where do I live?", lisbon)
+    await doors.turn(doors.send_in_telegram, asked, answer)
+    await doors.turn(doors.send_in_telegram, "And where do I live?", lisbon)
     asked = "Now what is my cat called?"
-    await doors.turn(doors.say_in_page, asked, answer, from_page + asked)
+    await doors.turn(doors.send_in_page, asked, answer, from_page + asked)
     asked = "Again, where do I live?"
-    await doors.turn(doors.say_in_terminal, asked, lisbon, from_terminal + asked)
+    await doors.turn(doors.send_in_terminal, asked, lisbon, from_terminal + asked)
     assert not doors.model.extractions, "what is known of Ada was read in the conversation"
     await expect(doors.chat.turns).to_have_count(11)
-    assert set(doors.readings.answering_servers) == {0, 1, 2}
+    assert set(doors.cache_checker.answering_servers) == {0, 1, 2}

@@ -27,7 +27,7 @@ REFUSED = r"Failed to load resource: the server responded with a status of 4\d\d
 LARGE = 'description = "Thinks longer."\nmodel = "vllm:large"\nmemory = "off"\n'
 
 
-class Household:
+class TwoModelServers:
     """A server with two servers of models, and the folder that people write into."""
 
     def __init__(self, stack: ExitStack, folder: Path) -> None:
@@ -51,23 +51,23 @@ class Household:
 
 
 @pytest.fixture
-def household(tmp_path: Path) -> Iterator[Household]:
+def household(tmp_path: Path) -> Iterator[TwoModelServers]:
     with ExitStack() as stack:
-        yield Household(stack, tmp_path)
+        yield TwoModelServers(stack, tmp_path)
 
 
 @pytest.fixture
-def home(household: Household) -> CliHarness:
+def home(household: TwoModelServers) -> CliHarness:
     return household.home
 
 
 @pytest.fixture
-def server(household: Household) -> RunningServer:
+def server(household: TwoModelServers) -> RunningServer:
     household.write("agents/large.toml", LARGE)
     return household.home.serve("--port", "0")
 
 
-def asked(speaker: ScriptedModelServer) -> list[dict[str, Any]]:
+def chat_requests(speaker: ScriptedModelServer) -> list[dict[str, Any]]:
     """What a model was asked to answer; titles are asked for without tools."""
     return [each for each in speaker.requests if each.get("tools")]
 
@@ -84,7 +84,7 @@ def text_of(part: Locator) -> Locator:
 
 
 async def test_an_agent_is_written_by_keyboard_used_and_deleted(
-    visitor: BrowserUser, household: Household, server: RunningServer
+    visitor: BrowserUser, household: TwoModelServers, server: RunningServer
 ) -> None:
     visitor.expect_errors(REFUSED)
     page = await sign_in(visitor, server.link)
@@ -144,7 +144,7 @@ async def test_an_agent_is_written_by_keyboard_used_and_deleted(
 
 
 async def test_a_change_made_elsewhere_is_shown_and_never_written_over(
-    visitor: BrowserUser, household: Household, server: RunningServer
+    visitor: BrowserUser, household: TwoModelServers, server: RunningServer
 ) -> None:
     visitor.expect_errors(REFUSED)
     page = await sign_in(visitor, server.link)
@@ -183,7 +183,7 @@ async def test_a_change_made_elsewhere_is_shown_and_never_written_over(
 
 
 async def test_an_agent_whose_file_is_wrong_says_so_and_a_file_that_is_none_too(
-    visitor: BrowserUser, household: Household, server: RunningServer
+    visitor: BrowserUser, household: TwoModelServers, server: RunningServer
 ) -> None:
     household.write("agents/broken.toml", 'tools = ["fly"]\n')
     household.write("agents/Not A Name.toml", "")
@@ -205,7 +205,7 @@ async def test_an_agent_whose_file_is_wrong_says_so_and_a_file_that_is_none_too(
 
 
 async def test_the_agent_and_the_model_of_a_conversation_are_chosen_and_changed(
-    visitor: BrowserUser, household: Household, server: RunningServer
+    visitor: BrowserUser, household: TwoModelServers, server: RunningServer
 ) -> None:
     visitor.expect_errors(REFUSED)
     page = await sign_in(visitor, server.link)
@@ -227,8 +227,8 @@ async def test_the_agent_and_the_model_of_a_conversation_are_chosen_and_changed(
     await expect(chooser).to_contain_text("largevllm:large")
     await chat.send("hello there")
     await chat.wait_for_answers()
-    assert [each["model"] for each in asked(household.second)] == ["large"]
-    assert asked(household.first) == []
+    assert [each["model"] for each in chat_requests(household.second)] == ["large"]
+    assert chat_requests(household.first) == []
     await expect(chooser).to_contain_text("largevllm:large")
     # For one that has begun it is changed from the next message on.
     await chooser.click()
@@ -244,7 +244,7 @@ async def test_the_agent_and_the_model_of_a_conversation_are_chosen_and_changed(
     await expect(box).to_have_count(0)
     await chat.send("and again")
     await chat.wait_for_answers(2)
-    assert [each["model"] for each in asked(household.first)] == ["small"]
+    assert [each["model"] for each in chat_requests(household.first)] == ["small"]
     await chooser.click()
     await box.get_by_role("button", name="Use the agent's default").click()
     await expect(chooser).to_contain_text("largevllm:large", timeout=WAIT_MS)
@@ -252,14 +252,14 @@ async def test_the_agent_and_the_model_of_a_conversation_are_chosen_and_changed(
     await expect(chooser).to_have_text(re.compile("openai:small$"), timeout=WAIT_MS)
     await chat.send("once more")
     await chat.wait_for_answers(3)
-    assert [each["model"] for each in asked(household.first)] == ["small", "small"]
+    assert [each["model"] for each in chat_requests(household.first)] == ["small", "small"]
     # A new one is without a choice.
     await page.get_by_role("link", name="New conversation").click()
     await expect(chooser).to_have_text(re.compile("openai:small$"), timeout=WAIT_MS)
 
 
 async def test_prompts_are_completed_and_called(
-    visitor: BrowserUser, household: Household, server: RunningServer
+    visitor: BrowserUser, household: TwoModelServers, server: RunningServer
 ) -> None:
     household.write("prompts/re-view.md", "# Look closely at $ARGUMENTS, please.\n")
     page = await sign_in(visitor, server.link)
@@ -304,7 +304,7 @@ async def test_prompts_are_completed_and_called(
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_axe_finds_no_violation_in_agents(
-    scheme: Any, browser: Browser, household: Household, server: RunningServer
+    scheme: Any, browser: Browser, household: TwoModelServers, server: RunningServer
 ) -> None:
     household.write("agents/broken.toml", 'tools = ["fly"]\n')
     visitor = BrowserUser(
@@ -366,7 +366,7 @@ async def test_agents_fit_a_phone(browser: Browser, server: RunningServer) -> No
 
 
 async def test_a_message_that_waits_keeps_who_was_to_answer(
-    visitor: BrowserUser, household: Household, server: RunningServer
+    visitor: BrowserUser, household: TwoModelServers, server: RunningServer
 ) -> None:
     """Chosen, and sent while the server is away: it begins with that agent once the server is back."""
     visitor.expect_errors(r"Failed to load resource: net::ERR_", REFUSED)
@@ -384,11 +384,11 @@ async def test_a_message_that_waits_keeps_who_was_to_answer(
     await asyncio.to_thread(household.home.serve, "--port", str(server.port))
     await expect(page).to_have_url(re.compile("#s_"), timeout=WAIT_MS)
     await chat.wait_for_answers()
-    assert [each["model"] for each in asked(household.second)] == ["large"]
+    assert [each["model"] for each in chat_requests(household.second)] == ["large"]
 
 
 async def test_the_page_names_the_model_that_main_has_where_that_is_not_the_servers(
-    visitor: BrowserUser, household: Household
+    visitor: BrowserUser, household: TwoModelServers
 ) -> None:
     household.write("agents/main.toml", 'model = "vllm:large"\nfallbacks = ["groq:nobody"]\n')
     household.write("agents/plain.toml", 'description = "Has the model that the server has."\n')

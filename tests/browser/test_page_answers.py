@@ -76,9 +76,9 @@ async def test_formulas_keep_every_sign_and_marks_that_are_escaped_do_not_show_i
 
 @pytest.mark.parametrize("options", [{}, PHONE], ids=["desk", "phone"])
 async def test_questions_and_answers_are_copied_as_they_were_written(
-    guest: NewChat, options: dict[str, Any]
+    new_chat: NewChat, options: dict[str, Any]
 ) -> None:
-    chat = await guest(permissions=["clipboard-read", "clipboard-write"], **options)
+    chat = await new_chat(permissions=["clipboard-read", "clipboard-write"], **options)
     read = "navigator.clipboard.readText()"
     await chat.send("write up\n\n**now**")
     await chat.wait_for_answers()
@@ -91,8 +91,8 @@ async def test_questions_and_answers_are_copied_as_they_were_written(
     assert await chat.page.evaluate(read) == MARKDOWN_ANSWER.strip()
 
 
-async def test_an_answer_is_copied_where_the_browser_has_no_clipboard_for_the_page(guest: NewChat) -> None:
-    chat = await guest()
+async def test_an_answer_is_copied_where_the_browser_has_no_clipboard_for_the_page(new_chat: NewChat) -> None:
+    chat = await new_chat()
     await chat.page.evaluate(NO_CLIPBOARD)
     await chat.send("just *these* words")
     await chat.wait_for_answers()

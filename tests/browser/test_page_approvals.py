@@ -108,8 +108,8 @@ async def test_a_failed_command_says_its_exit_code_and_shows_its_end(chat: ChatP
     assert await shown.evaluate("pre => pre.scrollTop > 0")
 
 
-async def test_what_is_asked_keeps_off_the_edges_and_its_buttons_together(guest: NewChat) -> None:
-    chat = await guest(viewport={"width": 1280, "height": 800})
+async def test_what_is_asked_keeps_off_the_edges_and_its_buttons_together(new_chat: NewChat) -> None:
+    chat = await new_chat(viewport={"width": 1280, "height": 800})
     await chat.send("run echo hello")
     await chat.wait_for_approval()
     await chat.button("Details").click()

@@ -18,14 +18,14 @@ from tests.support.browser_driver import (
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_axe_finds_no_violation(
-    scheme: Any, guest: NewChat, browser: Browser, inn: SharedServer
+    scheme: Any, new_chat: NewChat, browser: Browser, shared_server: SharedServer
 ) -> None:
     outside = BrowserUser(await browser.new_context(color_scheme=scheme))
-    page = await outside.open_page(inn.server.address)
+    page = await outside.open_page(shared_server.server.address)
     await expect(page.get_by_text(SIGNED_OUT_TEXT)).to_be_visible(timeout=WAIT_MS)
     found = {"sign-in": await accessibility_violations(page)}
     await outside.context.close()
-    chat = await guest(color_scheme=scheme)
+    chat = await new_chat(color_scheme=scheme)
     page = chat.page
     found["empty"] = await accessibility_violations(page)
     await chat.send("write up")

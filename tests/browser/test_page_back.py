@@ -11,20 +11,20 @@ from tests.support.browser_driver import PHONE, WAIT_MS, ChatPage
 WIDE: dict[str, Any] = {"viewport": {"width": 1440, "height": 860}}
 
 
-def aside(chat: ChatPage) -> Locator:
+def details_panel(chat: ChatPage) -> Locator:
     return chat.page.get_by_role("complementary", name="Details")
 
 
-def listed(chat: ChatPage) -> Locator:
+def conversation_list(chat: ChatPage) -> Locator:
     return chat.page.get_by_role("navigation", name="Conversations")
 
 
-async def is_at(chat: ChatPage, session: str) -> None:
+async def expect_conversation(chat: ChatPage, session: str) -> None:
     await expect(chat.page).to_have_url(re.compile(f"#{session}$"), timeout=WAIT_MS)
     await chat.wait_for_answers()
 
 
-async def two(chat: ChatPage) -> tuple[str, str]:
+async def create_two_conversations(chat: ChatPage) -> tuple[str, str]:
     """Two conversations, one after the other; the second is open."""
     await chat.send("the first of them")
     await chat.wait_for_answers()
@@ -37,23 +37,23 @@ async def two(chat: ChatPage) -> tuple[str, str]:
     return first, chat.session_id
 
 
-async def test_on_a_phone_back_closes_what_is_open_and_the_conversation_stays(guest: NewChat) -> None:
-    chat = await guest(**PHONE)
-    _, second = await two(chat)
+async def test_on_a_phone_back_closes_what_is_open_and_the_conversation_stays(new_chat: NewChat) -> None:
+    chat = await new_chat(**PHONE)
+    _, second = await create_two_conversations(chat)
     page = chat.page
     await chat.button("Details").tap()
-    await expect(aside(chat)).to_be_visible(timeout=WAIT_MS)
+    await expect(details_panel(chat)).to_be_visible(timeout=WAIT_MS)
     await page.go_back()
-    await expect(aside(chat)).to_have_count(0)
-    await is_at(chat, second)
+    await expect(details_panel(chat)).to_have_count(0)
+    await expect_conversation(chat, second)
     burger = page.get_by_role("button", name="Conversations")
     await burger.tap()
-    await expect(listed(chat)).to_be_visible()
+    await expect(conversation_list(chat)).to_be_visible()
     await page.go_back()
-    await expect(listed(chat)).not_to_be_visible()
-    await is_at(chat, second)
+    await expect(conversation_list(chat)).not_to_be_visible()
+    await expect_conversation(chat, second)
     await burger.tap()
-    await listed(chat).get_by_role("button", name="Settings").tap()
+    await conversation_list(chat).get_by_role("button", name="Settings").tap()
     await expect(page.get_by_role("dialog", name="Settings")).to_be_visible(timeout=WAIT_MS)
     await page.go_back()
     await expect(page.get_by_role("dialog")).to_have_count(0)
@@ -61,55 +61,57 @@ async def test_on_a_phone_back_closes_what_is_open_and_the_conversation_stays(gu
     await expect(page.get_by_role("dialog")).to_be_visible()
     await page.go_back()
     await expect(page.get_by_role("dialog")).to_have_count(0)
-    await is_at(chat, second)
+    await expect_conversation(chat, second)
 
 
-async def test_what_lies_on_top_goes_before_what_it_lies_on(guest: NewChat) -> None:
-    chat = await guest(**PHONE)
-    _, second = await two(chat)
+async def test_what_lies_on_top_goes_before_what_it_lies_on(new_chat: NewChat) -> None:
+    chat = await new_chat(**PHONE)
+    _, second = await create_two_conversations(chat)
     await chat.button("Details").tap()
-    await expect(aside(chat)).to_be_visible(timeout=WAIT_MS)
+    await expect(details_panel(chat)).to_be_visible(timeout=WAIT_MS)
     await chat.page.keyboard.press("Control+k")
     await expect(chat.page.get_by_role("dialog")).to_be_visible()
     await chat.page.go_back()
     await expect(chat.page.get_by_role("dialog")).to_have_count(0)
-    await expect(aside(chat)).to_be_visible()
+    await expect(details_panel(chat)).to_be_visible()
     await chat.page.go_back()
-    await expect(aside(chat)).to_have_count(0)
-    await is_at(chat, second)
+    await expect(details_panel(chat)).to_have_count(0)
+    await expect_conversation(chat, second)
 
 
-async def test_what_was_closed_by_hand_or_led_elsewhere_costs_no_step_back(guest: NewChat) -> None:
-    chat = await guest(**PHONE)
-    first, second = await two(chat)
+async def test_what_was_closed_by_hand_or_led_elsewhere_costs_no_step_back(new_chat: NewChat) -> None:
+    chat = await new_chat(**PHONE)
+    first, second = await create_two_conversations(chat)
     page, burger = chat.page, chat.page.get_by_role("button", name="Conversations")
     await burger.tap()
-    await listed(chat).locator(f"a[href='#{first}']").tap()
-    await is_at(chat, first)
+    await conversation_list(chat).locator(f"a[href='#{first}']").tap()
+    await expect_conversation(chat, first)
     await chat.button("Details").tap()
-    await aside(chat).get_by_role("button", name="Close").tap()
-    await expect(aside(chat)).to_have_count(0)
+    await details_panel(chat).get_by_role("button", name="Close").tap()
+    await expect(details_panel(chat)).to_have_count(0)
     await page.go_back()
-    await is_at(chat, second)
+    await expect_conversation(chat, second)
     # A page that is loaded anew knows the way, too.
     await chat.button("Details").tap()
-    await expect(aside(chat)).to_be_visible(timeout=WAIT_MS)
+    await expect(details_panel(chat)).to_be_visible(timeout=WAIT_MS)
     await page.reload()
     await chat.wait_for_answers()
-    await expect(aside(chat)).to_have_count(0)
+    await expect(details_panel(chat)).to_have_count(0)
     await page.go_back()
     await expect(chat.log).to_contain_text("What can I do for you?", timeout=WAIT_MS)
     await page.go_back()
-    await is_at(chat, first)
+    await expect_conversation(chat, first)
 
 
-async def test_where_details_have_a_column_of_their_own_back_leads_on_and_they_stay(guest: NewChat) -> None:
-    chat = await guest(**WIDE)
-    await two(chat)
+async def test_where_details_have_a_column_of_their_own_back_leads_on_and_they_stay(
+    new_chat: NewChat,
+) -> None:
+    chat = await new_chat(**WIDE)
+    await create_two_conversations(chat)
     await chat.button("Details").click()
-    await expect(aside(chat)).to_be_visible(timeout=WAIT_MS)
+    await expect(details_panel(chat)).to_be_visible(timeout=WAIT_MS)
     await chat.page.go_back()
     await expect(chat.log).to_contain_text("What can I do for you?", timeout=WAIT_MS)
     await chat.page.go_forward()
     await chat.wait_for_answers()
-    await expect(aside(chat)).to_be_visible()
+    await expect(details_panel(chat)).to_be_visible()

@@ -8,7 +8,7 @@ from tests.support.api_client import ScriptedModelServer
 from tests.support.browser_driver import WAIT_MS, ChatPage
 
 
-async def _busy(chat: ChatPage) -> None:
+async def _start_counting(chat: ChatPage) -> None:
     await chat.send("count 3000")
     await chat.wait_for_count(10)
 
@@ -55,7 +55,7 @@ async def test_what_is_told_now_is_heard_before_the_next_step_of_the_same_answer
 
 
 async def test_stop_and_send_ends_the_answer_and_begins_the_next(chat: ChatPage) -> None:
-    await _busy(chat)
+    await _start_counting(chat)
     await _press(chat, "something else", "Interrupt")
     await chat.wait_for_text("Stopped.")
     await expect(chat.turns.last.get_by_role("article", name="Assistant")).to_contain_text(
@@ -65,7 +65,7 @@ async def test_stop_and_send_ends_the_answer_and_begins_the_next(chat: ChatPage)
 
 
 async def test_stop_ends_the_answer_and_keeps_what_was_said(chat: ChatPage) -> None:
-    await _busy(chat)
+    await _start_counting(chat)
     await chat.button("Stop").click()
     await chat.wait_for_text("Stopped.")
     await expect(chat.button("Stop")).to_have_count(0)
@@ -82,7 +82,7 @@ async def test_stop_ends_the_answer_and_keeps_what_was_said(chat: ChatPage) -> N
 async def test_a_queued_message_waits_for_the_person_once_the_answer_before_it_is_stopped(
     chat: ChatPage,
 ) -> None:
-    await _busy(chat)
+    await _start_counting(chat)
     await _press(chat, "and then this", "Queue")
     await _press(chat, "and this", "Queue")
     queued = chat.log.get_by_text("Queued.")

@@ -33,7 +33,7 @@ def home(speaker: ScriptedModelServer, platform: TelegramApi, tmp_path: Path) ->
         yield command
 
 
-async def _opened(visitor: BrowserUser, home: CliHarness) -> tuple[Page, Locator]:
+async def _open_channel_settings(visitor: BrowserUser, home: CliHarness) -> tuple[Page, Locator]:
     """The settings, and the part of them that is about channels."""
     server = await asyncio.to_thread(home.serve, "--port", "0")
     page = await sign_in(visitor, server.link)
@@ -47,7 +47,7 @@ async def test_a_bot_is_connected_by_keyboard_and_people_are_let_in_and_out(
     visitor: BrowserUser, home: CliHarness, platform: TelegramApi
 ) -> None:
     visitor.expect_errors(REFUSED)
-    page, section = await _opened(visitor, home)
+    page, section = await _open_channel_settings(visitor, home)
     telegram = section.get_by_role("group", name="Telegram")
     # What is wrong is said where it was asked.
     await telegram.get_by_label("Bot token").fill("nonsense")
@@ -92,7 +92,7 @@ async def test_axe_finds_no_violation_in_channels(
 ) -> None:
     visitor = BrowserUser(await browser.new_context(color_scheme=scheme))
     visitor.expect_errors(REFUSED)
-    page, section = await _opened(visitor, home)
+    page, section = await _open_channel_settings(visitor, home)
     telegram = section.get_by_role("group", name="Telegram")
     await telegram.get_by_label("Bot token").fill("nonsense")
     await page.keyboard.press("Enter")

@@ -10,7 +10,7 @@ from tests.browser.conftest import NewChat
 from tests.support.browser_driver import WAIT_MS, ChatPage
 
 
-async def typed(chat: ChatPage, line: str) -> None:
+async def type_line(chat: ChatPage, line: str) -> None:
     await chat.message.fill(line)
     await chat.message.press("Enter")
 
@@ -19,19 +19,19 @@ async def deny_then_approve(chat: ChatPage, folder: Path) -> None:
     """Type /deny at a first command and /approve at a second, and check that only the second one ran."""
     await chat.send(f"run echo ran > {folder}/denied")
     await chat.wait_for_approval()
-    await typed(chat, "/status")
+    await type_line(chat, "/status")
     await expect(chat.notices).to_contain_text("Needs you", timeout=WAIT_MS)
-    await typed(chat, "/deny the disk is full")
+    await type_line(chat, "/deny the disk is full")
     await chat.wait_for_answers()
     await chat.send(f"run echo ran > {folder}/allowed")
     await chat.wait_for_approval()
-    await typed(chat, "/approve")
+    await type_line(chat, "/approve")
     await chat.wait_for_answers(2)
     assert (folder / "allowed").exists() and not (folder / "denied").exists()
 
 
 async def test_a_question_is_answered_by_what_is_typed(chat: ChatPage, tmp_path: Path) -> None:
-    await typed(chat, "/approve")
+    await type_line(chat, "/approve")
     await expect(chat.notices).to_contain_text("Nothing is asked here.", timeout=WAIT_MS)
     await deny_then_approve(chat, tmp_path)
     await chat.wait_for_text("the disk is full")
@@ -88,9 +88,9 @@ WITHOUT_FEED = """() => {
 }"""
 
 
-async def test_typed_answers_need_only_the_conversation_itself(guest: NewChat, tmp_path: Path) -> None:
+async def test_typed_answers_need_only_the_conversation_itself(new_chat: NewChat, tmp_path: Path) -> None:
     """The list of all conversations comes by other events. Here they never arrive."""
-    chat = await guest()
+    chat = await new_chat()
     await chat.user.context.add_init_script(f"({WITHOUT_FEED})()")
     await chat.page.reload()
     await deny_then_approve(chat, tmp_path)
@@ -100,18 +100,18 @@ async def test_typed_answers_need_only_the_conversation_itself(guest: NewChat, t
 async def test_a_conversation_is_found_by_its_title_and_the_model_is_told(chat: ChatPage) -> None:
     await chat.send("hello")
     await chat.wait_for_answers()
-    await typed(chat, "/title About the harbour")
+    await type_line(chat, "/title About the harbour")
     await expect(chat.page.get_by_role("heading", name="About the harbour")).to_be_visible(timeout=WAIT_MS)
     first = chat.session_id
-    await typed(chat, "/model")
+    await type_line(chat, "/model")
     await expect(chat.notices).not_to_be_empty(timeout=WAIT_MS)
-    await typed(chat, "/new")
+    await type_line(chat, "/new")
     await chat.send("hello again")
     await chat.wait_for_answers()
     assert chat.session_id != first
-    await typed(chat, "/switch nowhere at all")
+    await type_line(chat, "/switch nowhere at all")
     await expect(chat.notices).to_contain_text("No conversation has", timeout=WAIT_MS)
-    await typed(chat, "/switch harbour")
+    await type_line(chat, "/switch harbour")
     await expect(chat.page).to_have_url(re.compile(first), timeout=WAIT_MS)
-    await typed(chat, "/sessions")
+    await type_line(chat, "/sessions")
     await expect(chat.page.get_by_role("dialog")).to_be_visible(timeout=WAIT_MS)

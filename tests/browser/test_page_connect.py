@@ -14,7 +14,7 @@ from tests.support.browser_driver import WAIT_MS, ChatPage, SharedServer
 RIGHT, WRONG = "sk-the-right-one-1234567890", "sk-a-wrong-one-1234567890"
 
 
-class Doorman(ScriptedModelServer):
+class KeyCheckingModelServer(ScriptedModelServer):
     """Answers only those who have the key, and only below `/v1`."""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -28,21 +28,21 @@ class Doorman(ScriptedModelServer):
 
 
 @pytest.fixture(scope="module")
-def doorman() -> Iterator[Doorman]:
-    with scripted_model_server(Doorman()) as speaker:
-        assert isinstance(speaker, Doorman)
+def doorman() -> Iterator[KeyCheckingModelServer]:
+    with scripted_model_server(KeyCheckingModelServer()) as speaker:
+        assert isinstance(speaker, KeyCheckingModelServer)
         yield speaker
 
 
 @pytest.fixture(scope="module")
-def inn(hosting: HostServer, doorman: Doorman) -> Iterator[SharedServer]:
+def shared_server(host_server: HostServer, doorman: KeyCheckingModelServer) -> Iterator[SharedServer]:
     """A server with nothing but its demo."""
     nothing = {"HOLDFAST_MODEL": "", "OPENAI_BASE_URL": "", **NOBODY}
-    with hosting("new", doorman, **nothing) as inn:
-        yield inn
+    with host_server("new", doorman, **nothing) as shared_server:
+        yield shared_server
 
 
-async def opened_form(chat: ChatPage) -> Locator:
+async def open_form(chat: ChatPage) -> Locator:
     """The form for a model, where OpenAI is chosen."""
     await chat.page.get_by_role("button", name="Connect a model").click()
     form = chat.page.get_by_role("region", name="Model", exact=True)
@@ -51,10 +51,10 @@ async def opened_form(chat: ChatPage) -> Locator:
 
 
 async def test_what_is_wrong_is_said_word_for_word_until_it_is_right_and_then_it_answers(
-    guest: NewChat, doorman: Doorman
+    new_chat: NewChat, doorman: KeyCheckingModelServer
 ) -> None:
-    chat = await guest()
-    form = await opened_form(chat)
+    chat = await new_chat()
+    form = await open_form(chat)
     said, test = form.locator("form [role=status]"), form.get_by_role("button", name="Test", exact=True)
     root = doorman.url.removesuffix("/v1")
     host = root.removeprefix("http://")
@@ -104,9 +104,9 @@ async def test_what_is_wrong_is_said_word_for_word_until_it_is_right_and_then_it
     await expect(form).to_contain_text("Scripted demo, not an AI", timeout=WAIT_MS)
 
 
-async def test_a_test_without_a_key_asks_for_it_in_its_field(guest: NewChat) -> None:
-    chat = await guest()
-    form = await opened_form(chat)
+async def test_a_test_without_a_key_asks_for_it_in_its_field(new_chat: NewChat) -> None:
+    chat = await new_chat()
+    form = await open_form(chat)
     await form.get_by_role("button", name="Test", exact=True).click()
     said = form.locator("form [role=status]")
     await expect(said).to_have_text(
@@ -115,10 +115,10 @@ async def test_a_test_without_a_key_asks_for_it_in_its_field(guest: NewChat) -> 
 
 
 async def test_every_model_that_a_test_found_is_offered_whatever_name_is_filled_in(
-    guest: NewChat, doorman: Doorman
+    new_chat: NewChat, doorman: KeyCheckingModelServer
 ) -> None:
-    chat = await guest()
-    form = await opened_form(chat)
+    chat = await new_chat()
+    form = await open_form(chat)
     await form.get_by_label("Base URL").fill(doorman.url)
     await form.get_by_label("Key").fill(RIGHT)
     model, said = form.get_by_role("combobox", name="Model name"), form.locator("form [role=status]")
@@ -142,8 +142,8 @@ async def test_every_model_that_a_test_found_is_offered_whatever_name_is_filled_
     await expect(model).to_have_value("small")
 
 
-async def test_an_address_may_be_left_empty_and_it_is_said_what_is_asked_then(guest: NewChat) -> None:
-    chat = await guest()
+async def test_an_address_may_be_left_empty_and_it_is_said_what_is_asked_then(new_chat: NewChat) -> None:
+    chat = await new_chat()
     await chat.page.get_by_role("button", name="Settings").click()
     form = chat.page.get_by_role("region", name="Model", exact=True)
     for provider, url in (

@@ -7,53 +7,53 @@ from typing import Any
 from playwright.async_api import expect
 
 from tests.browser.conftest import NewChat
-from tests.browser.test_page_attaching import attached, chooser, payload, png
+from tests.browser.test_page_attaching import attached_files, file_input, payload, png
 from tests.support.api_client import ApiClient, api_client
 from tests.support.browser_driver import WAIT_MS, SharedServer
 
 
-async def begun(inn: SharedServer) -> str:
-    async with api_client(inn.server.address) as api:
+async def create_session(shared_server: SharedServer) -> str:
+    async with api_client(shared_server.server.address) as api:
         return await api.create_session()
 
 
-async def kept(api: ApiClient, session: str, text: str) -> None:
+async def wait_for_draft(api: ApiClient, session: str, text: str) -> None:
     """Return once the server has this draft."""
     await api.wait_for_field(f"/api/sessions/{session}/draft", "text", text)
 
 
 async def test_what_is_typed_is_there_after_a_reload_and_in_another_browser_until_it_is_sent(
-    guest: NewChat, inn: SharedServer
+    new_chat: NewChat, shared_server: SharedServer
 ) -> None:
-    session = await begun(inn)
-    chat = await guest(session)
-    async with api_client(inn.server.address) as api:
+    session = await create_session(shared_server)
+    chat = await new_chat(session)
+    async with api_client(shared_server.server.address) as api:
         await chat.message.fill("Half a sent")
-        await kept(api, session, "Half a sent")
-        other = await guest(session)
+        await wait_for_draft(api, session, "Half a sent")
+        other = await new_chat(session)
         await expect(other.message).to_have_value("Half a sent", timeout=WAIT_MS)
         # At once, before it can have been kept in passing.
         await other.message.fill("Half a sentence")
         await other.page.reload()
         await expect(other.message).to_have_value("Half a sentence", timeout=WAIT_MS)
-        await kept(api, session, "Half a sentence")
+        await wait_for_draft(api, session, "Half a sentence")
         await chat.page.reload()
         await expect(chat.message).to_have_value("Half a sentence", timeout=WAIT_MS)
         await chat.send("Half a sentence, and its end")
         await chat.wait_for_answers()
-        await kept(api, session, "")
+        await wait_for_draft(api, session, "")
         await chat.page.reload()
         await chat.wait_for_answers()
         await expect(chat.message).to_have_value("")
 
 
 async def test_each_conversation_has_its_own_and_one_that_has_not_begun_too(
-    guest: NewChat, inn: SharedServer
+    new_chat: NewChat, shared_server: SharedServer
 ) -> None:
-    async with api_client(inn.server.address) as api:
+    async with api_client(shared_server.server.address) as api:
         places = {title: await api.create_session(title=title) for title in ("The one", "The other")}
     places[""] = ""
-    chat = await guest()
+    chat = await new_chat()
 
     async def move(title: str) -> None:
         """Go there without loading the page anew."""
@@ -80,9 +80,9 @@ async def test_each_conversation_has_its_own_and_one_that_has_not_begun_too(
 
 
 async def test_what_is_written_while_the_first_message_is_on_its_way_is_not_lost(
-    guest: NewChat, inn: SharedServer
+    new_chat: NewChat, shared_server: SharedServer
 ) -> None:
-    chat = await guest()
+    chat = await new_chat()
     held = asyncio.Event()
 
     async def hold(route: Any) -> None:
@@ -94,23 +94,23 @@ async def test_what_is_written_while_the_first_message_is_on_its_way_is_not_lost
     await chat.message.press("Enter")
     await expect(chat.message).to_have_value("")
     await chat.message.press_sequentially("and second")
-    await chooser(chat).set_input_files([payload("second.txt", b"With it")])
-    await expect(attached(chat)).to_have_text(["second.txt ×"], timeout=WAIT_MS)
+    await file_input(chat).set_input_files([payload("second.txt", b"With it")])
+    await expect(attached_files(chat)).to_have_text(["second.txt ×"], timeout=WAIT_MS)
     held.set()
     await chat.wait_for_answers()
     await expect(chat.message).to_have_value("and second")
-    await expect(attached(chat)).to_have_count(1)
-    async with api_client(inn.server.address) as api:
-        await kept(api, chat.session_id, "and second")
+    await expect(attached_files(chat)).to_have_count(1)
+    async with api_client(shared_server.server.address) as api:
+        await wait_for_draft(api, chat.session_id, "and second")
     await chat.message.press("Enter")
     await chat.wait_for_answers(2)
     await expect(chat.turns.last.get_by_role("link", name="second.txt")).to_be_visible()
 
 
-async def test_pictures_that_the_model_cannot_take_are_named_before_they_are_sent(guest: NewChat) -> None:
+async def test_pictures_that_the_model_cannot_take_are_named_before_they_are_sent(new_chat: NewChat) -> None:
     """The model of this inn reads, and sees nothing."""
-    chat = await guest()
-    await chooser(chat).set_input_files([payload("seen.png", png(2), "image/png")])
+    chat = await new_chat()
+    await file_input(chat).set_input_files([payload("seen.png", png(2), "image/png")])
     said = chat.page.get_by_role("alert").filter(has_text="cannot read images")
     await expect(said).to_have_text("small cannot read images.", timeout=WAIT_MS)
     await expect(chat.button("Send anyway")).to_have_count(0)
@@ -128,15 +128,15 @@ async def test_pictures_that_the_model_cannot_take_are_named_before_they_are_sen
     await chat.wait_for_answers()
 
 
-async def test_the_choice_of_models_can_be_left_while_it_is_still_loading(guest: NewChat) -> None:
-    chat = await guest()
+async def test_the_choice_of_models_can_be_left_while_it_is_still_loading(new_chat: NewChat) -> None:
+    chat = await new_chat()
     held = asyncio.Event()
 
     async def hold(route: Any) -> None:
         await held.wait()
         await route.continue_()
 
-    await chooser(chat).set_input_files([payload("seen.png", png(2), "image/png")])
+    await file_input(chat).set_input_files([payload("seen.png", png(2), "image/png")])
     await chat.page.route(re.compile(r"/page/[\w-]+\.js"), hold)
     dialog = chat.page.get_by_role("dialog", name="Who answers here")
     # The page asks for the code only after it has drawn the dialog.
@@ -157,13 +157,13 @@ async def test_the_choice_of_models_can_be_left_while_it_is_still_loading(guest:
 GONE_FILE = """[["", [{"key": "k1", "id": "0000", "name": "gone.txt", "media_type": "text/plain"}]]]"""
 
 
-async def test_a_message_that_was_not_taken_can_be_written_anew_with_its_files(guest: NewChat) -> None:
-    chat = await guest()
+async def test_a_message_that_was_not_taken_can_be_written_anew_with_its_files(new_chat: NewChat) -> None:
+    chat = await new_chat()
     chat.user.expect_errors(r"status of 4\d\d")
     # A file that the server no longer has, and that this tab still knows.
     await chat.page.evaluate("files => sessionStorage.setItem('holdfast.files', files)", GONE_FILE)
     await chat.page.reload()
-    await expect(attached(chat)).to_have_text(["gone.txt ×"], timeout=WAIT_MS)
+    await expect(attached_files(chat)).to_have_text(["gone.txt ×"], timeout=WAIT_MS)
     await chat.send("words worth keeping")
     refused = chat.log.get_by_role("article", name="You")
     await expect(refused.get_by_role("button", name="Remove")).to_be_visible(timeout=WAIT_MS)
@@ -171,7 +171,7 @@ async def test_a_message_that_was_not_taken_can_be_written_anew_with_its_files(g
     await refused.get_by_role("button", name="Edit").click()
     await expect(chat.message).to_have_value("words worth keeping")
     await expect(chat.message).to_be_focused()
-    await expect(attached(chat)).to_have_text(["gone.txt ×"])
+    await expect(attached_files(chat)).to_have_text(["gone.txt ×"])
     await expect(refused).to_have_count(0)
     await chat.page.get_by_role("button", name="Remove gone.txt").click()
     await chat.message.press("Enter")

@@ -12,18 +12,18 @@ def _versions(chat: ChatPage) -> Locator:
     return chat.log.get_by_role("group", name="Versions")
 
 
-def _starts(text: str) -> re.Pattern[str]:
+def _starts_with(text: str) -> re.Pattern[str]:
     return re.compile("^" + re.escape(text))
 
 
-async def _talk(chat: ChatPage) -> None:
+async def _send_two_messages(chat: ChatPage) -> None:
     for number, text in enumerate(("the first thing", "the second thing"), 1):
         await chat.send(text)
         await chat.wait_for_answers(number)
 
 
 async def test_an_edited_message_takes_the_place_of_what_came_after(chat: ChatPage) -> None:
-    await _talk(chat)
+    await _send_two_messages(chat)
     await chat.turns.first.get_by_role("button", name="Edit").click()
     words = chat.log.get_by_role("textbox", name="Edit")
     await expect(words).to_have_value("the first thing")
@@ -69,14 +69,14 @@ async def test_an_edited_message_is_sent_and_left_by_the_keys_that_the_composer_
 
 
 async def test_what_is_undone_stays_readable_and_is_restored_from_there(chat: ChatPage) -> None:
-    await _talk(chat)
+    await _send_two_messages(chat)
     await chat.send("the third thing")
     await chat.wait_for_answers(3)
     await chat.turns.nth(1).get_by_role("button", name="Undo from here").click()
     await expect(chat.turns).to_have_count(1, timeout=WAIT_MS)
     await expect(chat.notices).to_contain_text("Messages removed.")
     gone = chat.log.locator(".gone")
-    rows = [_starts(f"Removed · the {which} thing") for which in ("second", "third")]
+    rows = [_starts_with(f"Removed · the {which} thing") for which in ("second", "third")]
     await expect(gone).to_have_text(rows)
     # All that was removed at once comes back at once: there is one button for it.
     restore = chat.log.get_by_role("button", name="Restore")
@@ -92,7 +92,7 @@ async def test_what_is_undone_stays_readable_and_is_restored_from_there(chat: Ch
     await expect(chat.turns).to_have_count(3, timeout=WAIT_MS)
     await chat.wait_for_text("the third thing")
     # What was said instead is out of the way now, and can come back as well.
-    await expect(gone).to_have_text([_starts("Removed · something new")])
+    await expect(gone).to_have_text([_starts_with("Removed · something new")])
     await restore.click()
     await expect(chat.turns).to_have_count(2, timeout=WAIT_MS)
     await expect(gone).to_have_count(2)
@@ -110,7 +110,7 @@ async def test_every_removed_message_has_one_way_back_below_the_message_that_it_
     await say("Ant")
     await say("Bee")
     await chat.send("/undo")
-    await expect(gone).to_have_text([_starts("Removed · Bee")])
+    await expect(gone).to_have_text([_starts_with("Removed · Bee")])
     await say("Cow")
     await chat.turns.first.get_by_role("button", name="Try again").click()
     await expect(_versions(chat)).to_have_text("‹2/2›", timeout=WAIT_MS)
@@ -120,11 +120,11 @@ async def test_every_removed_message_has_one_way_back_below_the_message_that_it_
     await expect(chat.turns).to_have_count(2, timeout=WAIT_MS)
     for _ in range(2):
         await chat.button("Restore").click()
-        await expect(gone).to_have_text([_starts("Removed · Cow")], timeout=WAIT_MS)
+        await expect(gone).to_have_text([_starts_with("Removed · Cow")], timeout=WAIT_MS)
         await chat.page.reload()
-        await expect(gone).to_have_text([_starts("Removed · Cow")], timeout=WAIT_MS)
+        await expect(gone).to_have_text([_starts_with("Removed · Cow")], timeout=WAIT_MS)
         await chat.button("Restore").click()
-        await expect(gone).to_have_text([_starts("Removed · Bee")], timeout=WAIT_MS)
+        await expect(gone).to_have_text([_starts_with("Removed · Bee")], timeout=WAIT_MS)
     # With a version of Cow between them, those that go together still have one button.
     await chat.turns.last.get_by_role("button", name="Try again").click()
     await expect(_versions(chat)).to_have_text(["‹1/2›", "‹2/2›"], timeout=WAIT_MS)
@@ -132,13 +132,13 @@ async def test_every_removed_message_has_one_way_back_below_the_message_that_it_
     await say("Dog")
     await chat.turns.first.get_by_role("button", name="Undo from here").click()
     await expect(gone).to_have_text(
-        [_starts(f"Removed · {each}") for each in ("Ant", "Cow", "Dog")], timeout=WAIT_MS
+        [_starts_with(f"Removed · {each}") for each in ("Ant", "Cow", "Dog")], timeout=WAIT_MS
     )
     await expect(chat.button("Restore")).to_have_count(1)
 
 
 async def test_the_keyboard_stays_in_use_after_undo_restore_and_the_last_version(chat: ChatPage) -> None:
-    await _talk(chat)
+    await _send_two_messages(chat)
     await chat.turns.last.get_by_role("button", name="Undo from here").focus()
     await chat.page.keyboard.press("Enter")
     await expect(chat.message).to_be_focused()
@@ -162,7 +162,7 @@ async def test_the_notice_of_an_undo_goes_when_something_is_sent_or_one_goes_els
     chat: ChatPage,
 ) -> None:
     """Its button would remove what was just sent, and the row has a button of its own."""
-    await _talk(chat)
+    await _send_two_messages(chat)
     await chat.send("/undo")
     await expect(chat.notices).to_contain_text("Messages removed.", timeout=WAIT_MS)
     await chat.send("something else")
@@ -175,7 +175,7 @@ async def test_the_notice_of_an_undo_goes_when_something_is_sent_or_one_goes_els
 
 
 async def test_an_undo_is_undone_by_the_button_beside_what_is_said_of_it(chat: ChatPage) -> None:
-    await _talk(chat)
+    await _send_two_messages(chat)
     await chat.turns.first.get_by_role("button", name="Undo from here").click()
     await expect(chat.turns).to_have_count(0, timeout=WAIT_MS)
     await chat.notices.get_by_role("button", name="Undo").click()
@@ -184,7 +184,7 @@ async def test_an_undo_is_undone_by_the_button_beside_what_is_said_of_it(chat: C
 
 
 async def test_undo_and_restore_by_command(chat: ChatPage) -> None:
-    await _talk(chat)
+    await _send_two_messages(chat)
     await chat.send("/undo")
     await expect(chat.turns).to_have_count(1, timeout=WAIT_MS)
     await chat.send("/restore")
@@ -195,7 +195,7 @@ async def test_undo_and_restore_by_command(chat: ChatPage) -> None:
 
 
 async def test_an_answer_that_is_tried_again_has_versions_to_choose_from(chat: ChatPage) -> None:
-    await _talk(chat)
+    await _send_two_messages(chat)
     await chat.turns.last.get_by_role("button", name="Try again").click()
     await expect(_versions(chat)).to_have_text("‹2/2›", timeout=WAIT_MS)
     await expect(chat.turns).to_have_count(2, timeout=WAIT_MS)
@@ -243,7 +243,7 @@ async def test_three_versions_are_walked_one_by_one_and_the_button_keeps_the_foc
 async def test_a_branch_holds_what_was_said_up_to_there_and_is_listed_under_its_parent(
     chat: ChatPage,
 ) -> None:
-    await _talk(chat)
+    await _send_two_messages(chat)
     parent = chat.session_id
     await chat.turns.first.get_by_role("button", name="Branch").click()
     await expect(chat.turns).to_have_count(1, timeout=WAIT_MS)

@@ -27,7 +27,7 @@ NEVER_LATE = """() => {
 GAP = "(note, question) => question.getBoundingClientRect().top - note.getBoundingClientRect().bottom"
 
 
-async def allow(chat: ChatPage, tool: str, turns: int, **arguments: str) -> None:
+async def run_approved_tool(chat: ChatPage, tool: str, turns: int, **arguments: str) -> None:
     """Have the assistant use a tool, allow it, and wait for the answer."""
     await chat.send(f"use {tool} {json.dumps(arguments)}")
     await chat.wait_for_approval()
@@ -35,27 +35,35 @@ async def allow(chat: ChatPage, tool: str, turns: int, **arguments: str) -> None
     await chat.wait_for_answers(turns)
 
 
-async def in_folder(guest: NewChat, inn: SharedServer, folder: Path, **options: Any) -> ChatPage:
+async def open_in_folder(
+    new_chat: NewChat, shared_server: SharedServer, folder: Path, **options: Any
+) -> ChatPage:
     """A conversation that works in `folder`, where some notes are."""
     (folder / "notes.md").write_text(NOTES)
-    async with api_client(inn.server.address) as api:
+    async with api_client(shared_server.server.address) as api:
         session = await api.create_session(workspace=str(folder))
-    return await guest(session, **options)
+    return await new_chat(session, **options)
 
 
-def names_in(folder: Path) -> list[str]:
+def file_names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-async def edited(guest: NewChat, inn: SharedServer, folder: Path, **options: Any) -> ChatPage:
-    chat = await in_folder(guest, inn, folder, **options)
-    await allow(chat, "edit_file", 1, path="notes.md", old_text="Tidy up\n", new_text="Tidied\nup\n")
+async def open_with_edit(
+    new_chat: NewChat, shared_server: SharedServer, folder: Path, **options: Any
+) -> ChatPage:
+    chat = await open_in_folder(new_chat, shared_server, folder, **options)
+    await run_approved_tool(
+        chat, "edit_file", 1, path="notes.md", old_text="Tidy up\n", new_text="Tidied\nup\n"
+    )
     assert (folder / "notes.md").read_text() == "Tidied\nup\nand rest\n"
     return chat
 
 
-async def test_an_edit_is_asked_about_line_by_line(guest: NewChat, inn: SharedServer, tmp_path: Path) -> None:
-    chat = await in_folder(guest, inn, tmp_path)
+async def test_an_edit_is_asked_about_line_by_line(
+    new_chat: NewChat, shared_server: SharedServer, tmp_path: Path
+) -> None:
+    chat = await open_in_folder(new_chat, shared_server, tmp_path)
     arguments = {"path": "notes.md", "old_text": "Tidy up", "new_text": "Tidied up"}
     await chat.send(f"use edit_file {json.dumps(arguments)}")
     await chat.wait_for_approval()
@@ -64,9 +72,9 @@ async def test_an_edit_is_asked_about_line_by_line(guest: NewChat, inn: SharedSe
 
 
 async def test_what_changed_is_told_in_the_line_and_shown_inside(
-    guest: NewChat, inn: SharedServer, tmp_path: Path
+    new_chat: NewChat, shared_server: SharedServer, tmp_path: Path
 ) -> None:
-    chat = await edited(guest, inn, tmp_path)
+    chat = await open_with_edit(new_chat, shared_server, tmp_path)
     for _ in range(2):
         line = chat.log.get_by_role("button", name="Changed notes.md")
         await expect(line).to_contain_text("+2")
@@ -80,10 +88,10 @@ async def test_what_changed_is_told_in_the_line_and_shown_inside(
 
 
 async def test_files_are_put_back_one_by_one_or_all(
-    guest: NewChat, inn: SharedServer, tmp_path: Path
+    new_chat: NewChat, shared_server: SharedServer, tmp_path: Path
 ) -> None:
-    chat = await edited(guest, inn, tmp_path)
-    await allow(chat, "write_file", 2, path="new.txt", content="made\n")
+    chat = await open_with_edit(new_chat, shared_server, tmp_path)
+    await run_approved_tool(chat, "write_file", 2, path="new.txt", content="made\n")
     first, second = chat.turns.first, chat.turns.last
     await second.get_by_role("button", name="Changed 1 file").click()
     await expect(second.locator(".changes").get_by_role("button", name="new.txt")).to_contain_text("· new")
@@ -106,9 +114,9 @@ async def test_files_are_put_back_one_by_one_or_all(
 
 
 async def test_an_edit_that_lacks_its_words_shows_why_it_failed_and_no_empty_lines(
-    guest: NewChat, inn: SharedServer, tmp_path: Path
+    new_chat: NewChat, shared_server: SharedServer, tmp_path: Path
 ) -> None:
-    chat = await in_folder(guest, inn, tmp_path)
+    chat = await open_in_folder(new_chat, shared_server, tmp_path)
     await chat.send('use edit_file {"path": "notes.md"}')
     await chat.wait_for_answers()
     await chat.expand_all()
@@ -117,11 +125,11 @@ async def test_an_edit_that_lacks_its_words_shows_why_it_failed_and_no_empty_lin
 
 
 async def test_the_question_before_files_are_put_back_stays_beside_its_button_until_it_is_answered(
-    guest: NewChat, inn: SharedServer, tmp_path: Path
+    new_chat: NewChat, shared_server: SharedServer, tmp_path: Path
 ) -> None:
-    chat = await in_folder(guest, inn, tmp_path, viewport={"width": 1200, "height": 850})
+    chat = await open_in_folder(new_chat, shared_server, tmp_path, viewport={"width": 1200, "height": 850})
     await chat.page.clock.install()
-    await allow(chat, "write_file", 1, path="new.txt", content="made\n")
+    await run_approved_tool(chat, "write_file", 1, path="new.txt", content="made\n")
     await chat.log.get_by_role("button", name="Changed 1 file").click()
     back = chat.log.get_by_role("button", name="Put back as it was")
     await back.click()
@@ -138,11 +146,11 @@ async def test_the_question_before_files_are_put_back_stays_beside_its_button_un
 
 
 async def test_what_is_said_in_passing_lies_over_nothing_and_stays_behind_with_its_place(
-    guest: NewChat, inn: SharedServer, tmp_path: Path
+    new_chat: NewChat, shared_server: SharedServer, tmp_path: Path
 ) -> None:
-    chat = await in_folder(guest, inn, tmp_path, viewport={"width": 1200, "height": 850})
+    chat = await open_in_folder(new_chat, shared_server, tmp_path, viewport={"width": 1200, "height": 850})
     await chat.page.evaluate(NEVER_LATE)
-    await allow(chat, "write_file", 1, path="new.txt", content="made\n")
+    await run_approved_tool(chat, "write_file", 1, path="new.txt", content="made\n")
     await chat.log.get_by_role("button", name="Changed 1 file").click()
     await chat.log.get_by_role("button", name="Put back as it was").click()
     await chat.button("Revert").click()
@@ -158,9 +166,9 @@ async def test_what_is_said_in_passing_lies_over_nothing_and_stays_behind_with_i
 
 
 async def test_what_was_changed_since_is_named_and_left_alone(
-    guest: NewChat, inn: SharedServer, tmp_path: Path
+    new_chat: NewChat, shared_server: SharedServer, tmp_path: Path
 ) -> None:
-    chat = await edited(guest, inn, tmp_path)
+    chat = await open_with_edit(new_chat, shared_server, tmp_path)
     (tmp_path / "notes.md").write_text("by hand\n")
     chat.user.expect_errors(r"409 \(Conflict\)")
     await chat.log.get_by_role("button", name="Changed 1 file").click()
@@ -172,9 +180,9 @@ async def test_what_was_changed_since_is_named_and_left_alone(
 
 
 async def test_nothing_is_put_back_while_an_answer_is_under_way(
-    guest: NewChat, inn: SharedServer, tmp_path: Path
+    new_chat: NewChat, shared_server: SharedServer, tmp_path: Path
 ) -> None:
-    chat = await edited(guest, inn, tmp_path)
+    chat = await open_with_edit(new_chat, shared_server, tmp_path)
     chat.user.expect_errors(r"409 \(Conflict\)")
     await chat.send("hold on")
     await expect(chat.log.get_by_role("img", name="Writing…")).to_be_visible(timeout=WAIT_MS)
@@ -191,11 +199,11 @@ async def test_nothing_is_put_back_while_an_answer_is_under_way(
 
 
 async def test_several_files_of_one_answer_are_listed(
-    guest: NewChat, inn: SharedServer, tmp_path: Path
+    new_chat: NewChat, shared_server: SharedServer, tmp_path: Path
 ) -> None:
     """What one answer changed in three files, of which one is put back by itself and then the others."""
-    chat = await in_folder(guest, inn, tmp_path)
-    async with api_client(inn.server.address) as api:
+    chat = await open_in_folder(new_chat, shared_server, tmp_path)
+    async with api_client(shared_server.server.address) as api:
         await _write_three(api, chat.session_id)
     await chat.wait_for_answers()
     await chat.log.get_by_role("button", name="Changed 3 files").click()
@@ -204,11 +212,11 @@ async def test_several_files_of_one_answer_are_listed(
     await chat.log.get_by_role("button", name="Put back as it was: b.txt").click()
     await chat.button("Revert").click()
     await expect(listed.nth(1)).to_contain_text("put back", timeout=WAIT_MS)
-    assert names_in(tmp_path) == ["a.txt", "c.txt", "notes.md"]
+    assert file_names(tmp_path) == ["a.txt", "c.txt", "notes.md"]
     await chat.button("Put all back as they were").click()
     await chat.button("Revert").click()
     await expect(chat.notices).to_contain_text("2 files reverted.", timeout=WAIT_MS)
-    assert names_in(tmp_path) == ["notes.md"]
+    assert file_names(tmp_path) == ["notes.md"]
 
 
 async def _write_three(api: ApiClient, session: str) -> None:
@@ -249,9 +257,9 @@ async def test_long_output_is_opened_whole_and_as_text(chat: ChatPage) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_axe_finds_nothing_wrong_with_changes(
-    scheme: Any, guest: NewChat, inn: SharedServer, tmp_path: Path
+    scheme: Any, new_chat: NewChat, shared_server: SharedServer, tmp_path: Path
 ) -> None:
-    chat = await edited(guest, inn, tmp_path, color_scheme=scheme)
+    chat = await open_with_edit(new_chat, shared_server, tmp_path, color_scheme=scheme)
     await chat.expand_all()
     await expect(chat.log.locator(".changes > li")).to_have_count(1, timeout=WAIT_MS)
     await chat.expand_all()
@@ -259,8 +267,8 @@ async def test_axe_finds_nothing_wrong_with_changes(
     assert await accessibility_violations(chat.page) == []
 
 
-async def test_changes_fit_a_phone(guest: NewChat, inn: SharedServer, tmp_path: Path) -> None:
-    chat = await edited(guest, inn, tmp_path, **PHONE)
+async def test_changes_fit_a_phone(new_chat: NewChat, shared_server: SharedServer, tmp_path: Path) -> None:
+    chat = await open_with_edit(new_chat, shared_server, tmp_path, **PHONE)
     await chat.expand_all()
     await expect(chat.log.locator(".changes > li")).to_have_count(1, timeout=WAIT_MS)
     await chat.expand_all()

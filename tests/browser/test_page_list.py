@@ -23,14 +23,14 @@ from tests.support.browser_driver import (
 
 
 @pytest.fixture(scope="module")
-def inn(hosting: HostServer, speaker: ScriptedModelServer) -> Iterator[SharedServer]:
+def shared_server(host_server: HostServer, speaker: ScriptedModelServer) -> Iterator[SharedServer]:
     """A server of this module's own: nothing that others put away is in its lists."""
-    with hosting("list", speaker) as inn:
-        yield inn
+    with host_server("list", speaker) as shared_server:
+        yield shared_server
 
 
 @dataclass
-class Row:
+class ConversationRow:
     """A conversation in the list, found by words that only its title has."""
 
     chat: ChatPage
@@ -41,7 +41,7 @@ class Row:
         return self.chat.page.get_by_role("navigation").locator("li.row").filter(has_text=self.title)
 
     @property
-    def more(self) -> Locator:
+    def menu_button(self) -> Locator:
         return self.line.get_by_role("button", name=f"More: {self.title}", exact=True)
 
     @property
@@ -54,45 +54,49 @@ class Row:
     async def choose(self, name: str) -> None:
         """With a mouse: what can be pressed shows when the line is pointed at."""
         await self.line.hover(timeout=WAIT_MS)
-        await self.more.click()
+        await self.menu_button.click()
         await self.item(name).click()
         await expect(self.menu).to_have_count(0)
 
-    async def gone(self) -> None:
+    async def wait_until_gone(self) -> None:
         await expect(self.line).to_have_count(0, timeout=WAIT_MS)
 
-    async def below(self, head: str) -> None:
+    async def wait_until_below(self, head: str) -> None:
         """Return once it stands below the heading `head`, as the first there or later."""
         before = self.line.locator("xpath=preceding-sibling::li[contains(@class,'head')][1]")
         await expect(before).to_have_text(head, timeout=WAIT_MS)
 
 
-async def listed(guest: NewChat, inn: SharedServer, title: str) -> tuple[Row, str]:
+async def open_with_listed(
+    new_chat: NewChat, shared_server: SharedServer, title: str
+) -> tuple[ConversationRow, str]:
     """A page with a conversation of that title in its list, which is not open."""
-    async with api_client(inn.server.address) as api:
+    async with api_client(shared_server.server.address) as api:
         session = await api.create_session(title=title)
-    row = Row(await guest(), title)
+    row = ConversationRow(await new_chat(), title)
     await expect(row.line).to_have_count(1, timeout=WAIT_MS)
     return row, session
 
 
 async def test_what_is_pinned_stays_on_top_here_and_in_other_browsers(
-    guest: NewChat, inn: SharedServer
+    new_chat: NewChat, shared_server: SharedServer
 ) -> None:
-    row, _ = await listed(guest, inn, "Pin this one")
-    other, _ = await listed(guest, inn, "A newer one")
-    await row.below("Today")
+    row, _ = await open_with_listed(new_chat, shared_server, "Pin this one")
+    other, _ = await open_with_listed(new_chat, shared_server, "A newer one")
+    await row.wait_until_below("Today")
     await row.choose("Pin")
-    await row.below("Pinned")
-    await Row(other.chat, row.title).below("Pinned")
+    await row.wait_until_below("Pinned")
+    await ConversationRow(other.chat, row.title).wait_until_below("Pinned")
     await row.chat.page.reload()
-    await row.below("Pinned")
+    await row.wait_until_below("Pinned")
     await row.choose("Unpin")
-    await row.below("Today")
+    await row.wait_until_below("Today")
 
 
-async def test_a_new_name_is_typed_in_the_list_or_left(guest: NewChat, inn: SharedServer) -> None:
-    row, session = await listed(guest, inn, "Old name here")
+async def test_a_new_name_is_typed_in_the_list_or_left(
+    new_chat: NewChat, shared_server: SharedServer
+) -> None:
+    row, session = await open_with_listed(new_chat, shared_server, "Old name here")
     patched: list[str] = []
     row.chat.page.on("request", lambda asked: patched.append(asked.url) if asked.method == "PATCH" else None)
     await row.line.get_by_role("link").click()
@@ -105,50 +109,50 @@ async def test_a_new_name_is_typed_in_the_list_or_left(guest: NewChat, inn: Shar
     await expect(row.line).to_have_count(1)
     assert patched == []
     # The keyboard is where it was, and can go on.
-    await expect(row.more).to_be_focused()
-    await row.more.press("Enter")
+    await expect(row.menu_button).to_be_focused()
+    await row.menu_button.press("Enter")
     await row.item("Rename").press("Enter")
     await field.fill("New name here")
     await field.press("Enter")
-    renamed = Row(row.chat, "New name here")
+    renamed = ConversationRow(row.chat, "New name here")
     await expect(renamed.line).to_have_count(1, timeout=WAIT_MS)
     await expect(
         row.chat.page.get_by_role("main").get_by_role("heading", name="New name here")
     ).to_be_visible()
     await expect(row.chat.page).to_have_title(re.compile("New name here$"))
-    await expect(renamed.more).to_be_focused()
-    async with api_client(inn.server.address) as api:
+    await expect(renamed.menu_button).to_be_focused()
+    async with api_client(shared_server.server.address) as api:
         assert (await api.get(f"/api/sessions/{session}"))["title"] == "New name here"
     assert len(patched) == 1
 
 
 async def test_what_is_archived_is_out_of_sight_until_it_is_brought_back(
-    guest: NewChat, inn: SharedServer
+    new_chat: NewChat, shared_server: SharedServer
 ) -> None:
-    row, _ = await listed(guest, inn, "Done with this")
+    row, _ = await open_with_listed(new_chat, shared_server, "Done with this")
     page = row.chat.page
     await row.choose("Archive")
-    await row.gone()
+    await row.wait_until_gone()
     await page.reload()
     await expect(row.chat.message).to_be_visible(timeout=WAIT_MS)
     await page.get_by_role("button", name="Show archived").click()
     await row.choose("Bring back")
     # Nothing else is put away: the others are shown again, and this one among them.
-    await row.below("Today")
+    await row.wait_until_below("Today")
     await expect(page.get_by_role("button", name="Hide archived")).to_have_count(0)
 
 
 @pytest.mark.parametrize("options", [{}, PHONE], ids=["desktop", "phone"])
 async def test_archiving_is_undone_from_its_notice(
-    guest: NewChat, inn: SharedServer, options: dict[str, Any]
+    new_chat: NewChat, shared_server: SharedServer, options: dict[str, Any]
 ) -> None:
-    async with api_client(inn.server.address) as api:
+    async with api_client(shared_server.server.address) as api:
         session = await api.create_session(title="Put away by mistake")
-        row = Row(await guest(**options), "Put away by mistake")
+        row = ConversationRow(await new_chat(**options), "Put away by mistake")
         if options:
             await row.chat.button("Conversations").first.tap()
         await row.choose("Archive")
-        await row.gone()
+        await row.wait_until_gone()
         await expect(row.chat.notices).to_contain_text("Conversation archived.", timeout=WAIT_MS)
         # On a phone it lies over the list.
         await row.chat.notices.get_by_role("button", name="Undo").click()
@@ -158,9 +162,9 @@ async def test_archiving_is_undone_from_its_notice(
 
 
 async def test_the_name_of_the_model_has_room_beside_the_way_to_the_archive(
-    guest: NewChat, inn: SharedServer
+    new_chat: NewChat, shared_server: SharedServer
 ) -> None:
-    row, _ = await listed(guest, inn, "Put away to stay")
+    row, _ = await open_with_listed(new_chat, shared_server, "Put away to stay")
     await row.choose("Archive")
     foot = row.chat.page.get_by_role("navigation").locator("footer")
     await expect(foot.get_by_role("button", name="Show archived")).to_be_visible(timeout=WAIT_MS)
@@ -204,9 +208,9 @@ async def scroll_to(rows: Locator, words: str) -> None:
 
 
 async def test_what_is_deleted_comes_back_while_there_is_time_and_else_is_gone(
-    guest: NewChat, inn: SharedServer
+    new_chat: NewChat, shared_server: SharedServer
 ) -> None:
-    row, session = await listed(guest, inn, "Delete me later")
+    row, session = await open_with_listed(new_chat, shared_server, "Delete me later")
     page = row.chat.page
     await page.clock.install()
     await row.line.get_by_role("link").click()
@@ -214,22 +218,22 @@ async def test_what_is_deleted_comes_back_while_there_is_time_and_else_is_gone(
         timeout=WAIT_MS
     )
     await row.choose("Delete")
-    await row.gone()
+    await row.wait_until_gone()
     await expect(page).to_have_url(re.compile("#?$"))  # Nobody stays in what is deleted.
     await row.chat.notices.get_by_role("button", name="Undo").click()
     await expect(row.line).to_have_count(1, timeout=WAIT_MS)
     await expect(page).to_have_url(re.compile(f"#{session}$"))  # It is open again, as it was.
     await page.clock.fast_forward(30_000)
-    async with api_client(inn.server.address) as api:
+    async with api_client(shared_server.server.address) as api:
         assert await is_there(api, session)
         await row.choose("Delete")
-        await row.gone()
+        await row.wait_until_gone()
         await page.clock.fast_forward(9_000)
         await expect(row.chat.notices.get_by_role("button", name="Undo")).to_be_visible()
         assert await is_there(api, session)
         await page.clock.fast_forward(20_000)
         await wait_until(lambda: is_gone(api, session))
-    await row.gone()
+    await row.wait_until_gone()
 
 
 async def is_there(api: ApiClient, session: str) -> bool:
@@ -241,37 +245,41 @@ async def is_gone(api: ApiClient, session: str) -> bool:
     return not await is_there(api, session)
 
 
-async def test_whoever_deletes_something_and_leaves_has_deleted_it(guest: NewChat, inn: SharedServer) -> None:
-    row, session = await listed(guest, inn, "Delete me and leave")
+async def test_whoever_deletes_something_and_leaves_has_deleted_it(
+    new_chat: NewChat, shared_server: SharedServer
+) -> None:
+    row, session = await open_with_listed(new_chat, shared_server, "Delete me and leave")
     await row.choose("Delete")
-    await row.gone()
+    await row.wait_until_gone()
     await row.chat.page.close()
-    async with api_client(inn.server.address) as api:
+    async with api_client(shared_server.server.address) as api:
         await wait_until(lambda: is_gone(api, session), 15)
 
 
 async def test_a_menu_is_closed_by_whoever_presses_elsewhere_and_only_one_is_open(
-    guest: NewChat, inn: SharedServer
+    new_chat: NewChat, shared_server: SharedServer
 ) -> None:
-    row, _ = await listed(guest, inn, "Menu of one")
+    row, _ = await open_with_listed(new_chat, shared_server, "Menu of one")
     # A newer one stands above it, where no menu covers it.
-    async with api_client(inn.server.address) as api:
+    async with api_client(shared_server.server.address) as api:
         await api.create_session(title="Menu of another")
-    another = Row(row.chat, "Menu of another")
+    another = ConversationRow(row.chat, "Menu of another")
     await expect(another.line).to_have_count(1, timeout=WAIT_MS)
-    await row.more.click()
+    await row.menu_button.click()
     await expect(row.menu).to_be_visible()
-    await another.more.click()
+    await another.menu_button.click()
     await expect(another.menu).to_be_visible()
     await expect(row.menu).to_have_count(0)
     await row.chat.page.get_by_role("main").click(position={"x": 300, "y": 200})
     await expect(another.menu).to_have_count(0)
 
 
-async def test_a_keyboard_opens_a_menu_moves_in_it_and_leaves_it(guest: NewChat, inn: SharedServer) -> None:
-    row, _ = await listed(guest, inn, "By keyboard alone")
+async def test_a_keyboard_opens_a_menu_moves_in_it_and_leaves_it(
+    new_chat: NewChat, shared_server: SharedServer
+) -> None:
+    row, _ = await open_with_listed(new_chat, shared_server, "By keyboard alone")
     keyboard = row.chat.page.keyboard
-    await row.more.focus()
+    await row.menu_button.focus()
     await keyboard.press("Enter")
     await expect(row.item("Rename")).to_be_focused()
     assert await accessibility_violations(row.chat.page) == []
@@ -285,47 +293,47 @@ async def test_a_keyboard_opens_a_menu_moves_in_it_and_leaves_it(guest: NewChat,
     await expect(row.item("Delete")).to_be_focused()
     await keyboard.press("Escape")
     await expect(row.menu).to_have_count(0)
-    await expect(row.more).to_be_focused()
+    await expect(row.menu_button).to_be_focused()
     await keyboard.press("ArrowDown")
     await expect(row.item("Rename")).to_be_focused()
     await keyboard.press("Tab")
     await expect(row.menu).to_have_count(0)
-    await row.more.focus()
+    await row.menu_button.focus()
     await keyboard.press("Enter")
     await keyboard.press("ArrowDown")
     await keyboard.press("Enter")
-    await row.below("Pinned")
+    await row.wait_until_below("Pinned")
 
 
 async def test_a_branch_that_needs_somebody_says_what_it_is_a_branch_of(
-    guest: NewChat, inn: SharedServer
+    new_chat: NewChat, shared_server: SharedServer
 ) -> None:
-    async with api_client(inn.server.address) as api:
+    async with api_client(shared_server.server.address) as api:
         parent = await api.create_session(title="A tree of plans")
         await api.wait_for_run((await api.send(parent, "hello"))["run_id"])
         branch = (await api.post(f"/api/sessions/{parent}/fork", {}))["id"]
-    chat = await guest(branch)
-    of_branch = Row(chat, "A tree of plans (branch)")
+    chat = await new_chat(branch)
+    of_branch = ConversationRow(chat, "A tree of plans (branch)")
     await expect(of_branch.line).to_have_class(re.compile("depth-1"), timeout=WAIT_MS)
     await chat.send("run echo from the branch")
     await chat.wait_for_approval()
-    await of_branch.below("Needs you")
+    await of_branch.wait_until_below("Needs you")
     title = of_branch.line.locator(".title")
     await expect(title).to_have_attribute("title", "Branch of A tree of plans")
     await expect(title).to_have_text("↳ A tree of plans (branch)")
-    await chat.page.goto(f"{inn.server.address}#{parent}")
+    await chat.page.goto(f"{shared_server.server.address}#{parent}")
     await chat.send("run echo from the tree")
     await chat.wait_for_approval()
     # With its parent in the same part of the list it stands below it again.
-    await of_branch.below("Needs you")
+    await of_branch.wait_until_below("Needs you")
     await expect(of_branch.line).to_have_class(re.compile("depth-1"), timeout=WAIT_MS)
-    async with api_client(inn.server.address) as api:
+    async with api_client(shared_server.server.address) as api:
         for each in (parent, branch):
             await api.request("DELETE", f"/api/sessions/{each}")
 
 
-async def test_escape_in_a_menu_does_not_stop_the_answer(guest: NewChat) -> None:
-    chat = await guest()
+async def test_escape_in_a_menu_does_not_stop_the_answer(new_chat: NewChat) -> None:
+    chat = await new_chat()
     await chat.send("hold on")
     await expect(chat.log.get_by_role("img", name="Writing…")).to_be_visible(timeout=WAIT_MS)
     line = chat.page.get_by_role("navigation").locator("li.row[aria-current]")
@@ -344,11 +352,13 @@ async def test_escape_in_a_menu_does_not_stop_the_answer(guest: NewChat) -> None
     await expect(chat.log.get_by_text("Stopped.")).to_have_count(1)
 
 
-async def test_all_of_a_menu_is_in_sight_wherever_its_line_is(guest: NewChat, inn: SharedServer) -> None:
-    async with api_client(inn.server.address) as api:
+async def test_all_of_a_menu_is_in_sight_wherever_its_line_is(
+    new_chat: NewChat, shared_server: SharedServer
+) -> None:
+    async with api_client(shared_server.server.address) as api:
         for number in range(14):
             await api.create_session(title=f"Line {number} of 14")
-    chat = await guest(viewport={"width": 1100, "height": 320})
+    chat = await new_chat(viewport={"width": 1100, "height": 320})
     rows = chat.page.get_by_role("navigation").locator("li.row").filter(has_text="of 14")
     await expect(rows).to_have_count(14, timeout=WAIT_MS)
     for at in (0, 4, 13):

@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
 from tests.acceptance.conftest import CliHarness, cli_in, environ_for
-from tests.acceptance.test_mcp import table, time_table, written
+from tests.acceptance.test_mcp import table, time_table, write_config
 from tests.support.api_client import ScriptedModelServer
 from tests.support.browser_driver import TARGET_PX, BrowserUser, accessibility_violations, sign_in
 
@@ -27,11 +27,11 @@ SIZES: dict[str, Any] = {
 def home(speaker: ScriptedModelServer, tmp_path: Path) -> Iterator[CliHarness]:
     with cli_in(tmp_path, **environ_for(speaker)) as command:
         broken = table("broken", command=sys.executable, args=["-c", "raise SystemExit(3)"])
-        written(command, time_table(), broken)
+        write_config(command, time_table(), broken)
         yield command
 
 
-async def opened(visitor: BrowserUser, home: CliHarness) -> tuple[Page, Locator]:
+async def open_mcp_settings(visitor: BrowserUser, home: CliHarness) -> tuple[Page, Locator]:
     server = await asyncio.to_thread(home.serve, "--port", "0")
     page = await sign_in(visitor, server.link)
     burger = page.get_by_role("button", name="Conversations", exact=True)
@@ -46,7 +46,7 @@ async def test_servers_are_shown_with_their_tools_and_errors_and_connected_anew(
     how: str, browser: Browser, home: CliHarness
 ) -> None:
     visitor = BrowserUser(await browser.new_context(**SIZES[how]))
-    page, section = await opened(visitor, home)
+    page, section = await open_mcp_settings(visitor, home)
     time, broken = (section.get_by_role("group", name=name) for name in ("time", "broken"))
     await expect(time).to_contain_text("connected · a program on this machine", timeout=READY_MS)
     await time.get_by_text("2 tools").click()
@@ -71,6 +71,6 @@ async def test_without_any_the_page_says_how_to_have_one(
     visitor: BrowserUser, speaker: ScriptedModelServer, tmp_path: Path
 ) -> None:
     with cli_in(tmp_path / "without", **environ_for(speaker)) as command:
-        _, section = await opened(visitor, command)
+        _, section = await open_mcp_settings(visitor, command)
         await expect(section).to_contain_text("Put a table [mcp.NAME] into holdfast.toml")
         await visitor.context.close()

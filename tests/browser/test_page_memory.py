@@ -12,7 +12,12 @@ import pytest
 from playwright.async_api import Route, expect
 
 from tests.acceptance.conftest import CliHarness, RunningServer, cli_in, environ_for
-from tests.browser.memory_page import Memory, begin_anew, tell, waits_quietly
+from tests.browser.memory_page import (
+    MemoryPage,
+    open_new_conversation,
+    send_in_new_conversation,
+    shows_waiting_without_alert,
+)
 from tests.support.api_client import TITLE, api_client, scripted_model_server
 from tests.support.browser_driver import (
     PHONE,
@@ -49,48 +54,48 @@ async def test_what_one_conversation_is_told_the_next_one_knows_until_it_is_forg
     visitor: BrowserUser, server: RunningServer
 ) -> None:
     chat = ChatPage(await sign_in(visitor, server.link))
-    memory = Memory(chat.page)
-    told_in = await tell(chat, "My dog is called Rex.")
+    memory = MemoryPage(chat.page)
+    told_in = await send_in_new_conversation(chat, "My dog is called Rex.")
     # Beginning another is what has it remembered.
-    await begin_anew(chat.page)
+    await open_new_conversation(chat.page)
     await memory.open()
-    await memory.knows("The user's dog is called Rex.")
-    asked_in = await tell(chat, "What is my dog called?")
+    await memory.wait_for_memory("The user's dog is called Rex.")
+    asked_in = await send_in_new_conversation(chat, "What is my dog called?")
     await chat.wait_for_text("You told me that your dog is called Rex.")
     async with api_client(server.address) as api:
         assert (await api.get(f"/api/sessions/{asked_in}"))["previous_session_id"] == told_in
     # Where it comes from, and the way there.
     await memory.open()
-    await memory.one("Rex").get_by_role("link", name=TITLE).click()
+    await memory.entry("Rex").get_by_role("link", name=TITLE).click()
     await chat.wait_for_text("My dog is called Rex.")
     assert chat.session_id == told_in
     await memory.open()
-    await memory.forgets("Rex")
-    await tell(chat, "What is my dog called?")
+    await memory.forget("Rex")
+    await send_in_new_conversation(chat, "What is my dog called?")
     await chat.wait_for_text("I do not know your dog.")
 
 
 async def test_what_is_changed_is_what_is_said_next(visitor: BrowserUser, server: RunningServer) -> None:
     chat = ChatPage(await sign_in(visitor, server.link))
-    memory = Memory(chat.page)
-    await tell(chat, "I live in Lisbon.")
-    await begin_anew(chat.page)
+    memory = MemoryPage(chat.page)
+    await send_in_new_conversation(chat, "I live in Lisbon.")
+    await open_new_conversation(chat.page)
     await memory.open()
-    await memory.knows("The user lives in Lisbon.")
-    await memory.one("Lisbon").get_by_role("button", name="Edit").click()
+    await memory.wait_for_memory("The user lives in Lisbon.")
+    await memory.entry("Lisbon").get_by_role("button", name="Edit").click()
     field = memory.known.get_by_role("textbox", name="Edit")
     await field.fill("The user lives in Porto.")
     await field.press("Enter")
-    await memory.knows("The user lives in Porto.")
-    await expect(memory.one("Porto")).to_contain_text("changed by you")
-    await expect(memory.one("Porto").get_by_role("button", name="Edit")).to_be_focused(timeout=WAIT_MS)
-    await tell(chat, "Where do I live?")
+    await memory.wait_for_memory("The user lives in Porto.")
+    await expect(memory.entry("Porto")).to_contain_text("changed by you")
+    await expect(memory.entry("Porto").get_by_role("button", name="Edit")).to_be_focused(timeout=WAIT_MS)
+    await send_in_new_conversation(chat, "Where do I live?")
     await chat.wait_for_text("You told me that you live in Porto.")
 
 
 async def test_a_person_adds_finds_and_thinks_again(visitor: BrowserUser, server: RunningServer) -> None:
     chat = ChatPage(await sign_in(visitor, server.link))
-    memory = Memory(chat.page)
+    memory = MemoryPage(chat.page)
     await memory.open()
     await expect(memory.region).to_contain_text("Nothing is remembered yet.")
     await expect(memory.region).to_contain_text("Kept in notes on this server. Working.", timeout=WAIT_MS)
@@ -98,30 +103,30 @@ async def test_a_person_adds_finds_and_thinks_again(visitor: BrowserUser, server
     for text in ("My boat is called Ida.", "My car is called Otto."):
         await field.fill(text)
         await field.press("Enter")
-        await memory.knows(text)
+        await memory.wait_for_memory(text)
         await expect(field).to_have_value("", timeout=WAIT_MS)
-    await expect(memory.one("Otto")).to_contain_text("Added by you")
+    await expect(memory.entry("Otto")).to_contain_text("Added by you")
     found = memory.known.get_by_role("searchbox", name="Search what is known")
     await found.fill("boat")
-    await expect(memory.one("Otto")).to_have_count(0, timeout=WAIT_MS)
-    await memory.knows("Ida")
+    await expect(memory.entry("Otto")).to_have_count(0, timeout=WAIT_MS)
+    await memory.wait_for_memory("Ida")
     await found.fill("submarine")
     await expect(memory.known).to_contain_text("Nothing found.", timeout=WAIT_MS)
     await found.fill("")
-    await memory.knows("Otto")
-    await memory.one("Otto").get_by_role("button", name="Forget").click()
-    await expect(memory.one("Otto")).to_have_count(0)
+    await memory.wait_for_memory("Otto")
+    await memory.entry("Otto").get_by_role("button", name="Forget").click()
+    await expect(memory.entry("Otto")).to_have_count(0)
     await chat.notices.get_by_role("button", name="Undo").click()
-    await memory.knows("Otto")
-    await memory.forgets("Ida")
+    await memory.wait_for_memory("Otto")
+    await memory.forget("Ida")
     await chat.page.reload()
     await memory.open()
-    await memory.knows("Otto")
-    await expect(memory.one("Ida")).to_have_count(0)
+    await memory.wait_for_memory("Otto")
+    await expect(memory.entry("Ida")).to_have_count(0)
     # Whoever stays and does not think again has forgotten it a little later.
     await chat.page.clock.install()
     async with chat.page.expect_response(lambda answer: answer.request.method == "DELETE") as forgotten:
-        await memory.one("Otto").get_by_role("button", name="Forget").click()
+        await memory.entry("Otto").get_by_role("button", name="Forget").click()
         await chat.page.clock.fast_forward(21_000)
     assert (await forgotten.value).status == 204
     await expect(memory.known).to_contain_text("Nothing is remembered yet.", timeout=WAIT_MS)
@@ -132,9 +137,9 @@ async def test_a_long_memory_comes_in_pages(visitor: BrowserUser, server: Runnin
         for number in range(PAGED):
             await api.post("/api/memory", {"text": f"Fact number {number}."})
             assert api.status == 201
-    memory = Memory(await sign_in(visitor, server.link))
+    memory = MemoryPage(await sign_in(visitor, server.link))
     await memory.open()
-    await memory.knows(f"Fact number {PAGED - 1}.")
+    await memory.wait_for_memory(f"Fact number {PAGED - 1}.")
     items = memory.known.get_by_role("listitem")
     assert await items.count() < PAGED
     await memory.known.get_by_role("button", name="Show more").click()
@@ -146,11 +151,11 @@ async def test_what_cannot_be_remembered_waits_says_why_and_is_remembered_later(
     visitor: BrowserUser, server: RunningServer, model: MemoryModelServer
 ) -> None:
     chat = ChatPage(await sign_in(visitor, server.link))
-    memory = Memory(chat.page)
+    memory = MemoryPage(chat.page)
     line = chat.page.locator(".remembered")
     model.extraction.status = 500
-    await tell(chat, "My dog is called Rex.")
-    await waits_quietly(chat)
+    await send_in_new_conversation(chat, "My dog is called Rex.")
+    await shows_waiting_without_alert(chat)
     await memory.open()
     await expect(memory.waiting).to_contain_text("Waiting to be remembered", timeout=WAIT_MS)
     await memory.waiting.get_by_role("button", name=f"Remember now: {TITLE}").click()
@@ -165,7 +170,7 @@ async def test_what_cannot_be_remembered_waits_says_why_and_is_remembered_later(
     model.extraction.status = 0
     await memory.open()
     await memory.waiting.get_by_role("button", name="Remember all now").click()
-    await memory.knows("The user's dog is called Rex.")
+    await memory.wait_for_memory("The user's dog is called Rex.")
     await expect(memory.waiting.get_by_role("status")).to_have_text("Remembered.", timeout=WAIT_MS)
     await expect(row).to_have_count(0, timeout=WAIT_MS)
 
@@ -175,11 +180,11 @@ async def test_a_conversation_says_when_it_was_remembered(
 ) -> None:
     chat = ChatPage(await sign_in(visitor, server.link))
     line = chat.page.locator(".remembered")
-    await tell(chat, "My dog is called Rex.")
-    await waits_quietly(chat)
+    await send_in_new_conversation(chat, "My dog is called Rex.")
+    await shows_waiting_without_alert(chat)
     # What waits is known to whoever comes later, too.
     await chat.page.reload()
-    await waits_quietly(chat)
+    await shows_waiting_without_alert(chat)
     await chat.message.fill("/remember")
     await chat.message.press("Enter")
     await expect(chat.notices).to_contain_text("Remembered.", timeout=WAIT_MS)
@@ -193,8 +198,8 @@ async def test_whoever_asks_for_it_to_be_remembered_sees_that_it_waits(
 ) -> None:
     chat = ChatPage(await sign_in(visitor, server.link))
     line = chat.page.locator(".remembered")
-    await tell(chat, "My dog is called Rex.")
-    await waits_quietly(chat)
+    await send_in_new_conversation(chat, "My dog is called Rex.")
+    await shows_waiting_without_alert(chat)
     held = asyncio.Event()
 
     async def hold(route: Route) -> None:
@@ -210,15 +215,15 @@ async def test_whoever_asks_for_it_to_be_remembered_sees_that_it_waits(
     # What is said from then on waits its turn again.
     await chat.send("My cat is called Tom.")
     await chat.wait_for_answers(2)
-    await waits_quietly(chat)
+    await shows_waiting_without_alert(chat)
 
 
 async def test_a_conversation_that_is_not_to_be_remembered_is_not(
     visitor: BrowserUser, server: RunningServer, model: MemoryModelServer
 ) -> None:
     chat = ChatPage(await sign_in(visitor, server.link))
-    memory = Memory(chat.page)
-    await tell(chat, "My cat is called Tom.")
+    memory = MemoryPage(chat.page)
+    await send_in_new_conversation(chat, "My cat is called Tom.")
     row = chat.page.get_by_role("navigation").get_by_role("listitem").filter(has_text=TITLE)
     await row.get_by_role("button", name=f"More: {TITLE}").click(timeout=WAIT_MS)
     await row.get_by_role("menuitem", name="Don't remember this conversation").click()
@@ -234,7 +239,7 @@ async def test_a_conversation_that_is_not_to_be_remembered_is_not(
     await memory.open()
     await expect(memory.known).to_contain_text("Nothing is remembered yet.", timeout=WAIT_MS)
     await expect(memory.waiting).to_have_count(0)
-    await tell(chat, "What is my dog called?")
+    await send_in_new_conversation(chat, "What is my dog called?")
     await chat.wait_for_text("I do not know your dog.")
     assert model.extractions == []
 
@@ -244,8 +249,8 @@ async def test_a_new_conversation_begins_also_when_the_one_before_it_is_gone(
 ) -> None:
     visitor.expect_errors("status of 404")
     chat = ChatPage(await sign_in(visitor, server.link))
-    gone = await tell(chat, "hello there")
-    await begin_anew(chat.page)
+    gone = await send_in_new_conversation(chat, "hello there")
+    await open_new_conversation(chat.page)
     async with api_client(server.address) as api:
         await api.request("DELETE", f"/api/sessions/{gone}")
         await chat.send("hello again")
@@ -269,7 +274,7 @@ async def test_a_person_is_asked_about_what_may_have_been_remembered(
         server.process.wait(20)
         witness.clear_orders()
         chat = ChatPage(await sign_in(visitor, command.serve("--port", "0").link))
-        memory = Memory(chat.page)
+        memory = MemoryPage(chat.page)
         await memory.open()
         question = memory.waiting.get_by_role("group", name="Was it saved?")
         stopped = "The server stopped while saving this to memory."
@@ -294,9 +299,9 @@ async def test_the_tools_of_memory_are_told_in_words(visitor: BrowserUser, serve
     await chat.wait_for_answers()
     await chat.send("Look in memory for dog")
     await chat.wait_for_text("Looked in memory: dog")
-    memory = Memory(chat.page)
+    memory = MemoryPage(chat.page)
     await memory.open()
-    await memory.knows("my dog is called Rex.")
+    await memory.wait_for_memory("my dog is called Rex.")
 
 
 async def test_what_was_known_stays_in_sight_without_the_server(
@@ -305,13 +310,13 @@ async def test_what_was_known_stays_in_sight_without_the_server(
     visitor.expect_errors(*SERVER_GONE_PATTERNS)
     async with api_client(server.address) as api:
         await api.post("/api/memory", {"text": "My boat is called Ida."})
-    memory = Memory(await sign_in(visitor, server.link))
+    memory = MemoryPage(await sign_in(visitor, server.link))
     await memory.open()
-    await memory.knows("Ida")
+    await memory.wait_for_memory("Ida")
     server.process.kill()
     server.process.wait(30)
     await expect(memory.page.get_by_text("This list may be out of date.")).to_be_visible(timeout=WAIT_MS)
-    await memory.knows("Ida")
+    await memory.wait_for_memory("Ida")
 
 
 async def test_a_memory_page_that_did_not_come_through_is_fetched_again(
@@ -330,7 +335,7 @@ async def test_a_memory_page_that_did_not_come_through_is_fetched_again(
 
 async def test_a_keyboard_is_enough_for_memory(visitor: BrowserUser, server: RunningServer) -> None:
     chat = ChatPage(await sign_in(visitor, server.link))
-    page, keyboard, memory = chat.page, chat.page.keyboard, Memory(chat.page)
+    page, keyboard, memory = chat.page, chat.page.keyboard, MemoryPage(chat.page)
     await keyboard.press("Control+k")
     palette = page.get_by_role("dialog", name="Search commands and conversations").get_by_role("combobox")
     await expect(palette).to_be_focused(timeout=WAIT_MS)
@@ -342,18 +347,18 @@ async def test_a_keyboard_is_enough_for_memory(visitor: BrowserUser, server: Run
     for text in ("My boat is called Ida.", "My car is called Otto."):
         await keyboard.type(text)
         await keyboard.press("Enter")
-        await memory.knows(text)
-    await focus_with_tab(page, memory.one("Ida").get_by_role("button", name="Edit"))
+        await memory.wait_for_memory(text)
+    await focus_with_tab(page, memory.entry("Ida").get_by_role("button", name="Edit"))
     await keyboard.press("Enter")
     await expect(memory.known.get_by_role("textbox", name="Edit")).to_be_focused()
     await keyboard.type("My boat is called Eva.")
     await keyboard.press("Escape")
-    await memory.knows("Ida")
-    await focus_with_tab(page, memory.one("Otto").get_by_role("button", name="Forget"))
+    await memory.wait_for_memory("Ida")
+    await focus_with_tab(page, memory.entry("Otto").get_by_role("button", name="Forget"))
     await keyboard.press("Enter")
-    await expect(memory.one("Otto")).to_have_count(0)
+    await expect(memory.entry("Otto")).to_have_count(0)
     # One goes on with the next.
-    await expect(memory.one("Ida").get_by_role("button", name="Forget")).to_be_focused(timeout=WAIT_MS)
+    await expect(memory.entry("Ida").get_by_role("button", name="Forget")).to_be_focused(timeout=WAIT_MS)
     await keyboard.press("Alt+n")
     await expect(chat.message).to_be_focused(timeout=WAIT_MS)
 
@@ -364,20 +369,20 @@ async def test_axe_finds_nothing_wrong_with_the_memory_page(
 ) -> None:
     chat = ChatPage(await sign_in(visitor, server.link))
     await chat.page.emulate_media(color_scheme=scheme)
-    memory = Memory(chat.page)
+    memory = MemoryPage(chat.page)
     await memory.open()
     found = {"empty": await accessibility_violations(chat.page)}
     model.extraction.status = 500
-    await tell(chat, "My dog is called Rex.")
+    await send_in_new_conversation(chat, "My dog is called Rex.")
     found["conversation"] = await accessibility_violations(chat.page)
     async with api_client(server.address) as api:
         await api.post("/api/memory", {"text": "My boat is called Ida."})
     await memory.open()
     await memory.waiting.get_by_role("button", name="Remember all now").click()
     await expect(memory.waiting).to_contain_text("Couldn't save to memory", timeout=WAIT_MS)
-    await memory.knows("Ida")
+    await memory.wait_for_memory("Ida")
     found["full"] = await accessibility_violations(chat.page)
-    await memory.one("Ida").get_by_role("button", name="Edit").click()
+    await memory.entry("Ida").get_by_role("button", name="Edit").click()
     found["editing"] = await accessibility_violations(chat.page)
     assert {state: wrongs for state, wrongs in found.items() if wrongs} == {}
 
@@ -387,7 +392,7 @@ async def test_memory_fits_a_phone(
 ) -> None:
     chat = ChatPage(await sign_in(visitor, server.link))
     model.extraction.status = 500
-    await tell(chat, "My dog is called Rex.")
+    await send_in_new_conversation(chat, "My dog is called Rex.")
     async with api_client(server.address) as api:
         await api.post("/api/memory", {"text": "My boat is called Ida. " + "It is a long story. " * 20})
         await api.post("/api/memory/commit", {})
@@ -396,10 +401,10 @@ async def test_memory_fits_a_phone(
     await expect(chat.page.locator(".remembered")).to_be_visible(timeout=WAIT_MS)
     assert await undersized_targets(chat.page) == []
     await chat.page.get_by_role("button", name="Conversations").click()
-    memory = Memory(chat.page)
+    memory = MemoryPage(chat.page)
     await memory.open()
     await expect(chat.page.get_by_role("navigation")).not_to_be_visible()
-    await memory.knows("Ida")
+    await memory.wait_for_memory("Ida")
     await expect(memory.waiting).to_contain_text("Couldn't save to memory", timeout=WAIT_MS)
     assert await chat.page.evaluate("document.documentElement.scrollWidth") == 390
     assert await memory.region.evaluate("box => box.scrollWidth <= box.clientWidth")

@@ -9,7 +9,12 @@ import pytest
 from playwright.async_api import Response, Route, expect
 
 from tests.acceptance.conftest import CliHarness, RunningServer, cli_in, environ_for
-from tests.browser.memory_page import Memory, begin_anew, tell, waits_quietly
+from tests.browser.memory_page import (
+    MemoryPage,
+    open_new_conversation,
+    send_in_new_conversation,
+    shows_waiting_without_alert,
+)
 from tests.support.api_client import TITLE, api_client, scripted_model_server, wait_until
 from tests.support.browser_driver import WAIT_MS, BrowserUser, ChatPage, sign_in
 from tests.support.memory_model_server import MemoryModelServer
@@ -38,7 +43,7 @@ async def delete(chat: ChatPage) -> None:
     await expect(row).to_have_count(0)
 
 
-class Deletions:
+class DeleteRecorder:
     """The answers to every DELETE that a page sends, also to one that comes early on a slow machine."""
 
     def __init__(self, chat: ChatPage) -> None:
@@ -62,8 +67,8 @@ async def test_a_deleted_conversation_is_not_remembered_once_there_was_time_to_u
 ) -> None:
     chat = ChatPage(await sign_in(visitor, server.link))
     await chat.page.clock.install()
-    await tell(chat, "My dog is called Rex.")
-    deletions = Deletions(chat)
+    await send_in_new_conversation(chat, "My dog is called Rex.")
+    deletions = DeleteRecorder(chat)
     await delete(chat)
     await expect(chat.notices).to_have_text("Conversation deleted. Undo", timeout=WAIT_MS)
     async with api_client(server.address) as api:
@@ -75,9 +80,9 @@ async def test_a_deleted_conversation_is_not_remembered_once_there_was_time_to_u
     assert model.extractions == []
 
 
-async def noted(chat: ChatPage, server: RunningServer) -> str:
+async def delete_with_note(chat: ChatPage, server: RunningServer) -> str:
     """Have a conversation from which one note was saved, and delete it; returns its id."""
-    session = await tell(chat, "My dog is called Rex.")
+    session = await send_in_new_conversation(chat, "My dog is called Rex.")
     async with api_client(server.address) as api:
         assert (await api.post("/api/memory/commit", {}))["outcome"] == "paid"
     await delete(chat)
@@ -85,7 +90,7 @@ async def noted(chat: ChatPage, server: RunningServer) -> str:
     return session
 
 
-async def known(server: RunningServer) -> int:
+async def memory_count(server: RunningServer) -> int:
     async with api_client(server.address) as api:
         return len((await api.get("/api/memory"))["memories"])
 
@@ -96,21 +101,21 @@ async def test_the_notes_of_a_deleted_conversation_go_only_if_one_says_so(
 ) -> None:
     chat = ChatPage(await sign_in(visitor, server.link))
     await chat.page.clock.install()
-    deletions = Deletions(chat)
-    await noted(chat, server)
+    deletions = DeleteRecorder(chat)
+    await delete_with_note(chat, server)
     if wanted:
         await chat.notices.get_by_role("button", name="Delete the notes too").click()
         await expect(chat.notices).to_have_text("Conversation and notes deleted. Undo", timeout=WAIT_MS)
-    assert await known(server) == 1  # Not while it can be undone.
+    assert await memory_count(server) == 1  # Not while it can be undone.
     await deletions.no_longer_undo()
-    assert await known(server) == (0 if wanted else 1)
+    assert await memory_count(server) == (0 if wanted else 1)
 
 
 async def test_undo_brings_back_a_conversation_whose_notes_were_to_go_too(
     visitor: BrowserUser, server: RunningServer
 ) -> None:
     chat = ChatPage(await sign_in(visitor, server.link))
-    session, memory = await noted(chat, server), Memory(chat.page)
+    session, memory = await delete_with_note(chat, server), MemoryPage(chat.page)
     await chat.notices.get_by_role("button", name="Delete the notes too").click()
     await memory.open()
     await expect(memory.region).to_contain_text("Nothing is remembered yet.", timeout=WAIT_MS)
@@ -127,12 +132,12 @@ async def test_one_who_leaves_the_page_has_deleted_the_notes_too_if_that_was_cho
     visitor: BrowserUser, server: RunningServer
 ) -> None:
     chat = ChatPage(await sign_in(visitor, server.link))
-    await noted(chat, server)
+    await delete_with_note(chat, server)
     await chat.notices.get_by_role("button", name="Delete the notes too").click()
     await chat.page.goto("about:blank")
 
     async def are_gone() -> bool:
-        return await known(server) == 0
+        return await memory_count(server) == 0
 
     await wait_until(are_gone)
 
@@ -141,7 +146,7 @@ async def test_clearing_says_that_it_is_remembered_and_can_have_it_not_be(
     visitor: BrowserUser, server: RunningServer, model: MemoryModelServer
 ) -> None:
     chat = ChatPage(await sign_in(visitor, server.link))
-    await tell(chat, "My dog is called Rex.")
+    await send_in_new_conversation(chat, "My dog is called Rex.")
     await chat.message.fill("/clear")
     await chat.message.press("Enter")
     await expect(chat.notices).to_contain_text("will still be saved", timeout=WAIT_MS)
@@ -159,7 +164,7 @@ async def test_clearing_says_that_it_is_remembered_and_can_have_it_not_be(
     assert model.extractions == []
     # What is said from now on is.
     await chat.send("My cat is called Tom.")
-    await waits_quietly(chat)
+    await shows_waiting_without_alert(chat)
 
 
 @pytest.mark.parametrize("reads_late", [False, True])
@@ -168,13 +173,13 @@ async def test_whoever_lets_something_be_can_think_again(
 ) -> None:
     """`reads_late`: the conversation is read only after the server has let it be."""
     chat = ChatPage(await sign_in(visitor, server.link))
-    memory, line = Memory(chat.page), chat.page.locator(".remembered")
-    session = await tell(chat, "I live in Lisbon.")
+    memory, line = MemoryPage(chat.page), chat.page.locator(".remembered")
+    session = await send_in_new_conversation(chat, "I live in Lisbon.")
     async with api_client(server.address) as api:
         assert (await api.post("/api/memory/commit", {}))["outcome"] == "paid"
         await expect(line).to_have_text(re.compile(r"Remembered \d"), timeout=WAIT_MS)
         await chat.send("My dog is called Rex.")
-        await waits_quietly(chat)
+        await shows_waiting_without_alert(chat)
         await memory.open()
         drop = memory.waiting.get_by_role("button", name=f"Don't remember this: {TITLE}")
         await drop.click(timeout=WAIT_MS)
@@ -203,13 +208,13 @@ async def test_working_is_said_only_where_nothing_failed_and_the_way_to_memory_i
     visitor: BrowserUser, server: RunningServer, model: MemoryModelServer
 ) -> None:
     chat = ChatPage(await sign_in(visitor, server.link))
-    memory = Memory(chat.page)
+    memory = MemoryPage(chat.page)
     mark = chat.page.get_by_role("navigation").locator('a[href="#memory"] .dot')
     await memory.open()
     await expect(memory.region).to_contain_text("Working.", timeout=WAIT_MS)
     await expect(mark).to_have_count(0)
     model.extraction.status = 500
-    await tell(chat, "My dog is called Rex.")
+    await send_in_new_conversation(chat, "My dog is called Rex.")
     async with api_client(server.address) as api:
         await api.post("/api/memory/commit", {})
     await expect(mark).to_be_visible(timeout=WAIT_MS)
@@ -228,7 +233,7 @@ async def test_an_answer_that_comes_late_does_not_hide_what_failed_meanwhile(
 ) -> None:
     chat = ChatPage(await sign_in(visitor, server.link))
     mark = chat.page.get_by_role("navigation").locator('a[href="#memory"] .dot')
-    await tell(chat, "My dog is called Rex.")
+    await send_in_new_conversation(chat, "My dog is called Rex.")
     is_held, may_go = asyncio.Event(), asyncio.Event()
 
     async def hold(route: Route) -> None:
@@ -263,7 +268,7 @@ async def test_memory_that_cannot_show_what_it_knows_claims_nothing(
     witness = WitnessMonitor(tmp_path / "witness")
     environ = environ_for(model) | witness.environ | {"HOLDFAST_MEMORY": "witness"}
     with cli_in(tmp_path / "unseen", **environ) as command:
-        memory = Memory(await sign_in(visitor, command.serve("--port", "0").link))
+        memory = MemoryPage(await sign_in(visitor, command.serve("--port", "0").link))
         await memory.open()
         await expect(memory.region).to_contain_text(
             "Kept by witness. Working. It cannot show what it knows.", timeout=WAIT_MS
@@ -285,7 +290,7 @@ async def test_what_is_added_is_there_once_wherever_it_was_added(
     visitor: BrowserUser, server: RunningServer
 ) -> None:
     chat = ChatPage(await sign_in(visitor, server.link))
-    memory = Memory(chat.page)
+    memory = MemoryPage(chat.page)
     await memory.open()
     field = memory.known.get_by_role("textbox", name="Add something to remember")
     for _ in range(2):
@@ -295,14 +300,14 @@ async def test_what_is_added_is_there_once_wherever_it_was_added(
     await expect(memory.known.get_by_role("listitem")).to_have_count(1, timeout=WAIT_MS)
     async with api_client(server.address) as api:
         await api.post("/api/memory", {"text": "My car is called Otto."})
-    await memory.knows("Otto")
+    await memory.wait_for_memory("Otto")
 
 
 async def test_an_answer_says_what_memory_brought_to_it(visitor: BrowserUser, server: RunningServer) -> None:
     async with api_client(server.address) as api:
         await api.post("/api/memory", {"text": "The user's dog is called Rex."})
     chat = ChatPage(await sign_in(visitor, server.link))
-    await begin_anew(chat.page)
+    await open_new_conversation(chat.page)
     await chat.send("What is my dog called?")
     await chat.wait_for_answers()
     brought = chat.log.locator(".from-memory")

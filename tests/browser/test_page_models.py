@@ -12,7 +12,7 @@ import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
 from tests.acceptance.conftest import CliHarness, cli_in
-from tests.acceptance.test_http_models import KEY, NOBODY, Listing
+from tests.acceptance.test_http_models import KEY, NOBODY, ListingModelServer
 from tests.support.api_client import scripted_model_server
 from tests.support.browser_driver import (
     PHONE,
@@ -31,11 +31,11 @@ PIP = {"PIP_NO_INDEX": "0", "PIP_RETRIES": "0"}
 """A test's own registry is asked, which is on this machine."""
 
 
-class Models:
+class TwoModelServers:
     """Two servers of models, and a server that finds the first by itself."""
 
     def __init__(self, stack: ExitStack, folder: Path, **environ: str) -> None:
-        self.first, self.second = Listing(), Listing()
+        self.first, self.second = ListingModelServer(), ListingModelServer()
         stack.enter_context(scripted_model_server(self.first))
         stack.enter_context(scripted_model_server(self.second))
         known = {"HOLDFAST_MODEL": "", "OPENAI_BASE_URL": self.first.url, **NOBODY}
@@ -43,17 +43,17 @@ class Models:
 
 
 @pytest.fixture
-def models(tmp_path: Path) -> Iterator[Models]:
+def models(tmp_path: Path) -> Iterator[TwoModelServers]:
     with ExitStack() as stack:
-        yield Models(stack, tmp_path)
+        yield TwoModelServers(stack, tmp_path)
 
 
 @pytest.fixture
-def home(models: Models) -> CliHarness:
+def home(models: TwoModelServers) -> CliHarness:
     return models.home
 
 
-async def opened(visitor: BrowserUser, home: CliHarness) -> tuple[Page, Locator]:
+async def open_model_settings(visitor: BrowserUser, home: CliHarness) -> tuple[Page, Locator]:
     """The settings, and the part of them that is about models."""
     server = await asyncio.to_thread(home.serve, "--port", "0")
     page = await sign_in(visitor, server.link)
@@ -67,21 +67,21 @@ async def settings(page: Page) -> Locator:
     return section
 
 
-def said(section: Locator) -> Locator:
+def test_result_of(section: Locator) -> Locator:
     """What a test of a connection said."""
     return section.locator("form [role=status]")
 
 
-def offered(section: Locator) -> Locator:
+def suggested_models(section: Locator) -> Locator:
     """The models that can be chosen where one is typed."""
     return section.locator("[role=listbox] [role=option]")
 
 
 async def test_a_provider_is_set_up_by_keyboard_and_its_model_answers(
-    visitor: BrowserUser, models: Models, home: CliHarness
+    visitor: BrowserUser, models: TwoModelServers, home: CliHarness
 ) -> None:
     visitor.expect_errors(REFUSED)
-    page, section = await opened(visitor, home)
+    page, section = await open_model_settings(visitor, home)
     await expect(section).to_contain_text("openai:small answers.", timeout=WAIT_MS)
     await expect(section).to_contain_text("OPENAI_BASE_URL", timeout=WAIT_MS)  # It says why.
     await section.get_by_label("Provider").select_option("groq")
@@ -89,25 +89,25 @@ async def test_a_provider_is_set_up_by_keyboard_and_its_model_answers(
     model = section.get_by_role("combobox", name="Model name")
     await model.fill("small")
     await model.press("Enter")
-    await expect(said(section)).to_contain_text("key", timeout=WAIT_MS)
+    await expect(test_result_of(section)).to_contain_text("key", timeout=WAIT_MS)
     await section.get_by_text("Another address").click()
     await section.get_by_label("Base URL").fill(NOWHERE)
     await section.get_by_label("Key").fill(KEY)
     await page.keyboard.press("Enter")
-    await expect(said(section)).to_contain_text("Connection refused", timeout=WAIT_MS)
+    await expect(test_result_of(section)).to_contain_text("Connection refused", timeout=WAIT_MS)
     await section.get_by_label("Base URL").fill(models.second.url)
     await page.keyboard.press("Enter")
-    await expect(said(section)).to_contain_text("answers.", timeout=WAIT_MS)
+    await expect(test_result_of(section)).to_contain_text("answers.", timeout=WAIT_MS)
     # What there is can be chosen with the keyboard, and has its window and price.
     await model.fill("")
     await model.press("ArrowDown")
-    await expect(offered(section)).to_have_count(2, timeout=WAIT_MS)
+    await expect(suggested_models(section)).to_have_count(2, timeout=WAIT_MS)
     await section.get_by_role("button", name="Keep for later").press("Enter")
     await expect(page.locator(".notice")).to_contain_text("Groq is set up", timeout=WAIT_MS)
     await expect(section.get_by_label("Provider")).to_contain_text("Groq (set up here)")
     await expect(section).to_contain_text("openai:small answers.")
     await model.fill("sm")
-    await expect(offered(section)).to_have_text(
+    await expect(suggested_models(section)).to_have_text(
         re.compile(r"small.*64,000 tokens.*\$2 in, \$4 out"), timeout=WAIT_MS
     )
     await model.press("ArrowDown")
@@ -128,12 +128,12 @@ async def test_a_provider_is_set_up_by_keyboard_and_its_model_answers(
 
 
 async def test_a_model_of_this_machine_costs_nothing_is_chosen_and_let_go_again(
-    visitor: BrowserUser, models: Models, home: CliHarness
+    visitor: BrowserUser, models: TwoModelServers, home: CliHarness
 ) -> None:
-    page, section = await opened(visitor, home)
+    page, section = await open_model_settings(visitor, home)
     model = section.get_by_role("combobox", name="Model name")
     await model.click()
-    await offered(section).filter(has_text="plain").click()
+    await suggested_models(section).filter(has_text="plain").click()
     await expect(model).to_have_value("plain")
     await expect(section.locator(".note").filter(has_text=re.compile(r"\bfree$"))).to_be_visible()
     await section.get_by_role("button", name="Use this model").click()
@@ -147,10 +147,10 @@ async def test_a_model_of_this_machine_costs_nothing_is_chosen_and_let_go_again(
 
 @pytest.mark.parametrize(("provider", "cost"), [("ollama", "free"), ("groq", "")])
 async def test_nobody_says_that_a_price_is_unknown_before_it_was_looked_for(
-    provider: str, cost: str, visitor: BrowserUser, models: Models, home: CliHarness
+    provider: str, cost: str, visitor: BrowserUser, models: TwoModelServers, home: CliHarness
 ) -> None:
     """What runs models on this machine is free, and says the same as once it is connected."""
-    _, section = await opened(visitor, home)
+    _, section = await open_model_settings(visitor, home)
     await section.get_by_label("Provider").select_option(provider)
     if not cost:
         await section.get_by_text("Another address").click()
@@ -159,18 +159,18 @@ async def test_nobody_says_that_a_price_is_unknown_before_it_was_looked_for(
     model = section.get_by_role("combobox", name="Model name")
     await model.fill("plain")
     await section.get_by_role("button", name="Test").click()
-    await expect(said(section)).to_contain_text("answers.", timeout=WAIT_MS)
+    await expect(test_result_of(section)).to_contain_text("answers.", timeout=WAIT_MS)
     await model.click()
     await model.press("ArrowDown")
-    await expect(offered(section).filter(has_text="plain")).to_have_text(f"plain {cost}")
+    await expect(suggested_models(section).filter(has_text="plain")).to_have_text(f"plain {cost}")
     await expect(section).not_to_contain_text("price unknown")
 
 
 async def test_another_model_answers_where_the_first_cannot(
-    visitor: BrowserUser, models: Models, home: CliHarness
+    visitor: BrowserUser, models: TwoModelServers, home: CliHarness
 ) -> None:
     visitor.expect_errors(REFUSED)
-    page, section = await opened(visitor, home)
+    page, section = await open_model_settings(visitor, home)
     instead = section.get_by_role("list", name="Fallback models")
     add = section.get_by_role("combobox", name="Add a model")
     await add.fill("groq:plain")
@@ -184,7 +184,7 @@ async def test_another_model_answers_where_the_first_cannot(
     await section.get_by_role("button", name="Keep for later").click()
     await expect(page.locator(".notice")).to_contain_text("Groq is set up", timeout=WAIT_MS)
     await add.fill("groq")
-    await offered(section).filter(has_text="groq:plain").click()
+    await suggested_models(section).filter(has_text="groq:plain").click()
     await expect(instead).to_contain_text("groq:plain", timeout=WAIT_MS)
     await expect(section).to_contain_text("Where it fails, groq:plain is asked", timeout=WAIT_MS)
     models.first.refuses = 401
@@ -203,10 +203,10 @@ async def test_a_server_of_models_on_this_machine_is_offered(visitor: BrowserUse
     with ExitStack() as stack:
         port = stack.enter_context(ollama_port())
         assert port is not None, "something else answers at Ollama's port on this machine"
-        stack.enter_context(scripted_model_server(Listing(), port=port))
+        stack.enter_context(scripted_model_server(ListingModelServer(), port=port))
         others = {name: url for name, url in NOBODY.items() if name != "OLLAMA_BASE_URL"}
         home = stack.enter_context(cli_in(tmp_path / "found", HOLDFAST_MODEL="demo", **others))
-        _, section = await opened(visitor, home)
+        _, section = await open_model_settings(visitor, home)
         await expect(section).to_contain_text("Scripted demo, not an AI")
         await expect(section).to_contain_text("Ollama runs on this machine, with 2 models.", timeout=WAIT_MS)
         await expect(section.locator("p").first).to_have_text("Scripted demo, not an AI ")
@@ -227,8 +227,8 @@ async def test_installing_the_local_model_is_shown_left_off_and_fails_in_words(
     visitor: BrowserUser, tmp_path: Path, index: str
 ) -> None:
     with ExitStack() as stack:
-        home = Models(stack, tmp_path / "first", PIP_INDEX_URL=index, PIP_TIMEOUT="60", **PIP).home
-        _, section = await opened(visitor, home)
+        home = TwoModelServers(stack, tmp_path / "first", PIP_INDEX_URL=index, PIP_TIMEOUT="60", **PIP).home
+        _, section = await open_model_settings(visitor, home)
         local = section.get_by_role("group", name="A small model on this machine")
         await local.get_by_role("button", name="Install it").click()
         await expect(local.get_by_role("progressbar")).to_be_visible(timeout=WAIT_MS)
@@ -242,8 +242,8 @@ async def test_an_installation_without_a_network_says_so_and_can_be_tried_again(
     visitor: BrowserUser, tmp_path: Path
 ) -> None:
     with ExitStack() as stack:
-        home = Models(stack, tmp_path / "second", PIP_INDEX_URL=NOWHERE, **PIP).home
-        _, section = await opened(visitor, home)
+        home = TwoModelServers(stack, tmp_path / "second", PIP_INDEX_URL=NOWHERE, **PIP).home
+        _, section = await open_model_settings(visitor, home)
         local = section.get_by_role("group", name="A small model on this machine")
         await local.get_by_role("button", name="Install it").click()
         await expect(local.get_by_role("alert")).to_contain_text("could not be installed", timeout=WAIT_MS)
@@ -253,22 +253,22 @@ async def test_an_installation_without_a_network_says_so_and_can_be_tried_again(
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_axe_finds_no_violation_in_models(
-    scheme: Any, browser: Browser, models: Models, home: CliHarness
+    scheme: Any, browser: Browser, models: TwoModelServers, home: CliHarness
 ) -> None:
     visitor = BrowserUser(
         await browser.new_context(color_scheme=scheme, viewport={"width": 1080, "height": 900})
     )
-    page, section = await opened(visitor, home)
+    page, section = await open_model_settings(visitor, home)
     model = section.get_by_role("combobox", name="Model name")
     await model.click()
     await model.press("ArrowDown")
-    await expect(offered(section).first).to_be_visible()
+    await expect(suggested_models(section).first).to_be_visible()
     found = {"choosing": await accessibility_violations(page)}
     await visitor.take_screenshots(f"models-{scheme}")
     await model.press("Enter")
     await section.get_by_label("Base URL").fill(NOWHERE)
     await section.get_by_role("button", name="Test").click()
-    await expect(said(section)).to_contain_text("Connection refused", timeout=WAIT_MS)
+    await expect(test_result_of(section)).to_contain_text("Connection refused", timeout=WAIT_MS)
     found["wrong"] = await accessibility_violations(page)
     await visitor.take_screenshots(f"models-wrong-{scheme}")
     await visitor.context.close()
@@ -276,7 +276,7 @@ async def test_axe_finds_no_violation_in_models(
     assert visitor.unexpected_errors == []
 
 
-async def test_models_fit_a_phone(browser: Browser, models: Models, home: CliHarness) -> None:
+async def test_models_fit_a_phone(browser: Browser, models: TwoModelServers, home: CliHarness) -> None:
     visitor = BrowserUser(await browser.new_context(**PHONE))
     server = await asyncio.to_thread(home.serve, "--port", "0")
     page = await sign_in(visitor, server.link)
@@ -284,7 +284,7 @@ async def test_models_fit_a_phone(browser: Browser, models: Models, home: CliHar
     section = await settings(page)
     model = section.get_by_role("combobox", name="Model name")
     await model.tap()
-    option = offered(section).first
+    option = suggested_models(section).first
     await expect(option).to_be_visible(timeout=WAIT_MS)
     box = await option.bounding_box()
     assert box is not None and box["height"] >= TARGET_PX

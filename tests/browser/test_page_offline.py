@@ -27,7 +27,7 @@ WATCH = """words => {
 CODE = re.compile(r"/page/[\w-]+\.js")
 
 
-async def lose_code(chat: ChatPage) -> None:
+async def fail_scripts(chat: ChatPage) -> None:
     """Have every script fail that the page fetches from now on."""
     chat.user.expect_errors(*SERVER_GONE_PATTERNS)
     await chat.page.route(CODE, lambda route: route.abort())
@@ -101,7 +101,7 @@ async def test_a_part_of_the_page_that_did_not_come_through_is_fetched_again(
 ) -> None:
     await chat.send("a word")
     await chat.wait_for_answers()
-    await lose_code(chat)
+    await fail_scripts(chat)
     missing = chat.page.get_by_role("alert").filter(has_text="This part of the page cannot be loaded.")
     again = missing.get_by_role("button", name="Try again")
     async with chat.page.expect_event("requestfailed"):
@@ -117,7 +117,7 @@ async def test_a_part_of_the_page_that_did_not_come_through_is_fetched_again(
 
 
 async def test_code_is_coloured_once_the_colours_come_through(chat: ChatPage) -> None:
-    await lose_code(chat)
+    await fail_scripts(chat)
     async with chat.page.expect_event("requestfailed"):
         await chat.send("write up")
     await chat.wait_for_answers()
@@ -131,7 +131,7 @@ async def test_code_is_coloured_once_the_colours_come_through(chat: ChatPage) ->
 async def test_typing_on_finds_words_once_the_code_for_it_comes_through(chat: ChatPage) -> None:
     await chat.send("herons and hens")
     await chat.wait_for_answers()
-    await lose_code(chat)
+    await fail_scripts(chat)
     await chat.message.press("Control+f")
     field = chat.page.get_by_role("searchbox", name="Find in this conversation")
     async with chat.page.expect_event("requestfailed"):

@@ -36,8 +36,8 @@ async def _top(part: Locator) -> float:
     return box["y"]
 
 
-async def test_a_phone_shows_one_column_and_the_list_opens_and_closes(guest: NewChat) -> None:
-    chat = await guest(**PHONE)
+async def test_a_phone_shows_one_column_and_the_list_opens_and_closes(new_chat: NewChat) -> None:
+    chat = await new_chat(**PHONE)
     await chat.send("hello there")
     await chat.wait_for_answers()
     page = chat.page
@@ -65,8 +65,8 @@ async def test_a_phone_shows_one_column_and_the_list_opens_and_closes(guest: New
     await expect(listed).not_to_be_visible()
 
 
-async def test_a_question_is_within_reach_of_a_thumb(guest: NewChat) -> None:
-    chat = await guest(**PHONE)
+async def test_a_question_is_within_reach_of_a_thumb(new_chat: NewChat) -> None:
+    chat = await new_chat(**PHONE)
     await chat.send("write up")
     await chat.wait_for_answers()
     await chat.send("run echo from the phone")
@@ -88,8 +88,8 @@ async def test_a_question_is_within_reach_of_a_thumb(guest: NewChat) -> None:
     await chat.wait_for_text("Stopped.")
 
 
-async def test_the_button_that_copies_code_covers_none_of_it(guest: NewChat, tmp_path: Path) -> None:
-    chat = await guest(**PHONE)
+async def test_the_button_that_copies_code_covers_none_of_it(new_chat: NewChat, tmp_path: Path) -> None:
+    chat = await new_chat(**PHONE)
     (tmp_path / "code").write_text(
         "this:\n\n" + ONE_LINE.format("x") + "\n\n" + ONE_LINE.format("word " * 40) + "\n\n"
     )
@@ -104,8 +104,8 @@ async def test_the_button_that_copies_code_covers_none_of_it(guest: NewChat, tmp
     assert await undersized_targets(chat.page) == []
 
 
-async def test_messages_and_composer_line_up_beside_a_scroll_bar(guest: NewChat) -> None:
-    chat = await guest(viewport={"width": 1280, "height": 400})
+async def test_messages_and_composer_line_up_beside_a_scroll_bar(new_chat: NewChat) -> None:
+    chat = await new_chat(viewport={"width": 1280, "height": 400})
     await chat.page.evaluate(BARS)
     await chat.send("hello there")
     await chat.wait_for_answers()
@@ -119,10 +119,10 @@ async def test_messages_and_composer_line_up_beside_a_scroll_bar(guest: NewChat)
     assert await chat.message.evaluate(EDGES) == before
 
 
-async def test_the_page_is_dark_where_the_system_is(guest: NewChat) -> None:
+async def test_the_page_is_dark_where_the_system_is(new_chat: NewChat) -> None:
     shades = {}
     for scheme in ("light", "dark"):
-        chat = await guest(color_scheme=scheme)
+        chat = await new_chat(color_scheme=scheme)
         shades[scheme] = await chat.page.evaluate(
             "['backgroundColor', 'color'].map(name => "
             "Math.max(...getComputedStyle(document.body)[name].match(/\\d+/g).slice(0, 3)))"

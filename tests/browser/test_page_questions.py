@@ -23,20 +23,20 @@ SEVERAL = COLOURS | {"multiple": True}
 WHY = {"question": "Why is that?"}
 
 
-async def put(chat: ChatPage, question: dict[str, Any]) -> Locator:
+async def ask_question(chat: ChatPage, question: dict[str, Any]) -> Locator:
     """Have it asked; the card once it is there."""
     await chat.send(f"ask {json.dumps(question)}")
     await expect(chat.question).to_contain_text(question["question"], timeout=WAIT_MS)
     return chat.question
 
 
-def exchange(chat: ChatPage) -> Locator:
+def answered_question(chat: ChatPage) -> Locator:
     """What was asked and answered, in the conversation."""
     return chat.log.locator(".answered-question")
 
 
 async def test_a_choice_is_made_by_its_button_and_stays_in_the_conversation(chat: ChatPage) -> None:
-    card = await put(chat, COLOURS)
+    card = await ask_question(chat, COLOURS)
     needy = chat.page.get_by_role("navigation").get_by_role("listitem").filter(has_text="Needs you")
     await expect(needy).to_have_count(1)
     row = chat.page.get_by_role("navigation").locator("[aria-current=page]")
@@ -50,14 +50,14 @@ async def test_a_choice_is_made_by_its_button_and_stays_in_the_conversation(chat
     await chat.wait_for_no_question()
     await chat.wait_for_text("It said: Dark green")
     for _ in range(2):
-        await expect(exchange(chat)).to_contain_text(COLOURS["question"])  # type: ignore[arg-type]
-        await expect(exchange(chat)).to_contain_text("Your answer: Dark green")
+        await expect(answered_question(chat)).to_contain_text(COLOURS["question"])  # type: ignore[arg-type]
+        await expect(answered_question(chat)).to_contain_text("Your answer: Dark green")
         await chat.page.reload()
         await chat.wait_for_answers()
 
 
 async def test_a_choice_is_made_by_its_number(chat: ChatPage) -> None:
-    await put(chat, COLOURS)
+    await ask_question(chat, COLOURS)
     await expect(chat.question).to_be_focused(timeout=WAIT_MS)
     await chat.page.keyboard.press("3")
     await chat.wait_for_answers()
@@ -65,7 +65,7 @@ async def test_a_choice_is_made_by_its_number(chat: ChatPage) -> None:
 
 
 async def test_several_are_chosen_and_sent_together(chat: ChatPage) -> None:
-    card = await put(chat, SEVERAL)
+    card = await ask_question(chat, SEVERAL)
     send = card.get_by_role("button", name="Answer", exact=True)
     await expect(send).to_be_disabled()
     await expect(card).to_be_focused(timeout=WAIT_MS)
@@ -75,11 +75,11 @@ async def test_several_are_chosen_and_sent_together(chat: ChatPage) -> None:
     await expect(card.get_by_role("button", name="Dark green")).to_have_attribute("aria-pressed", "false")
     await chat.page.keyboard.press("Enter")
     await chat.wait_for_answers()
-    await expect(exchange(chat)).to_contain_text(re.compile("Red.*Blue", re.DOTALL))
+    await expect(answered_question(chat)).to_contain_text(re.compile("Red.*Blue", re.DOTALL))
 
 
 async def test_words_answer_what_has_no_choices(chat: ChatPage) -> None:
-    await put(chat, WHY)
+    await ask_question(chat, WHY)
     # There is one place to write, and it says what for.
     words = chat.page.get_by_role("main").get_by_role("textbox")
     await expect(words).to_have_count(1)
@@ -98,7 +98,7 @@ async def test_words_answer_what_has_no_choices(chat: ChatPage) -> None:
 
 
 async def test_whoever_does_not_answer_in_words_can_say_something_else(chat: ChatPage) -> None:
-    card = await put(chat, WHY)
+    card = await ask_question(chat, WHY)
     words = chat.page.get_by_role("textbox", name="Answer the question")
     await words.fill("paint nothing")
     await card.get_by_role("button", name="Don't answer").click()
@@ -110,28 +110,28 @@ async def test_whoever_does_not_answer_in_words_can_say_something_else(chat: Cha
 
 
 async def test_a_question_can_be_left_and_whoever_writes_something_else_leaves_it(chat: ChatPage) -> None:
-    card = await put(chat, COLOURS)
+    card = await ask_question(chat, COLOURS)
     await card.get_by_role("button", name="Don't answer").click()
     await chat.wait_for_answers()
-    await expect(exchange(chat)).to_contain_text("Not answered.")
-    await put(chat, COLOURS)
+    await expect(answered_question(chat)).to_contain_text("Not answered.")
+    await ask_question(chat, COLOURS)
     await chat.message.fill("paint nothing")
     note = "Sending this leaves the question above unanswered."
     await expect(chat.page.get_by_text(note)).to_be_visible()
     await chat.message.press("Enter")
     await chat.wait_for_no_question()
-    await expect(exchange(chat).last).to_contain_text("Not answered.", timeout=WAIT_MS)
+    await expect(answered_question(chat).last).to_contain_text("Not answered.", timeout=WAIT_MS)
     await expect(chat.log.get_by_role("article", name="Assistant").last).to_contain_text("paint nothing")
 
 
 async def test_what_is_answered_through_another_door_goes_away_here(
-    guest: NewChat, inn: SharedServer
+    new_chat: NewChat, shared_server: SharedServer
 ) -> None:
-    chat = await guest()
-    await put(chat, COLOURS)
-    other = await guest(chat.session_id)
+    chat = await new_chat()
+    await ask_question(chat, COLOURS)
+    other = await new_chat(chat.session_id)
     await expect(other.question).to_contain_text("Which colour", timeout=WAIT_MS)
-    async with api_client(inn.server.address) as api:
+    async with api_client(shared_server.server.address) as api:
         entry = (await api.entries(chat.session_id))[-1]
         path = f"/api/runs/{entry['run_id']}/tools/{entry['id']}"
         await api.post(path, {"decision": "answer", "choices": ["Red"]})
@@ -139,25 +139,25 @@ async def test_what_is_answered_through_another_door_goes_away_here(
     for each in (chat, other):
         await each.wait_for_no_question()
         await each.wait_for_answers()
-        await expect(exchange(each)).to_contain_text("Your answer: Red")
+        await expect(answered_question(each)).to_contain_text("Your answer: Red")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_axe_finds_nothing_wrong_with_a_question(scheme: Any, guest: NewChat) -> None:
-    chat = await guest(color_scheme=scheme)
-    card = await put(chat, SEVERAL)
+async def test_axe_finds_nothing_wrong_with_a_question(scheme: Any, new_chat: NewChat) -> None:
+    chat = await new_chat(color_scheme=scheme)
+    card = await ask_question(chat, SEVERAL)
     await card.get_by_role("button", name="Red").click()
     found = [await accessibility_violations(chat.page)]
     await card.get_by_role("button", name="Answer", exact=True).click()
     await chat.wait_for_answers()
-    await put(chat, WHY)
+    await ask_question(chat, WHY)
     found.append(await accessibility_violations(chat.page))
     assert found == [[], []]
 
 
-async def test_a_thumb_can_answer(guest: NewChat) -> None:
-    chat = await guest(**PHONE)
-    card = await put(
+async def test_a_thumb_can_answer(new_chat: NewChat) -> None:
+    chat = await new_chat(**PHONE)
+    card = await ask_question(
         chat, SEVERAL | {"choices": [*COLOURS["choices"], "Something that takes rather long to say " * 2]}
     )
     assert await undersized_targets(chat.page) == []

@@ -34,13 +34,13 @@ async def test_a_search_shows_where_it_was_said_and_leads_there(chat: ChatPage) 
     await expect(sheet).to_contain_text("Nothing found.", timeout=WAIT_MS)
 
 
-async def test_find_reaches_what_is_not_loaded_yet(guest: NewChat, inn: SharedServer) -> None:
-    async with api_client(inn.server.address) as api:
+async def test_find_reaches_what_is_not_loaded_yet(new_chat: NewChat, shared_server: SharedServer) -> None:
+    async with api_client(shared_server.server.address) as api:
         session = await api.create_session(title="A long one")
         for number in range(TURNS):
             await api.send(session, f"bittern at {number}" if number == EARLY else f"nothing at {number}")
         await api.wait_for_field(f"/api/sessions/{session}", "status", "idle")
-    chat = await guest(at=session)
+    chat = await new_chat(at=session)
     await chat.wait_for_text(f"nothing at {TURNS - 1}")
     assert "bittern" not in (await chat.log.text_content() or "")
     await chat.message.press("Control+f")
@@ -136,13 +136,13 @@ async def test_each_arrow_of_find_leads_where_it_points(chat: ChatPage) -> None:
 
 
 async def test_a_word_in_the_middle_of_a_long_message_is_brought_into_view(
-    guest: NewChat, inn: SharedServer
+    new_chat: NewChat, shared_server: SharedServer
 ) -> None:
     words = " ".join(f"plain{number}" for number in range(600))
-    async with api_client(inn.server.address) as api:
+    async with api_client(shared_server.server.address) as api:
         session = await api.create_session(title="A long message")
         await api.wait_for_run((await api.send(session, f"{words} whimbrel {words}"))["run_id"])
-    chat = await guest(at=session)
+    chat = await new_chat(at=session)
     await chat.wait_for_answers()
     await chat.message.press("Control+f")
     await chat.page.get_by_role("searchbox").fill("whimbrel")

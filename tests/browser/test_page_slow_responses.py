@@ -6,9 +6,9 @@ import re
 from playwright.async_api import Locator, Route, expect
 
 from tests.browser.conftest import NewChat
-from tests.browser.test_page_attaching import SOON, attached, chooser, payload, uploading
-from tests.browser.test_page_drafts import kept
-from tests.browser.test_page_questions import WHY, put
+from tests.browser.test_page_attaching import SOON, attached_files, file_input, hold_uploads, payload
+from tests.browser.test_page_drafts import wait_for_draft
+from tests.browser.test_page_questions import WHY, ask_question
 from tests.support.api_client import api_client
 from tests.support.browser_driver import SERVER_GONE_PATTERNS, WAIT_MS, ChatPage, SharedServer
 
@@ -16,127 +16,127 @@ FRAME = "() => new Promise((drawn) => requestAnimationFrame(() => setTimeout(dra
 """Lets the page do what it does about what has just come."""
 
 
-class Held:
+class HeldRequests:
     """Requests that wait until they are let go."""
 
     def __init__(self) -> None:
-        self.met = asyncio.Event()
-        self._free = asyncio.Event()
+        self.has_request = asyncio.Event()
+        self.may_continue = asyncio.Event()
 
-    async def wait(self, route: Route) -> None:
-        self.met.set()
+    async def hold_route(self, route: Route) -> None:
+        self.has_request.set()
         async with asyncio.timeout(WAIT_MS / 1000):
-            await self._free.wait()
+            await self.may_continue.wait()
         await route.continue_()
 
-    async def reached(self) -> None:
+    async def wait_for_request(self) -> None:
         async with asyncio.timeout(WAIT_MS / 1000):
-            await self.met.wait()
+            await self.has_request.wait()
 
-    def let_go(self) -> None:
-        self._free.set()
+    def release(self) -> None:
+        self.may_continue.set()
 
 
-async def hold(chat: ChatPage, address: str, method: str) -> Held:
+async def hold_requests(chat: ChatPage, address: str, method: str) -> HeldRequests:
     """Have what asks for this wait."""
-    held = Held()
+    requests = HeldRequests()
 
     async def answer(route: Route) -> None:
-        await (held.wait(route) if route.request.method == method else route.continue_())
+        await (requests.hold_route(route) if route.request.method == method else route.continue_())
 
     await chat.page.route(re.compile(address), answer)
-    return held
+    return requests
 
 
-def box(chat: ChatPage) -> Locator:
+def composer(chat: ChatPage) -> Locator:
     """Where one writes, whatever for."""
     return chat.page.locator(".composer textarea")
 
 
-def mine(chat: ChatPage) -> Locator:
+def user_messages(chat: ChatPage) -> Locator:
     return chat.log.get_by_role("article", name="You")
 
 
-async def go(chat: ChatPage, at: str, text: str) -> None:
+async def open_conversation(chat: ChatPage, at: str, text: str) -> None:
     """Open a conversation without loading the page anew, and wait for what it shows."""
     await chat.page.evaluate("at => void (location.hash = at)", at)
     await expect(chat.page.get_by_role("main")).to_contain_text(text, timeout=WAIT_MS)
 
 
-async def begin_anew(chat: ChatPage) -> None:
-    await go(chat, "", "What can I do for you?")
+async def open_new_conversation(chat: ChatPage) -> None:
+    await open_conversation(chat, "", "What can I do for you?")
 
 
 async def test_a_draft_for_a_new_conversation_does_not_move_into_one_that_was_begun_before(
-    guest: NewChat,
+    new_chat: NewChat,
 ) -> None:
-    chat = await guest()
+    chat = await new_chat()
     await chat.send("hello beta")
     await chat.wait_for_answers()
     beta = chat.session_id
-    await begin_anew(chat)
+    await open_new_conversation(chat)
     await chat.message.fill("only for a new one")
-    await go(chat, beta, "hello beta")
+    await open_conversation(chat, beta, "hello beta")
     await expect(chat.message).to_have_value("")
-    await begin_anew(chat)
+    await open_new_conversation(chat)
     await expect(chat.message).to_have_value("only for a new one", timeout=WAIT_MS)
 
 
 async def test_a_new_message_whose_file_is_on_its_way_is_not_sent_into_one_that_was_begun_before(
-    guest: NewChat,
+    new_chat: NewChat,
 ) -> None:
-    chat = await guest()
+    chat = await new_chat()
     await chat.send("hello gamma")
     await chat.wait_for_answers()
     gamma = chat.session_id
-    await begin_anew(chat)
-    held = await uploading(chat, "slow.txt")
+    await open_new_conversation(chat)
+    held = await hold_uploads(chat, "slow.txt")
     await chat.message.fill("not for gamma")
     await chat.message.press("Enter")
     await expect(chat.page.get_by_text(SOON)).to_be_visible(timeout=WAIT_MS)
-    await go(chat, gamma, "hello gamma")
+    await open_conversation(chat, gamma, "hello gamma")
     await expect(chat.notices).to_contain_text("Your message is not sent", timeout=WAIT_MS)
     async with chat.page.expect_response("**/api/files?*"):
         held.set()
     await expect(chat.message).to_have_value("")
-    await expect(attached(chat)).to_have_count(0)
-    await begin_anew(chat)
+    await expect(attached_files(chat)).to_have_count(0)
+    await open_new_conversation(chat)
     await expect(chat.message).to_have_value("not for gamma", timeout=WAIT_MS)
-    await expect(attached(chat)).to_have_text(["slow.txt ×"], timeout=WAIT_MS)
-    await go(chat, gamma, "hello gamma")
-    await expect(mine(chat)).to_have_count(1)
+    await expect(attached_files(chat)).to_have_text(["slow.txt ×"], timeout=WAIT_MS)
+    await open_conversation(chat, gamma, "hello gamma")
+    await expect(user_messages(chat)).to_have_count(1)
 
 
 async def test_whoever_comes_back_to_begin_anew_is_not_taken_to_what_was_sent_before_they_left(
-    guest: NewChat, inn: SharedServer
+    new_chat: NewChat, shared_server: SharedServer
 ) -> None:
-    async with api_client(inn.server.address) as api:
+    async with api_client(shared_server.server.address) as api:
         other = await api.create_session(title="Somewhere else")
-    chat = await guest()
-    held = await hold(chat, r"/api/sessions$", "POST")
+    chat = await new_chat()
+    held = await hold_requests(chat, r"/api/sessions$", "POST")
     await chat.message.fill("slow to begin")
     await chat.message.press("Enter")
-    await held.reached()
-    await go(chat, other, "Somewhere else")
-    await go(chat, "", "Not saved yet")
+    await held.wait_for_request()
+    await open_conversation(chat, other, "Somewhere else")
+    await open_conversation(chat, "", "Not saved yet")
     await chat.message.fill("for yet another one")
-    held.let_go()
+    held.release()
     await expect(chat.log.get_by_text("Not saved yet")).to_have_count(0, timeout=WAIT_MS)
     await chat.page.evaluate(FRAME)
     await chat.message.press("Enter")
     await chat.wait_for_answers()
-    await expect(mine(chat)).to_have_count(1)
-    await expect(mine(chat)).to_contain_text("for yet another one")
+    await expect(user_messages(chat)).to_have_count(1)
+    await expect(user_messages(chat)).to_contain_text("for yet another one")
 
 
 async def test_words_that_may_call_a_prompt_are_sent_only_where_and_as_they_were_written(
-    guest: NewChat, inn: SharedServer
+    new_chat: NewChat, shared_server: SharedServer
 ) -> None:
-    chat = await guest()
+    chat = await new_chat()
     await chat.send("conversation A")
     await chat.wait_for_answers()
     one = chat.session_id
-    async with api_client(inn.server.address) as api:
+    async with api_client(shared_server.server.address) as api:
         other = await api.create_session(title="Conversation B")
     free = asyncio.Event()
     met = asyncio.Event()
@@ -158,31 +158,33 @@ async def test_words_that_may_call_a_prompt_are_sent_only_where_and_as_they_were
         await met.wait()
     looks = chat.page.get_by_text("Looking for /fresh…")
     await expect(looks).to_be_visible()
-    await go(chat, other, "Conversation B")
+    await open_conversation(chat, other, "Conversation B")
     await expect(looks).to_have_count(0)
     await chat.message.fill("a draft in B")
     free.set()
     await expect(chat.notices).to_contain_text("Your message is not sent", timeout=WAIT_MS)
     await expect(chat.message).to_have_value("a draft in B")
-    await expect(mine(chat)).to_have_count(0)
-    await go(chat, one, "conversation A")
+    await expect(user_messages(chat)).to_have_count(0)
+    await open_conversation(chat, one, "conversation A")
     await expect(chat.message).to_have_value("/fresh words for A", timeout=WAIT_MS)
-    await expect(mine(chat)).to_have_count(1)
+    await expect(user_messages(chat)).to_have_count(1)
     # The page may ask for prompts again: nothing is left to be answered when it closes.
     await chat.page.unroute_all(behavior="wait")
 
 
-async def test_whoever_waits_for_a_prompt_sees_that_and_it_is_sent_when_it_is_known(guest: NewChat) -> None:
-    chat = await guest()
-    held = await hold(chat, r"/api/prompts", "GET")
+async def test_whoever_waits_for_a_prompt_sees_that_and_it_is_sent_when_it_is_known(
+    new_chat: NewChat,
+) -> None:
+    chat = await new_chat()
+    held = await hold_requests(chat, r"/api/prompts", "GET")
     await chat.message.fill("/nothing like it")
     await chat.message.press("Enter")
-    await held.reached()
+    await held.wait_for_request()
     looks = chat.page.get_by_text("Looking for /nothing…")
     await expect(looks).to_be_visible()
     await expect(chat.button("Send")).to_be_disabled()
     await chat.message.press("Enter")
-    held.let_go()
+    held.release()
     await expect(chat.notices).to_contain_text("There is no command /nothing.", timeout=WAIT_MS)
     await expect(looks).to_have_count(0)
     await expect(chat.button("Send")).to_be_enabled()
@@ -196,62 +198,62 @@ async def test_whoever_waits_for_a_prompt_sees_that_and_it_is_sent_when_it_is_kn
 
 
 async def test_an_answer_on_its_way_takes_nothing_from_another_conversation(
-    guest: NewChat, inn: SharedServer
+    new_chat: NewChat, shared_server: SharedServer
 ) -> None:
-    async with api_client(inn.server.address) as api:
+    async with api_client(shared_server.server.address) as api:
         other = await api.create_session(title="Conversation C")
-    chat = await guest()
-    await put(chat, WHY)
-    held = await hold(chat, r"/api/runs/.*/tools/", "POST")
-    await box(chat).fill("because")
-    await box(chat).press("Enter")
-    await held.reached()
-    await go(chat, other, "Conversation C")
-    await chooser(chat).set_input_files([payload("c.txt", b"A file in C")])
-    await expect(attached(chat)).to_have_text(["c.txt ×"], timeout=WAIT_MS)
+    chat = await new_chat()
+    await ask_question(chat, WHY)
+    held = await hold_requests(chat, r"/api/runs/.*/tools/", "POST")
+    await composer(chat).fill("because")
+    await composer(chat).press("Enter")
+    await held.wait_for_request()
+    await open_conversation(chat, other, "Conversation C")
+    await file_input(chat).set_input_files([payload("c.txt", b"A file in C")])
+    await expect(attached_files(chat)).to_have_text(["c.txt ×"], timeout=WAIT_MS)
     await chat.message.fill("a long draft in C")
-    async with api_client(inn.server.address) as api:
-        await kept(api, other, "a long draft in C")
+    async with api_client(shared_server.server.address) as api:
+        await wait_for_draft(api, other, "a long draft in C")
         async with chat.page.expect_response(re.compile(r"/api/runs/.*/tools/")):
-            held.let_go()
+            held.release()
         await chat.page.evaluate(FRAME)
         await expect(chat.message).to_have_value("a long draft in C")
-        await expect(attached(chat)).to_have_text(["c.txt ×"])
+        await expect(attached_files(chat)).to_have_text(["c.txt ×"])
 
 
 async def test_what_is_written_while_an_answer_is_on_its_way_stays(chat: ChatPage) -> None:
-    await put(chat, WHY)
-    held = await hold(chat, r"/api/runs/.*/tools/", "POST")
-    await box(chat).fill("because")
-    await box(chat).press("Enter")
-    await held.reached()
-    await box(chat).press_sequentially(", and then some")
-    held.let_go()
+    await ask_question(chat, WHY)
+    held = await hold_requests(chat, r"/api/runs/.*/tools/", "POST")
+    await composer(chat).fill("because")
+    await composer(chat).press("Enter")
+    await held.wait_for_request()
+    await composer(chat).press_sequentially(", and then some")
+    held.release()
     await chat.wait_for_answers()
     await chat.wait_for_text("It said: because")
-    await expect(box(chat)).to_have_value("because, and then some")
+    await expect(composer(chat)).to_have_value("because, and then some")
 
 
 async def test_whoever_sends_a_file_before_an_old_draft_is_there_is_told_that_it_is_not_sent(
-    guest: NewChat, inn: SharedServer
+    new_chat: NewChat, shared_server: SharedServer
 ) -> None:
-    async with api_client(inn.server.address) as api:
+    async with api_client(shared_server.server.address) as api:
         session = await api.create_session(title="An old draft")
         await api.post(f"/api/sessions/{session}/draft", {"text": "an old draft"})
-    chat = await guest()
-    drafts = await hold(chat, r"/draft$", "GET")
-    await go(chat, session, "An old draft")
-    await drafts.reached()
-    held = await uploading(chat, "alone.txt")
+    chat = await new_chat()
+    drafts = await hold_requests(chat, r"/draft$", "GET")
+    await open_conversation(chat, session, "An old draft")
+    await drafts.wait_for_request()
+    held = await hold_uploads(chat, "alone.txt")
     await chat.message.press("Enter")
     await expect(chat.page.get_by_text(SOON)).to_be_visible(timeout=WAIT_MS)
-    drafts.let_go()
+    drafts.release()
     await expect(chat.message).to_have_value("an old draft", timeout=WAIT_MS)
     await expect(chat.notices).to_contain_text("Your message is not sent", timeout=WAIT_MS)
     await expect(chat.page.get_by_text(SOON)).to_have_count(0)
     held.set()
-    await expect(attached(chat)).to_have_text(["alone.txt ×"], timeout=WAIT_MS)
-    await expect(mine(chat)).to_have_count(0)
+    await expect(attached_files(chat)).to_have_text(["alone.txt ×"], timeout=WAIT_MS)
+    await expect(user_messages(chat)).to_have_count(0)
     await chat.message.press("Enter")
     await chat.wait_for_answers()
-    await expect(mine(chat)).to_contain_text("an old draft")
+    await expect(user_messages(chat)).to_contain_text("an old draft")

@@ -11,15 +11,15 @@ TABS = 10
 
 
 async def test_ten_tabs_stay_in_step_over_one_connection_and_an_eleventh_loads(
-    guest: NewChat, inn: SharedServer
+    new_chat: NewChat, shared_server: SharedServer
 ) -> None:
-    first = await guest()
+    first = await new_chat()
     await first.send("here first")
     await first.wait_for_answers()
     visitor = BrowserUser(first.page.context)
     tabs = [
         first,
-        *await asyncio.gather(*(inn.open_chat(visitor, first.session_id) for _ in range(TABS - 1))),
+        *await asyncio.gather(*(shared_server.open_chat(visitor, first.session_id) for _ in range(TABS - 1))),
     ]
     await asyncio.gather(*(tab.wait_for_text("here first") for tab in tabs))
     visitor.requested_urls.clear()
@@ -30,17 +30,19 @@ async def test_ten_tabs_stay_in_step_over_one_connection_and_an_eleventh_loads(
     # What each of them was told came through a connection that none of them holds.
     streams = [each for each in visitor.requested_urls if "/api/stream" in each or "/events" in each]
     assert len(streams) <= 1, streams
-    eleventh = await inn.open_chat(visitor, first.session_id)
+    eleventh = await shared_server.open_chat(visitor, first.session_id)
     await eleventh.wait_for_answers(2)
     await eleventh.send("from the last")
     await first.wait_for_text("from the last")
 
 
-async def test_what_is_done_in_one_tab_is_seen_in_the_other(guest: NewChat, inn: SharedServer) -> None:
-    one = await guest()
+async def test_what_is_done_in_one_tab_is_seen_in_the_other(
+    new_chat: NewChat, shared_server: SharedServer
+) -> None:
+    one = await new_chat()
     await one.send("run echo together")
     await one.wait_for_approval()
-    other = await inn.open_chat(BrowserUser(one.page.context), one.session_id)
+    other = await shared_server.open_chat(BrowserUser(one.page.context), one.session_id)
     await other.wait_for_approval()
     await one.allow.click()
     for tab in (one, other):

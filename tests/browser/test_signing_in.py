@@ -21,7 +21,7 @@ from tests.support.browser_driver import (
 REFUSED = r"status of 401"
 
 
-async def _is_outside(page: Page) -> None:
+async def _expect_signed_out(page: Page) -> None:
     """Return once the page asks who it is, and shows nothing else."""
     await expect(page.get_by_text(SIGNED_OUT_TEXT)).to_be_visible(timeout=WAIT_MS)
     await expect(page.get_by_role("list")).to_have_count(0)
@@ -43,7 +43,7 @@ async def test_the_link_lets_one_browser_in_once_and_for_good(
     (cookie,) = await owner.context.cookies()
     assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
     outside = await late.open_page(server.link)
-    await _is_outside(outside)
+    await _expect_signed_out(outside)
     await expect(outside.get_by_role("alert")).to_contain_text("That link has been used", timeout=WAIT_MS)
     assert await late.context.cookies() == []
     # The same link is tried again when it is opened again: its code never stays in the address.
@@ -68,13 +68,13 @@ async def test_whoever_signs_out_is_out_in_every_tab_and_nobody_else_is(
     await ChatPage(tab).wait_for_text("hello there")
     elsewhere = await sign_in(other, new_link(home))
     await sign_out(chat.page)
-    await _is_outside(chat.page)
+    await _expect_signed_out(chat.page)
     assert await owner.context.cookies() == []
     # What the other tab followed has ended; it says so as soon as it asks for anything.
     await expect(tab.get_by_text(SIGNED_OUT_TEXT)).to_be_visible(timeout=WAIT_MS)
     for page in (chat.page, tab):
         await page.reload()
-        await _is_outside(page)
+        await _expect_signed_out(page)
     await elsewhere.reload()
     await expect(elsewhere.get_by_role("navigation")).to_contain_text(TITLE, timeout=WAIT_MS)
 
@@ -85,7 +85,7 @@ async def test_a_stranger_sees_nothing_of_what_is_there(visitor: BrowserUser, se
         session = await api.create_session(title="Very private")
         for address in (server.address, f"{server.address}#{session}", f"{server.address}#code=made-up"):
             page = await visitor.open_page(address)
-            await _is_outside(page)
+            await _expect_signed_out(page)
             assert "Very private" not in await page.content()
     asked = [each for each in visitor.requested_urls if "/api/" in each]
     assert {re.sub(r".*/api/", "", each) for each in asked} == {"me", "sign-in"}
@@ -99,7 +99,7 @@ async def test_a_link_or_its_code_can_be_pasted_where_one_is_outside(
         visitor = await welcome()
         visitor.expect_errors(REFUSED)
         page = await visitor.open_page(server.address)
-        await _is_outside(page)
+        await _expect_signed_out(page)
         await expect(page.get_by_text("Lost it? Run holdfast link on the server.")).to_be_visible()
         await page.get_by_label("Sign-in link or code").fill(pasted)
         await page.get_by_role("button", name="Sign in", exact=True).click()
@@ -112,7 +112,7 @@ async def test_a_password_is_asked_for_only_where_there_is_one(
 ) -> None:
     visitor.expect_errors(REFUSED)
     page = await visitor.open_page(server.address)
-    await _is_outside(page)
+    await _expect_signed_out(page)
     password, enter = page.get_by_label("Password"), page.get_by_role("button", name="Sign in", exact=True)
     await expect(page.get_by_label("Sign-in link or code")).to_be_visible()
     await expect(password).to_have_count(0)

@@ -15,34 +15,34 @@ from tests.conformance.factories import FACTORIES
 from tests.support.turn_events import accept
 
 
-def say(*words: object) -> None:
+def write_line(*words: object) -> None:
     print(*words, flush=True)
 
 
-async def heard() -> str:
+async def read_line() -> str:
     return (await asyncio.to_thread(sys.stdin.readline)).strip()
 
 
 async def rename(store: Store, session: str, count: str) -> None:
     """For each line heard, rename the session and say its seq."""
     for n in range(int(count)):
-        await heard()
+        await read_line()
         (receipt,) = await store.append(Append(SessionId(session), (f.SessionRenamed(f"{n}", "user"),)))
-        say(receipt.last_seq)
+        write_line(receipt.last_seq)
 
 
 async def send(store: Store, session: str, count: str) -> None:
     """Send turns as fast as they are stored."""
     for n in range(int(count)):
         await store.append(accept(SessionId(session), f"turn {n} of another process"))
-    say("sent")
+    write_line("sent")
 
 
 async def claim(store: Store, run_id: str, lease_ms: str) -> None:
     """Claim a run, say the epoch, and hold it until a line is heard."""
     lease = await store.claim(RunId(run_id), int(lease_ms))
-    say(lease.epoch)
-    await heard()
+    write_line(lease.epoch)
+    await read_line()
 
 
 COMMANDS = (rename, send, claim)
@@ -51,7 +51,7 @@ COMMANDS = (rename, send, claim)
 async def main(factory: str, place: str, command: str, *words: str) -> None:
     home = FACTORIES[factory](Path(place))
     store = await home.open()
-    say("ready")
+    write_line("ready")
     await next(known for known in COMMANDS if known.__name__ == command)(store, *words)
     await home.close()
 

@@ -18,12 +18,12 @@ from tests.conformance.factories import StoreHome
 from tests.support.turn_events import IDS, created
 
 
-def attached(digest: str, turn: int = 1) -> f.TurnAccepted:
+def turn_with_file(digest: str, turn: int = 1) -> f.TurnAccepted:
     parts = (Text("see file"), File(digest, "a.bin", "application/octet-stream", 3))
     return f.TurnAccepted(IDS.turn(), turn, IDS.message(), parts)
 
 
-async def begin(store: Store, *facts: f.AnyFact) -> SessionId:
+async def create_session(store: Store, *facts: f.AnyFact) -> SessionId:
     new = created()
     await store.append(new)
     if facts:
@@ -65,18 +65,18 @@ async def test_too_much_is_refused(store: Store) -> None:
 
 
 async def test_a_fact_may_only_name_a_blob_that_is_there(store: Store) -> None:
-    session_id = await begin(store)
+    session_id = await create_session(store)
     with pytest.raises(NoSuchBlob):
-        await store.append(Append(session_id, (f.SessionRenamed("no", "user"), attached("0" * 64))))
+        await store.append(Append(session_id, (f.SessionRenamed("no", "user"), turn_with_file("0" * 64))))
     assert await store.head(session_id) == 1
     digest = await store.put_blob(b"abc")
-    await store.append(Append(session_id, (attached(digest),)))
+    await store.append(Append(session_id, (turn_with_file(digest),)))
     assert await store.head(session_id) == 2
 
 
 async def test_unused_blobs_are_swept_after_a_day(store: Store, clock: FakeClock) -> None:
     used, unused, renewed = [await store.put_blob(content) for content in (b"used", b"unused", b"again")]
-    await begin(store, attached(used))
+    await create_session(store, turn_with_file(used))
     clock.advance(UNUSED_BLOB_AFTER_MS)
     assert await store.put_blob(b"again") == renewed
     assert (await store.sweep()).blobs == 0
@@ -91,14 +91,14 @@ async def test_unused_blobs_are_swept_after_a_day(store: Store, clock: FakeClock
 
 async def test_what_a_session_uses_is_kept_until_it_is_purged(store: Store, clock: FakeClock) -> None:
     digest = await store.put_blob(b"kept")
-    one = await begin(store, attached(digest))
-    two = await begin(store, attached(digest), f.TurnsUndone(1))
+    one = await create_session(store, turn_with_file(digest))
+    two = await create_session(store, turn_with_file(digest), f.TurnsUndone(1))
     for session_id in (one, two):
         clock.advance(2 * UNUSED_BLOB_AFTER_MS)
         await store.sweep()
         assert await store.get_blob(digest) == b"kept"
         await store.append(Append(session_id, (f.SessionDeleted(),)))
-        await begin(store)
+        await create_session(store)
     clock.advance(PURGE_AFTER_MS)
     assert (await store.sweep()).blobs == 1
     with pytest.raises(NoSuchBlob):
@@ -109,7 +109,9 @@ async def test_blobs_of_changed_files_are_kept_like_attachments(store: Store, cl
     before, after = [await store.put_blob(content) for content in (b"before", b"after")]
     change = Change("file", before, after)
     told = f.ToolSettled(1, 1, IDS.message(), IDS.call(), "edit_file", "done", (change,), "")
-    session_id = await begin(store, f.TurnAccepted(IDS.turn(), 1, IDS.message(), (Text("edit it"),)), told)
+    session_id = await create_session(
+        store, f.TurnAccepted(IDS.turn(), 1, IDS.message(), (Text("edit it"),)), told
+    )
     clock.advance(2 * UNUSED_BLOB_AFTER_MS)
     await store.sweep()
     assert [await store.get_blob(each) for each in (before, after)] == [b"before", b"after"]

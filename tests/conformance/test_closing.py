@@ -14,7 +14,7 @@ from tests.conformance.factories import StoreHome
 from tests.support.turn_events import IDS, TurnEvents, accept, created, turn_with_tool
 
 
-def quiet(done: int, total: int) -> None:
+def ignore_progress(done: int, total: int) -> None:
     """No one watches."""
 
 
@@ -61,7 +61,7 @@ async def test_a_closed_store_raises_store_closed(store: Store, tmp_path: Path) 
         store.sessions(None, 1), store.messages(session_id, None, 1), store.run(run_id), store.open_runs(),
         store.tools(session_id, run_id), store.search("x", 1), store.totals(), store.claim(run_id, 1),
         store.renew(lease, 1), store.release(lease), store.put_blob(b"x"), store.get_blob("x"),
-        store.sweep(), store.check(False, quiet), store.backup(tmp_path / "copy", quiet),
+        store.sweep(), store.check(False, ignore_progress), store.backup(tmp_path / "copy", ignore_progress),
     ):  # fmt: skip
         with pytest.raises(StoreClosed):
             await asked

@@ -46,10 +46,10 @@ async def test_order_across_kinds_messages_and_calls_is_kept(store: Store) -> No
         facts += [story.tool_arguments(one, f"x{n}"), story.tool_arguments(two, f"y{n}")]
         facts += [f.SessionRenamed(f"title {n}", "user"), story.text(f"c{n}")]
     await asyncio.gather(*(store.submit(Append(session_id, (fact,))) for fact in facts))
-    assert merged(await deltas(store, session_id, head)) == merged(facts)
+    assert merge_by_subject(await deltas(store, session_id, head)) == merge_by_subject(facts)
 
 
-def merged(facts: list[f.AnyFact]) -> list[tuple[object, str]]:
+def merge_by_subject(facts: list[f.AnyFact]) -> list[tuple[object, str]]:
     """Runs of the same subject with their text joined: what no coalescing may change."""
     told: list[tuple[object, str]] = []
     for fact in facts:
@@ -73,7 +73,7 @@ async def test_both_streams_of_a_tool_stay_apart(store: Store) -> None:
         story.tool_output("end"),
     ]
     await asyncio.gather(*(store.submit(Append(session_id, (fact,))) for fact in facts))
-    assert merged(await deltas(store, session_id, receipt.last_seq)) == merged(facts)
+    assert merge_by_subject(await deltas(store, session_id, receipt.last_seq)) == merge_by_subject(facts)
 
 
 async def test_writers_with_different_claims_are_never_joined(store: Store) -> None:

@@ -17,11 +17,11 @@ from tests.support.turn_events import IDS, TurnEvents, created, turn_facts
 DELETED_FACT = (f.SessionDeleted(),)
 
 
-def quiet(done: int, total: int) -> None:
+def ignore_progress(done: int, total: int) -> None:
     """No one watches."""
 
 
-async def begin(store: Store, *facts: f.AnyFact) -> SessionId:
+async def create_session(store: Store, *facts: f.AnyFact) -> SessionId:
     new = created("doomed")
     await store.append(new)
     if facts:
@@ -31,7 +31,7 @@ async def begin(store: Store, *facts: f.AnyFact) -> SessionId:
 
 async def test_a_deleted_session_is_gone_for_every_reader(store: Store, home: StoreHome) -> None:
     story = TurnEvents(1, "narwhal")
-    session_id = await begin(store, *story.opening())
+    session_id = await create_session(store, *story.opening())
     other = await home.open()
     await store.append(Append(session_id, DELETED_FACT))
     for each in (store, other):
@@ -54,8 +54,8 @@ async def test_a_deleted_session_is_gone_for_every_reader(store: Store, home: St
 async def test_a_deleted_session_is_purged_after_a_minute_and_no_other(
     store: Store, clock: FakeClock
 ) -> None:
-    doomed = await begin(store, *turn_facts(1, "walrus"), *turn_facts(2))
-    kept = await begin(store, *turn_facts(1, "walrus"))
+    doomed = await create_session(store, *turn_facts(1, "walrus"), *turn_facts(2))
+    kept = await create_session(store, *turn_facts(1, "walrus"))
     whole = await store.read(kept, 0, 100)
     await store.append(Append(doomed, DELETED_FACT))
     await store.append(Append(kept, (f.SessionRenamed("later", "user"),)))
@@ -65,14 +65,16 @@ async def test_a_deleted_session_is_purged_after_a_minute_and_no_other(
     assert (await store.sweep()).sessions == 1
     assert list(await store.read(kept, 0, 100))[:-1] == list(whole)
     assert len(await store.search("walrus", 10)) == 1
-    assert list(await store.check(False, quiet)) == []
+    assert list(await store.check(False, ignore_progress)) == []
 
 
 async def test_the_space_comes_back(store: Store, home: StoreHome, clock: FakeClock) -> None:
     noise = random.Random(7)
     text = " ".join(noise.randbytes(8).hex() for _ in range(20_000))
-    doomed = await begin(store, *(fact for turn in range(1, 11) for fact in turn_facts(turn, text, (text,))))
-    kept = await begin(store, *turn_facts(1))
+    doomed = await create_session(
+        store, *(fact for turn in range(1, 11) for fact in turn_facts(turn, text, (text,)))
+    )
+    kept = await create_session(store, *turn_facts(1))
     await store.search("anything", 1)
     await store.close()
     store = await home.open(clock)
@@ -85,14 +87,15 @@ async def test_the_space_comes_back(store: Store, home: StoreHome, clock: FakeCl
     store = await home.open(clock)
     assert swept.sessions == 1 and swept.bytes_freed > full / 2
     assert (await store.totals()).store_bytes < full / 4
-    assert list(await store.check(False, quiet)) == []
+    assert list(await store.check(False, ignore_progress)) == []
 
 
 async def test_a_purge_does_not_block_other_work(store: Store, clock: FakeClock) -> None:
     doomed = [
-        await begin(store, *(fact for turn in range(1, 101) for fact in turn_facts(turn))) for _ in range(5)
+        await create_session(store, *(fact for turn in range(1, 101) for fact in turn_facts(turn)))
+        for _ in range(5)
     ]
-    kept = await begin(store)
+    kept = await create_session(store)
     await store.append(*(Append(each, DELETED_FACT) for each in doomed))
     clock.advance(PURGE_AFTER_MS)
     sweeping = asyncio.ensure_future(store.sweep())
@@ -109,11 +112,11 @@ async def test_a_purge_does_not_block_other_work(store: Store, clock: FakeClock)
 async def test_the_same_conversation_can_be_brought_back(
     store: Store, clock: FakeClock, others: int, swept: bool
 ) -> None:
-    session_id = await begin(store, *turn_facts(1, "beluga"), *TurnEvents(2).opening())
+    session_id = await create_session(store, *turn_facts(1, "beluga"), *TurnEvents(2).opening())
     events = list(await store.read(session_id, 0, 100))
     await store.append(Append(session_id, DELETED_FACT))
     for _ in range(others):
-        await begin(store)
+        await create_session(store)
     if swept:
         clock.advance(PURGE_AFTER_MS)
         await store.sweep()
@@ -126,30 +129,30 @@ async def test_the_same_conversation_can_be_brought_back(
     assert len(await store.search("beluga", 10)) == 1
     assert (await store.session(session_id)).last_turn == 2
     assert len(await store.open_runs()) == 1
-    assert list(await store.check(False, quiet)) == []
+    assert list(await store.check(False, ignore_progress)) == []
 
 
 async def test_deleting_everything_leaves_a_store_that_works(
     store: Store, home: StoreHome, clock: FakeClock
 ) -> None:
     for _ in range(3):
-        session_id = await begin(store, *turn_facts(1))
+        session_id = await create_session(store, *turn_facts(1))
         await store.append(Append(session_id, DELETED_FACT))
     clock.advance(PURGE_AFTER_MS)
     await store.sweep()
     await store.close()
     store = await home.open(clock)
-    session_id = await begin(store, *turn_facts(1, "orca"))
+    session_id = await create_session(store, *turn_facts(1, "orca"))
     assert len(await store.search("orca", 10)) == 1
     await store.sweep()
     assert (await store.totals()).sessions == 1
-    assert list(await store.check(False, quiet)) == []
+    assert list(await store.check(False, ignore_progress)) == []
 
 
 async def test_events_after_a_purge_are_never_taken_for_seen_ones(
     store: Store, home: StoreHome, clock: FakeClock
 ) -> None:
-    doomed = await begin(store, *turn_facts(1))
+    doomed = await create_session(store, *turn_facts(1))
     other = await home.open(clock)
     kept = IDS.session()
     await other.append(created("kept", kept))
@@ -168,7 +171,7 @@ async def test_events_after_a_purge_are_never_taken_for_seen_ones(
 async def test_a_deletion_record_is_visible_to_all_processes_until_it_is_taken(
     store: Store, home: StoreHome, clock: FakeClock
 ) -> None:
-    doomed, kept = await begin(store, *turn_facts(1)), await begin(store)
+    doomed, kept = await create_session(store, *turn_facts(1)), await create_session(store)
     assert await store.items(DELETED) == {}
     await store.append(Append(doomed, DELETED_FACT))
     other = await home.open(clock)
@@ -186,10 +189,10 @@ async def test_a_deletion_record_is_visible_to_all_processes_until_it_is_taken(
 async def test_the_record_of_a_deletion_goes_when_the_conversation_is_brought_back(
     store: Store, clock: FakeClock, swept: bool
 ) -> None:
-    session_id, other = await begin(store, *turn_facts(1)), await begin(store)
+    session_id, other = await create_session(store, *turn_facts(1)), await create_session(store)
     events = list(await store.read(session_id, 0, 100))
     await store.append(Append(session_id, DELETED_FACT), Append(other, DELETED_FACT))
-    await begin(store)
+    await create_session(store)
     if swept:
         clock.advance(PURGE_AFTER_MS)
         await store.sweep()
@@ -202,7 +205,7 @@ async def test_the_record_of_a_deletion_goes_when_the_conversation_is_brought_ba
 
 
 async def test_a_deletion_that_is_refused_leaves_no_record(store: Store) -> None:
-    session_id = await begin(store)
+    session_id = await create_session(store)
     with pytest.raises(SeqMismatch):
         await store.append(Append(session_id, DELETED_FACT, expect=7))
     assert await store.items(DELETED) == {}

@@ -15,14 +15,14 @@ from tests.conformance.factories import StoreHome
 from tests.support.turn_events import IDS, TurnEvents, accept, created
 
 
-async def begin(store: Store) -> SessionId:
+async def create_session(store: Store) -> SessionId:
     new = created()
     await store.append(new)
     return new.session_id
 
 
 async def test_a_repeated_send_is_one_turn(store: Store) -> None:
-    session_id = await begin(store)
+    session_id = await create_session(store)
     (first,) = await store.append(accept(session_id, "hello", "k"))
     (again,) = await store.append(accept(session_id, "hello", "k"))
     assert first.repeated_turn is None
@@ -37,7 +37,7 @@ async def test_a_repeated_send_is_one_turn(store: Store) -> None:
 
 
 async def test_an_idempotency_key_belongs_to_one_message(store: Store) -> None:
-    session_id = await begin(store)
+    session_id = await create_session(store)
     await store.append(accept(session_id, "hello", "k"))
     with pytest.raises(KeyReused):
         await store.append(accept(session_id, "goodbye", "k"))
@@ -45,14 +45,14 @@ async def test_an_idempotency_key_belongs_to_one_message(store: Store) -> None:
 
 
 async def test_keys_belong_to_their_session(store: Store) -> None:
-    one, two = await begin(store), await begin(store)
+    one, two = await create_session(store), await create_session(store)
     await store.append(accept(one, "hello", "k"))
     (receipt,) = await store.append(accept(two, "other", "k"))
     assert receipt.repeated_turn is None
 
 
 async def test_nothing_else_of_a_repeated_send_is_stored(store: Store) -> None:
-    session_id = await begin(store)
+    session_id = await create_session(store)
     story = TurnEvents(2, "edited", "k")
     edit = (f.TurnsUndone(1, "edit"), story.accepted())
     await store.append(accept(session_id, "first"))
@@ -68,7 +68,7 @@ async def test_nothing_else_of_a_repeated_send_is_stored(store: Store) -> None:
 async def test_concurrent_sends_with_one_key_store_one_turn(
     store: Store, home: StoreHome, stores: int
 ) -> None:
-    session_id = await begin(store)
+    session_id = await create_session(store)
     doors = [store] + [await home.open() for _ in range(stores - 1)]
     tried = await asyncio.gather(
         *(doors[n % stores].append(accept(session_id, "hello", "k")) for n in range(10))
@@ -80,7 +80,7 @@ async def test_concurrent_sends_with_one_key_store_one_turn(
 
 
 async def test_a_retry_is_recognised_although_the_session_moved_on(store: Store) -> None:
-    session_id = await begin(store)
+    session_id = await create_session(store)
     story = TurnEvents(1, "hello", "k")
     await store.append(Append(session_id, (story.accepted(),), expect=1))
     await store.append(Append(session_id, (f.SessionRenamed("x", "user"),)))
@@ -92,7 +92,7 @@ async def test_a_retry_is_recognised_although_the_session_moved_on(store: Store)
 async def test_a_key_is_remembered_after_its_turn_was_undone_and_after_reopening(
     store: Store, home: StoreHome
 ) -> None:
-    session_id = await begin(store)
+    session_id = await create_session(store)
     await store.append(accept(session_id, "hello", "k"))
     await store.append(Append(session_id, (f.TurnsUndone(1),)))
     await store.close()
@@ -102,14 +102,14 @@ async def test_a_key_is_remembered_after_its_turn_was_undone_and_after_reopening
 
 
 async def test_an_empty_key_is_a_key(store: Store) -> None:
-    session_id = await begin(store)
+    session_id = await create_session(store)
     await store.append(accept(session_id, "hello", ""))
     (receipt,) = await store.append(accept(session_id, "hello", ""))
     assert receipt.repeated_turn is not None
 
 
 async def test_one_change_cannot_use_a_key_twice(store: Store) -> None:
-    session_id = await begin(store)
+    session_id = await create_session(store)
     twice = [TurnEvents(1, "a", "k").accepted(), TurnEvents(2, "b", "k").accepted()]
     with pytest.raises(KeyReused):
         await store.append(Append(session_id, twice))
@@ -130,7 +130,7 @@ async def test_a_session_may_begin_with_its_first_send(store: Store) -> None:
 
 
 async def test_an_idempotency_key_covers_every_part(store: Store) -> None:
-    session_id = await begin(store)
+    session_id = await create_session(store)
     turn = f.TurnAccepted(IDS.turn(), 1, IDS.message(), (Text("a"), Text("b")), key="k")
     await store.append(Append(session_id, (turn,)))
     other = f.TurnAccepted(IDS.turn(), 2, IDS.message(), (Text("a\nb"),), key="k")
@@ -139,7 +139,7 @@ async def test_an_idempotency_key_covers_every_part(store: Store) -> None:
 
 
 async def test_an_edit_that_is_tried_again_is_one_turn(store: Store) -> None:
-    session_id = await begin(store)
+    session_id = await create_session(store)
     story = TurnEvents(1, "first")
     await store.append(Append(session_id, (story.accepted(),)))
 

@@ -15,7 +15,7 @@ from tests.conformance.factories import StoreHome
 from tests.support.turn_events import IDS, created, turn_facts, turn_with_tool
 
 
-def quiet(done: int, total: int) -> None:
+def ignore_progress(done: int, total: int) -> None:
     """No one watches."""
 
 
@@ -24,7 +24,7 @@ def journal(*facts: f.AnyFact | UnknownFact) -> list[Event]:
     return [Event(seq, 1_600_000_000_000 + seq, *encode(fact)) for seq, fact in enumerate(told, 1)]
 
 
-async def stored(store: Store, session_id: SessionId) -> list[Event]:
+async def stored_events(store: Store, session_id: SessionId) -> list[Event]:
     found: list[Event] = []
     while batch := await store.read(session_id, found[-1].seq if found else 0, 1_000):
         found += batch
@@ -34,17 +34,17 @@ async def stored(store: Store, session_id: SessionId) -> list[Event]:
 async def test_events_are_kept_as_they_are(store: Store) -> None:
     session_id, events = IDS.session(), journal(*turn_with_tool(1), *turn_facts(2, "capybara"))
     assert await store.import_session(session_id, events) == len(events)
-    assert await stored(store, session_id) == events
+    assert await stored_events(store, session_id) == events
     assert (await store.session(session_id)).created_at == events[0].at
     assert len(await store.search("capybara", 10)) == 1
-    assert list(await store.check(False, quiet)) == []
+    assert list(await store.check(False, ignore_progress)) == []
 
 
 async def test_importing_again_adds_nothing(store: Store) -> None:
     session_id, events = IDS.session(), journal(*turn_facts(1))
     await store.import_session(session_id, events)
     assert await store.import_session(session_id, events) == 0
-    assert await stored(store, session_id) == events
+    assert await stored_events(store, session_id) == events
 
 
 async def test_importing_a_longer_copy_adds_the_rest(store: Store) -> None:
@@ -52,7 +52,7 @@ async def test_importing_a_longer_copy_adds_the_rest(store: Store) -> None:
     await store.import_session(session_id, events[:5])
     assert await store.import_session(session_id, events) == len(events) - 5
     assert await store.import_session(session_id, events[:3]) == 0
-    assert await stored(store, session_id) == events
+    assert await stored_events(store, session_id) == events
 
 
 async def test_importing_a_conflicting_copy_is_refused(store: Store) -> None:
@@ -63,7 +63,7 @@ async def test_importing_a_conflicting_copy_is_refused(store: Store) -> None:
         with pytest.raises(ImportConflict) as refused:
             await store.import_session(session_id, changed)
         assert refused.value.fields == {"session_id": session_id, "seq": 4}
-    assert await stored(store, session_id) == events
+    assert await stored_events(store, session_id) == events
 
 
 async def test_either_copy_may_have_been_pruned(store: Store) -> None:
@@ -74,15 +74,15 @@ async def test_either_copy_may_have_been_pruned(store: Store) -> None:
     assert await store.import_session(one, pruned) == 0
     await store.import_session(two, pruned)
     assert await store.import_session(two, events) == 0
-    assert await stored(store, two) == pruned
-    assert list(await store.check(False, quiet)) == []
+    assert await stored_events(store, two) == pruned
+    assert list(await store.check(False, ignore_progress)) == []
 
 
 async def test_a_long_conversation_is_imported_whole(store: Store) -> None:
     facts = [f.SessionRenamed(str(n), "user") for n in range(2 * READ_EVENTS_MAX + 5)]
     session_id, events = IDS.session(), journal(*facts)
     assert await store.import_session(session_id, events) == len(events)
-    assert await stored(store, session_id) == events
+    assert await stored_events(store, session_id) == events
     assert (await store.session(session_id)).title == facts[-1].title
 
 
@@ -96,7 +96,7 @@ async def test_what_does_not_begin_a_conversation_is_refused(store: Store) -> No
     assert await store.import_session(IDS.session(), []) == 0
     after = await store.totals()
     assert (after.sessions, after.events) == (before.sessions, before.events)
-    assert list(await store.check(False, quiet)) == []
+    assert list(await store.check(False, ignore_progress)) == []
 
 
 async def test_two_imports_at_once_are_one(store: Store, home: StoreHome) -> None:
@@ -144,7 +144,7 @@ async def test_what_a_newer_program_wrote_is_kept_and_passed_on(store: Store, ho
     again = await home.open()
     assert list(await again.read(new.session_id, 1, 3)) == streamed
     assert len((await again.messages(new.session_id, None, 10)).messages) == 2
-    assert list(await again.check(False, quiet)) == []
+    assert list(await again.check(False, ignore_progress)) == []
     copy = IDS.session()
-    await again.import_session(copy, await stored(again, new.session_id))
-    assert await stored(again, copy) == await stored(again, new.session_id)
+    await again.import_session(copy, await stored_events(again, new.session_id))
+    assert await stored_events(again, copy) == await stored_events(again, new.session_id)

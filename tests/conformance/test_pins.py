@@ -12,7 +12,7 @@ from tests.conformance.factories import StoreHome
 from tests.support.turn_events import IDS, created
 
 
-async def begin(store: Store) -> SessionId:
+async def create_session(store: Store) -> SessionId:
     new = created()
     await store.append(new)
     return new.session_id
@@ -25,7 +25,7 @@ async def is_pinned(store: Store, session_id: SessionId) -> bool:
 
 
 async def test_a_session_is_pinned_until_it_is_no_longer(store: Store, home: StoreHome) -> None:
-    session_id, other = await begin(store), await begin(store)
+    session_id, other = await create_session(store), await create_session(store)
     await store.pin(session_id, True)
     await store.pin(session_id, True)
     again = await home.open()
@@ -39,10 +39,10 @@ async def test_a_session_is_pinned_until_it_is_no_longer(store: Store, home: Sto
 
 
 async def test_the_overview_includes_old_pinned_sessions(store: Store, clock: FakeClock) -> None:
-    old, archived = await begin(store), await begin(store)
+    old, archived = await create_session(store), await create_session(store)
     for _ in range(FEED_SESSIONS_MAX):
         clock.advance(1)
-        await begin(store)
+        await create_session(store)
     await store.append(Append(archived, (f.SessionArchived(True),)))
     assert old not in {each.row.id for each in (await store.overview()).statuses}
     await store.pin(old, True)
@@ -53,7 +53,7 @@ async def test_the_overview_includes_old_pinned_sessions(store: Store, clock: Fa
 
 
 async def test_pins_are_visible_to_other_processes(store: Store, home: StoreHome) -> None:
-    session_id = await begin(store)
+    session_id = await create_session(store)
     other = await home.open()
     number, _ = await other.marks_moved_since(0)
     await store.pin(session_id, True)
@@ -64,7 +64,7 @@ async def test_pins_are_visible_to_other_processes(store: Store, home: StoreHome
 
 
 async def test_a_watch_reports_a_pin(store: Store) -> None:
-    session_id = await begin(store)
+    session_id = await create_session(store)
     rung: list[bool] = []
     with store.watch(lambda: rung.append(True)) as watch:
         watch.take_changed()
@@ -75,10 +75,10 @@ async def test_a_watch_reports_a_pin(store: Store) -> None:
 
 
 async def test_only_so_many_can_be_pinned_and_the_deleted_do_not_count(store: Store) -> None:
-    pinned = [await begin(store) for _ in range(PINS_MAX)]
+    pinned = [await create_session(store) for _ in range(PINS_MAX)]
     for session_id in pinned:
         await store.pin(session_id, True)
-    one_more = await begin(store)
+    one_more = await create_session(store)
     with pytest.raises(TooLarge):
         await store.pin(one_more, True)
     assert not await is_pinned(store, one_more)
@@ -88,7 +88,7 @@ async def test_only_so_many_can_be_pinned_and_the_deleted_do_not_count(store: St
 
 
 async def test_pins_and_drafts_go_with_their_session(store: Store, clock: FakeClock) -> None:
-    session_id, other = await begin(store), await begin(store)
+    session_id, other = await create_session(store), await create_session(store)
     for each in (session_id, other):
         await store.pin(each, True)
         await store.put_item("draft", each, b"And then")

@@ -9,7 +9,7 @@ from holdfast.store.ports import Append, Store
 from tests.support.turn_events import IDS, TurnEvents, accept, created
 
 
-async def begin(store: Store, count: int, clock: FakeClock) -> list[SessionId]:
+async def create_sessions(store: Store, count: int, clock: FakeClock) -> list[SessionId]:
     ids: list[SessionId] = []
     for n in range(count):
         clock.advance(1_000)
@@ -19,7 +19,7 @@ async def begin(store: Store, count: int, clock: FakeClock) -> list[SessionId]:
     return ids
 
 
-async def listed(store: Store, limit: int, archived: bool = False) -> list[SessionId]:
+async def list_all(store: Store, limit: int, archived: bool = False) -> list[SessionId]:
     found: list[SessionId] = []
     cursor: str | None = None
     while True:
@@ -31,29 +31,29 @@ async def listed(store: Store, limit: int, archived: bool = False) -> list[Sessi
 
 
 async def test_the_most_recently_active_comes_first(store: Store, clock: FakeClock) -> None:
-    ids = await begin(store, 5, clock)
+    ids = await create_sessions(store, 5, clock)
     clock.advance(1_000)
     await store.append(accept(ids[2], "hello"))
     expected = [ids[2], ids[4], ids[3], ids[1], ids[0]]
     for limit in (1, 2, 3, 5, 200):
-        assert await listed(store, limit) == expected
+        assert await list_all(store, limit) == expected
 
 
 async def test_sessions_of_the_same_moment_are_all_listed_once(store: Store) -> None:
     ids = [created() for _ in range(25)]
     await store.append(*ids)
-    found = await listed(store, 4)
+    found = await list_all(store, 4)
     assert sorted(found) == sorted(each.session_id for each in ids)
     assert len(found) == 25
 
 
 async def test_pages_hold_still_while_others_are_active(store: Store, clock: FakeClock) -> None:
-    ids = await begin(store, 9, clock)
+    ids = await create_sessions(store, 9, clock)
     first = await store.sessions(None, 3)
     clock.advance(1_000)
     await store.append(accept(ids[8], "seen already"))
     await store.append(accept(ids[0], "not seen yet"))
-    await begin(store, 1, clock)
+    await create_sessions(store, 1, clock)
     second = await store.sessions(first.cursor, 3)
     third = await store.sessions(second.cursor, 3)
     assert [row.id for row in first.sessions] == [ids[8], ids[7], ids[6]]
@@ -63,17 +63,17 @@ async def test_pages_hold_still_while_others_are_active(store: Store, clock: Fak
 
 
 async def test_archived_sessions_have_a_list_of_their_own(store: Store, clock: FakeClock) -> None:
-    ids = await begin(store, 3, clock)
+    ids = await create_sessions(store, 3, clock)
     await store.append(Append(ids[1], (f.SessionArchived(True),)))
-    assert await listed(store, 10) == [ids[2], ids[0]]
-    assert await listed(store, 10, archived=True) == [ids[1]]
+    assert await list_all(store, 10) == [ids[2], ids[0]]
+    assert await list_all(store, 10, archived=True) == [ids[1]]
     await store.append(Append(ids[1], (f.SessionArchived(False),)))
-    assert await listed(store, 10) == [ids[2], ids[1], ids[0]]
-    assert await listed(store, 10, archived=True) == []
+    assert await list_all(store, 10) == [ids[2], ids[1], ids[0]]
+    assert await list_all(store, 10, archived=True) == []
 
 
 async def test_only_activity_moves_a_session(store: Store, clock: FakeClock) -> None:
-    (session_id,) = await begin(store, 1, clock)
+    (session_id,) = await create_sessions(store, 1, clock)
     story = TurnEvents()
 
     async def moves(*facts: f.AnyFact) -> bool:
@@ -97,7 +97,7 @@ async def test_only_activity_moves_a_session(store: Store, clock: FakeClock) -> 
 
 
 async def test_memory_events_do_not_change_the_session_list(store: Store, clock: FakeClock) -> None:
-    (session_id,) = await begin(store, 1, clock)
+    (session_id,) = await create_sessions(store, 1, clock)
     story = TurnEvents()
     completed = f.RunCompleted(story.run_id, owed=True, owner="somebody")
     await store.append(
@@ -128,7 +128,7 @@ async def test_memory_events_do_not_change_the_session_list(store: Store, clock:
 
 
 async def test_a_row_says_what_its_session_is_about(store: Store, clock: FakeClock) -> None:
-    (session_id,) = await begin(store, 1, clock)
+    (session_id,) = await create_sessions(store, 1, clock)
     row = await store.session(session_id)
     assert (row.title, row.title_by, row.status, row.last_turn) == ("session 0", "user", "idle", 0)
     assert row.created_at == row.updated_at == clock.now_ms()
@@ -145,7 +145,7 @@ async def test_a_row_says_what_its_session_is_about(store: Store, clock: FakeClo
 
 
 async def test_a_row_shows_the_run_and_what_it_used(store: Store, clock: FakeClock) -> None:
-    (session_id,) = await begin(store, 1, clock)
+    (session_id,) = await create_sessions(store, 1, clock)
     story = TurnEvents()
     await store.append(Append(session_id, story.opening()))
     row = await store.session(session_id)

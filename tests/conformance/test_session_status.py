@@ -23,7 +23,7 @@ from tests.conformance.factories import StoreHome
 from tests.support.turn_events import IDS, TurnEvents, accept, created, turn_facts
 
 
-async def begin(store: Store, *facts: f.AnyFact, title: str = "") -> SessionId:
+async def create_session(store: Store, *facts: f.AnyFact, title: str = "") -> SessionId:
     new = created(title)
     await store.append(new)
     if facts:
@@ -44,7 +44,7 @@ async def is_unread(store: Store, session_id: SessionId) -> bool:
 
 async def test_an_answer_is_unread_until_it_was_seen(store: Store) -> None:
     story = TurnEvents()
-    session_id = await begin(store)
+    session_id = await create_session(store)
     assert not await is_unread(store, session_id)
     await store.append(Append(session_id, story.opening()))
     await store.append(Append(session_id, (f.ContextPrepared(story.run_id, "d"), story.text("Much"))))
@@ -56,7 +56,7 @@ async def test_an_answer_is_unread_until_it_was_seen(store: Store) -> None:
 
 
 async def test_a_mark_never_moves_back_and_never_past_the_newest_event(store: Store) -> None:
-    session_id = await begin(store, *turn_facts(1))
+    session_id = await create_session(store, *turn_facts(1))
     head = await store.head(session_id)
     await store.mark_read(session_id, head)
     await store.mark_read(session_id, 1)
@@ -72,7 +72,7 @@ async def test_a_mark_never_moves_back_and_never_past_the_newest_event(store: St
 
 
 async def test_sending_marks_the_session_as_read(store: Store) -> None:
-    session_id = await begin(store, *turn_facts(1))
+    session_id = await create_session(store, *turn_facts(1))
     assert await is_unread(store, session_id)
     await store.append(accept(session_id, "And then?"))
     assert not await is_unread(store, session_id)
@@ -80,7 +80,7 @@ async def test_sending_marks_the_session_as_read(store: Store) -> None:
 
 async def test_an_answer_that_comes_after_a_queued_message_is_unread(store: Store) -> None:
     first = TurnEvents()
-    session_id = await begin(store, *first.opening())
+    session_id = await create_session(store, *first.opening())
     await store.append(accept(session_id, "And then?"))
     assert not await is_unread(store, session_id)
     await store.append(Append(session_id, first.rest("Much.")))
@@ -88,7 +88,7 @@ async def test_an_answer_that_comes_after_a_queued_message_is_unread(store: Stor
 
 
 async def test_titles_settings_and_the_archive_leave_nothing_to_read(store: Store) -> None:
-    session_id = await begin(store, *turn_facts(1))
+    session_id = await create_session(store, *turn_facts(1))
     await store.mark_read(session_id, await store.head(session_id))
     changes = (f.SessionRenamed("x", "user"), f.SessionConfigured(model="demo"), f.SessionArchived(True))
     await store.append(Append(session_id, (*changes, f.SessionArchived(False))))
@@ -97,9 +97,11 @@ async def test_titles_settings_and_the_archive_leave_nothing_to_read(store: Stor
 
 async def test_what_failed_or_was_cut_off_is_to_be_read(store: Store) -> None:
     failed, cut_off = TurnEvents(), TurnEvents()
-    one = await begin(store, *failed.opening(), f.RunFailed(failed.run_id, f.Failure("x", "It broke.")))
+    one = await create_session(
+        store, *failed.opening(), f.RunFailed(failed.run_id, f.Failure("x", "It broke."))
+    )
     stopped = f.RunInterrupted(cut_off.run_id, 1, 1_000_001, IDS.message())
-    two = await begin(store, *cut_off.opening(), stopped)
+    two = await create_session(store, *cut_off.opening(), stopped)
     assert await is_unread(store, one)
     assert await is_unread(store, two)
 
@@ -107,8 +109,8 @@ async def test_what_failed_or_was_cut_off_is_to_be_read(store: Store) -> None:
 async def test_copied_and_undone_turns_are_not_unread(store: Store) -> None:
     copied = f.TurnAccepted(IDS.turn(), 1, IDS.message(), (Text("Hello"),))
     answer = f.MessageSettled(1, 1, IDS.message(), "assistant", (Text("Hi"),), "")
-    assert not await is_unread(store, await begin(store, copied, answer))
-    session_id = await begin(store, *turn_facts(1))
+    assert not await is_unread(store, await create_session(store, copied, answer))
+    session_id = await create_session(store, *turn_facts(1))
     await store.append(Append(session_id, (f.TurnsUndone(1),)))
     assert not await is_unread(store, session_id)
 
@@ -116,8 +118,8 @@ async def test_copied_and_undone_turns_are_not_unread(store: Store) -> None:
 async def test_marks_outlive_the_process_and_go_with_their_session(
     store: Store, home: StoreHome, clock: FakeClock
 ) -> None:
-    session_id = await begin(store, *turn_facts(1))
-    other = await begin(store, *turn_facts(1))
+    session_id = await create_session(store, *turn_facts(1))
+    other = await create_session(store, *turn_facts(1))
     await store.mark_read(session_id, await store.head(session_id))
     await store.mark_read(other, await store.head(other))
     again = await home.open(clock)
@@ -135,7 +137,7 @@ async def test_marks_outlive_the_process_and_go_with_their_session(
 async def test_purging_a_deleted_session_keeps_the_mark_of_its_recreation(
     store: Store, clock: FakeClock
 ) -> None:
-    session_id = await begin(store, *turn_facts(1))
+    session_id = await create_session(store, *turn_facts(1))
     await store.append(Append(session_id, (f.SessionDeleted(),)))
     await store.append(created(session_id=session_id))
     await store.mark_read(session_id, 1)
@@ -145,7 +147,7 @@ async def test_purging_a_deleted_session_keeps_the_mark_of_its_recreation(
 
 
 async def test_read_marks_moved_by_other_processes_are_reported(store: Store, home: StoreHome) -> None:
-    ids = [await begin(store, *turn_facts(1)) for _ in range(3)]
+    ids = [await create_session(store, *turn_facts(1)) for _ in range(3)]
     other = await home.open()
     number, _ = await other.marks_moved_since(0)
     assert await other.marks_moved_since(number) == (number, frozenset())
@@ -160,7 +162,9 @@ async def test_read_marks_moved_by_other_processes_are_reported(store: Store, ho
 
 
 async def test_too_many_mark_moves_are_reported_as_unknown(store: Store) -> None:
-    session_id = await begin(store, *(f.SessionRenamed(str(n), "user") for n in range(SEEN_UPDATES_MAX + 5)))
+    session_id = await create_session(
+        store, *(f.SessionRenamed(str(n), "user") for n in range(SEEN_UPDATES_MAX + 5))
+    )
     for seq in range(1, SEEN_UPDATES_MAX + 2):
         await store.mark_read(session_id, seq)
     assert await store.marks_moved_since(0) == (SEEN_UPDATES_MAX + 1, None)
@@ -170,7 +174,7 @@ async def test_too_many_mark_moves_are_reported_as_unknown(store: Store) -> None
 # What waits for an answer.
 
 
-def asks(story: TurnEvents, reason: str = "") -> list[f.AnyFact]:
+def approval_requested(story: TurnEvents, reason: str = "") -> list[f.AnyFact]:
     """A turn up to where a person is asked about its call."""
     opened = [*story.opening(), story.message_settled(), story.tool_intended()]
     return [
@@ -182,9 +186,9 @@ def asks(story: TurnEvents, reason: str = "") -> list[f.AnyFact]:
 
 async def test_an_open_approval_is_a_question_until_it_is_answered(store: Store, clock: FakeClock) -> None:
     story = TurnEvents()
-    session_id = await begin(store, title="Tidy")
+    session_id = await create_session(store, title="Tidy")
     clock.advance(5_000)
-    await store.append(Append(session_id, asks(story, "It writes.")))
+    await store.append(Append(session_id, approval_requested(story, "It writes.")))
     (question,) = await store.questions(10)
     assert (question.session_id, question.run_id, question.call_id) == (
         session_id,
@@ -206,7 +210,7 @@ async def test_an_open_approval_is_a_question_until_it_is_answered(store: Store,
 
 async def test_what_the_agent_asks_is_a_question_with_its_choices(store: Store, clock: FakeClock) -> None:
     story = TurnEvents()
-    session_id = await begin(store, *story.opening(), story.message_settled(), story.tool_intended())
+    session_id = await create_session(store, *story.opening(), story.message_settled(), story.tool_intended())
     clock.advance(5_000)
     asked = f.QuestionAsked(story.run_id, story.call_id, "Which?", ("One", "Two"), multiple=True)
     await store.append(Append(session_id, (asked, f.RunWaiting(story.run_id, "question"))))
@@ -228,7 +232,7 @@ async def test_a_question_about_an_in_doubt_call_says_it_may_have_run(store: Sto
         f.ToolInDoubt(story.run_id, story.call_id),
         f.RunWaiting(story.run_id, "in_doubt"),
     ]
-    session_id = await begin(store, *opened, *doubt)
+    session_id = await create_session(store, *opened, *doubt)
     (question,) = await store.questions(10)
     assert (question.kind, question.may_have_run, question.arguments) == (
         "in_doubt",
@@ -241,7 +245,7 @@ async def test_a_question_about_an_in_doubt_call_says_it_may_have_run(store: Sto
 
 async def test_the_arguments_are_the_newest_that_were_said_of_the_call(store: Store) -> None:
     story = TurnEvents()
-    session_id = await begin(store, *story.opening(), story.message_settled())
+    session_id = await create_session(store, *story.opening(), story.message_settled())
     intended = story.tool_intended()
     edited = f.ToolIntended(
         story.run_id, 1, intended.place, intended.message_id, story.call_id, "shell", '{"command":"pwd"}',
@@ -259,7 +263,7 @@ async def test_the_arguments_are_the_newest_that_were_said_of_the_call(store: St
 async def test_a_run_at_a_limit_is_a_question_about_the_run(store: Store) -> None:
     story = TurnEvents()
     waits = f.RunWaiting(story.run_id, "limit", "50 steps")
-    session_id = await begin(store, *story.opening(), story.message_settled(), waits)
+    session_id = await create_session(store, *story.opening(), story.message_settled(), waits)
     (question,) = await store.questions(10)
     assert (question.kind, question.reason, question.call_id) == ("limit", "50 steps", None)
     assert (await store.session_statuses([session_id]))[session_id].questions == (question,)
@@ -269,12 +273,12 @@ async def test_a_run_may_ask_several_things_and_the_oldest_question_is_first(
     store: Store, clock: FakeClock
 ) -> None:
     first, second = TurnEvents(), TurnEvents()
-    one = await begin(store, *asks(first))
+    one = await create_session(store, *approval_requested(first))
     clock.advance(1_000)
     opened = [*second.opening(), second.message_settled()]
     calls = [second.tool_intended(), second.tool_intended()]
     requests: list[f.AnyFact] = [f.ApprovalRequested(second.run_id, call.call_id) for call in calls]
-    two = await begin(store, *opened, *calls, *requests, f.RunWaiting(second.run_id, "approval"))
+    two = await create_session(store, *opened, *calls, *requests, f.RunWaiting(second.run_id, "approval"))
     found = await store.questions(10)
     assert [question.session_id for question in found] == [one, two, two]
     assert {question.call_id for question in found[1:]} == {call.call_id for call in calls}
@@ -292,13 +296,13 @@ async def test_long_arguments_are_cut_and_say_so(store: Store) -> None:
         f.ApprovalRequested(story.run_id, call.call_id),
         f.RunWaiting(story.run_id, "approval"),
     ]
-    await begin(store, *opened, call, *asked)
+    await create_session(store, *opened, call, *asked)
     (question,) = await store.questions(10)
     assert question.arguments_cut and question.arguments == long[:QUESTION_ARGUMENTS_CHARS_MAX]
 
 
 async def test_a_deleted_session_asks_nothing(store: Store) -> None:
-    session_id = await begin(store, *asks(TurnEvents()))
+    session_id = await create_session(store, *approval_requested(TurnEvents()))
     await store.append(Append(session_id, (f.SessionDeleted(),)))
     assert await store.questions(10) == []
     assert await store.session_statuses([session_id]) == {}
@@ -311,12 +315,14 @@ async def test_a_deleted_session_asks_nothing(store: Store) -> None:
 async def test_the_overview_has_the_newest_and_all_active_sessions(store: Store, clock: FakeClock) -> None:
     asking, working, failed = TurnEvents(), TurnEvents(), TurnEvents()
     old = [
-        await begin(store, *asks(asking)),
-        await begin(store, *working.opening()),
-        await begin(store, *failed.opening(), f.RunFailed(failed.run_id, f.Failure("x", "It broke."))),
+        await create_session(store, *approval_requested(asking)),
+        await create_session(store, *working.opening()),
+        await create_session(
+            store, *failed.opening(), f.RunFailed(failed.run_id, f.Failure("x", "It broke."))
+        ),
     ]
     await store.append(Append(old[0], (f.SessionArchived(True),)))
-    forgotten = await begin(store, *turn_facts(1))
+    forgotten = await create_session(store, *turn_facts(1))
     clock.advance(1_000)
     new = [created() for _ in range(FEED_SESSIONS_MAX)]
     await store.append(*new)
@@ -332,7 +338,7 @@ async def test_the_overview_has_the_newest_and_all_active_sessions(store: Store,
 async def test_the_overview_is_bounded_and_lists_questions_before_failures(
     store: Store, clock: FakeClock
 ) -> None:
-    asking = await begin(store, *asks(TurnEvents()))
+    asking = await create_session(store, *approval_requested(TurnEvents()))
     clock.advance(60_000)
     for _ in range(FEED_OPEN_MAX // 50 + 1):
         stories = [TurnEvents() for _ in range(50)]
@@ -348,7 +354,7 @@ async def test_the_overview_is_bounded_and_lists_questions_before_failures(
 
 
 async def test_a_small_overview_contains_every_session(store: Store) -> None:
-    ids = [await begin(store) for _ in range(3)]
+    ids = [await create_session(store) for _ in range(3)]
     survey = await store.overview()
     assert {standing.row.id for standing in survey.statuses} == set(ids)
     assert not survey.has_more
@@ -359,7 +365,7 @@ async def test_a_small_overview_contains_every_session(store: Store) -> None:
 
 async def test_a_watch_reports_every_change_except_deltas(store: Store) -> None:
     story, bell = TurnEvents(), asyncio.Event()
-    session_id = await begin(store, *story.opening())
+    session_id = await create_session(store, *story.opening())
     with store.watch(bell.set) as watch:
         assert watch.take_changed() == frozenset()
         await store.append(Append(session_id, (story.text("Much"),)))
@@ -377,7 +383,7 @@ async def test_a_watch_reports_every_change_except_deltas(store: Store) -> None:
 
 async def test_a_watch_reports_changes_by_other_processes(store: Store, home: StoreHome) -> None:
     other, bell = await home.open(), asyncio.Event()
-    session_id = await begin(store)
+    session_id = await create_session(store)
     with other.watch(bell.set) as watch:
         until = time.monotonic() + 30
         found: set[SessionId] = set()
@@ -408,7 +414,7 @@ async def test_sessions_are_found_by_the_words_of_their_titles(store: Store, clo
     ids = []
     for title in ("Über den Fluss", "the River", "A river, over the bridge", "Nothing"):
         clock.advance(1_000)
-        ids.append(await begin(store, title=title))
+        ids.append(await create_session(store, title=title))
 
     async def found(*words: str, limit: int = 10) -> list[SessionId]:
         got: list[SessionId] = []
@@ -428,7 +434,7 @@ async def test_sessions_are_found_by_the_words_of_their_titles(store: Store, clo
 
 
 async def test_a_title_word_is_found_beyond_many_other_titles(store: Store, clock: FakeClock) -> None:
-    wanted = await begin(store, title="needle")
+    wanted = await create_session(store, title="needle")
     clock.advance(1_000)
     for _ in range(11):
         await store.append(*(created("hay") for _ in range(100)))
@@ -440,7 +446,7 @@ async def test_a_title_word_is_found_beyond_many_other_titles(store: Store, cloc
 
 
 async def test_a_session_is_known_by_its_first_words_until_it_has_a_title(store: Store) -> None:
-    session_id = await begin(store)
+    session_id = await create_session(store)
 
     async def opening() -> str:
         found = (await store.session_statuses([session_id]))[session_id].opening

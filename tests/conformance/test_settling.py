@@ -15,11 +15,11 @@ from tests.conformance.factories import StoreHome
 from tests.support.turn_events import TurnEvents, created, turn_facts, turn_with_tool
 
 
-def quiet(done: int, total: int) -> None:
+def ignore_progress(done: int, total: int) -> None:
     """No one watches."""
 
 
-async def begin(store: Store, *facts: f.AnyFact) -> SessionId:
+async def create_session(store: Store, *facts: f.AnyFact) -> SessionId:
     new = created()
     await store.append(new)
     await store.append(Append(new.session_id, facts))
@@ -35,7 +35,7 @@ def kinds(found: list[Event]) -> set[str]:
 
 
 async def test_deltas_are_pruned_an_hour_after_their_body_was_settled(store: Store, clock: FakeClock) -> None:
-    session_id = await begin(store, *turn_with_tool(1))
+    session_id = await create_session(store, *turn_with_tool(1))
     before = await events(store, session_id)
     clock.advance(PRUNE_AFTER_MS - 1)
     assert await store.sweep() == SweepResult()
@@ -51,7 +51,7 @@ async def test_deltas_are_pruned_an_hour_after_their_body_was_settled(store: Sto
 async def test_pruning_changes_nothing_that_can_be_seen(store: Store, clock: FakeClock) -> None:
     story = TurnEvents(3)
     facts = [*turn_with_tool(1), *turn_facts(2), *story.opening(), story.text("still "), story.text("going")]
-    session_id = await begin(store, *facts)
+    session_id = await create_session(store, *facts)
     whole = await events(store, session_id)
     page = await store.messages(session_id, None, 100)
     row, hits = await store.session(session_id), await store.search("look", 10)
@@ -64,11 +64,11 @@ async def test_pruning_changes_nothing_that_can_be_seen(store: Store, clock: Fak
     assert await store.search("look", 10) == hits
     assert fold_transcript(left) == fold_transcript(whole)
     assert vars(fold(session_id, left)) == vars(fold(session_id, whole))
-    assert list(await store.check(False, quiet)) == []
+    assert list(await store.check(False, ignore_progress)) == []
 
 
 async def test_every_cursor_stays_valid_across_pruning(store: Store, clock: FakeClock) -> None:
-    session_id = await begin(store, *turn_facts(1, answer=("a", "b", "c", "d")))
+    session_id = await create_session(store, *turn_facts(1, answer=("a", "b", "c", "d")))
     whole = await events(store, session_id)
     clock.advance(PRUNE_AFTER_MS)
     await store.sweep()
@@ -85,7 +85,7 @@ async def test_deltas_that_do_not_add_up_are_kept_and_counted(store: Store, cloc
     facts += [*bad.opening(), bad.text("said"), bad.message_settled_as("something else"), bad.completed()]
     facts += [*tool.opening(), tool.message_settled(), tool.tool_intended(), tool.tool_output("one")]
     wrong = f.ToolSettled(3, 2, tool.message_id, tool.call_id, "shell", "done", (Text("two"),), "no digest")
-    session_id = await begin(store, *facts, wrong, tool.completed())
+    session_id = await create_session(store, *facts, wrong, tool.completed())
     clock.advance(PRUNE_AFTER_MS)
     swept = await store.sweep()
     assert (swept.deltas, swept.mismatched) == (1, 2)
@@ -101,7 +101,7 @@ async def test_only_the_deltas_of_settled_messages_go(store: Store, clock: FakeC
     done, going = TurnEvents(1), TurnEvents(2)
     mixed = [*done.opening(), *going.opening(), done.text("a"), going.text("x"), done.reasoning("b")]
     mixed += [going.text("y"), done.text("c"), done.message_settled(), going.text("z"), done.completed()]
-    session_id = await begin(store, *mixed)
+    session_id = await create_session(store, *mixed)
     clock.advance(PRUNE_AFTER_MS)
     assert (await store.sweep()).deltas == 3
     facts = [event.fact for event in await events(store, session_id)]
@@ -114,12 +114,12 @@ async def test_a_resettled_body_is_compared_with_all_its_deltas(store: Store, cl
     story = TurnEvents()
     facts = [*story.opening(), story.text("a"), story.message_settled("interrupted")]
     facts += [story.text("b"), story.message_settled()]
-    session_id = await begin(store, *facts)
+    session_id = await create_session(store, *facts)
     clock.advance(PRUNE_AFTER_MS)
     swept = await store.sweep()
     assert (swept.deltas, swept.mismatched) == (2, 0)
     assert not kinds(await events(store, session_id)) & f.DELTA_KINDS
-    assert list(await store.check(False, quiet)) == []
+    assert list(await store.check(False, ignore_progress)) == []
 
 
 @pytest.mark.parametrize("count", [19, 20, 21, 45])
@@ -129,8 +129,8 @@ async def test_one_sweep_does_all_that_is_due(store: Store, clock: FakeClock, co
         story = TurnEvents(turn)
         silent += [*story.opening(), story.message_settled(), story.tool_intended()]
         silent += [story.tool_settled(), story.completed()]
-    await begin(store, *silent)
-    session_id = await begin(store, *turn_facts(1))
+    await create_session(store, *silent)
+    session_id = await create_session(store, *turn_facts(1))
     clock.advance(PRUNE_AFTER_MS)
     assert (await store.sweep()).deltas == 1
     assert not kinds(await events(store, session_id)) & f.DELTA_KINDS
@@ -138,7 +138,7 @@ async def test_one_sweep_does_all_that_is_due(store: Store, clock: FakeClock, co
 
 async def test_a_stream_of_thousands_is_pruned_whole(store: Store, clock: FakeClock) -> None:
     story = TurnEvents()
-    session_id = await begin(store, *story.opening(), *story.rest(*(f"{n} " for n in range(3_000))))
+    session_id = await create_session(store, *story.opening(), *story.rest(*(f"{n} " for n in range(3_000))))
     clock.advance(PRUNE_AFTER_MS)
     assert (await store.sweep()).deltas == 3_000
     assert len(await events(store, session_id)) == 7
@@ -147,7 +147,7 @@ async def test_a_stream_of_thousands_is_pruned_whole(store: Store, clock: FakeCl
 async def test_what_another_store_settled_is_pruned_too(
     store: Store, home: StoreHome, clock: FakeClock
 ) -> None:
-    session_id = await begin(store, *turn_facts(1))
+    session_id = await create_session(store, *turn_facts(1))
     other = await home.open(clock)
     clock.advance(PRUNE_AFTER_MS)
     assert (await other.sweep()).deltas == 1

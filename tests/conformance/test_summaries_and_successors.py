@@ -14,7 +14,7 @@ from tests.support.turn_events import TurnEvents, created, turn_facts
 IDS = IdGenerator(SystemClock())
 
 
-async def talked(store: Store, turns: int) -> SessionId:
+async def create_session_with_turns(store: Store, turns: int) -> SessionId:
     new = created()
     await store.append(new)
     for turn in range(1, turns + 1):
@@ -29,7 +29,7 @@ async def summary_of(store: Store, session_id: SessionId) -> str | None:
 
 
 async def test_the_newest_summary_whose_turns_are_all_live_is_found(store: Store) -> None:
-    session_id = await talked(store, 5)
+    session_id = await create_session_with_turns(store, 5)
     assert await summary_of(store, session_id) is None
     for covers, summary in (
         (((1, 2),), "two"),
@@ -44,7 +44,7 @@ async def test_the_newest_summary_whose_turns_are_all_live_is_found(store: Store
     assert await summary_of(store, session_id) is None
 
 
-async def move(store: Store, old: SessionId) -> SessionId:
+async def continue_in_successor(store: Store, old: SessionId) -> SessionId:
     """Moves it on as it stands, in one change."""
     new, facts = IDS.session(), list[f.AnyFact]()
 
@@ -61,9 +61,9 @@ async def move(store: Store, old: SessionId) -> SessionId:
 
 
 async def test_the_successor_of_a_deleted_session_is_known(store: Store) -> None:
-    old = await talked(store, 2)
+    old = await create_session_with_turns(store, 2)
     assert await store.successor(old) is None and await store.successor(SessionId("s_nothing")) is None
-    new = await move(store, old)
+    new = await continue_in_successor(store, old)
     assert await store.successor(old) == new and await store.successor(new) is None
     row = await store.session(new)
     assert (row.previous_session_id, row.live_turns, row.status) == (old, 1, "idle")
@@ -74,7 +74,7 @@ async def test_the_successor_of_a_deleted_session_is_known(store: Store) -> None
 async def test_a_deleted_session_is_found_by_number_and_names_its_successor(
     store: Store,
 ) -> None:
-    old, new = await talked(store, 2), IDS.session()
+    old, new = await create_session_with_turns(store, 2), IDS.session()
     assert (
         await store.deleted_session_number(old)
         == await store.deleted_session_number(SessionId("s_nothing"))
@@ -93,11 +93,11 @@ async def test_a_deleted_session_is_found_by_number_and_names_its_successor(
 
 
 async def test_a_run_that_waited_is_found_where_its_conversation_went_on(store: Store) -> None:
-    old = await talked(store, 1)
+    old = await create_session_with_turns(store, 1)
     accepted = TurnEvents(2, "wait", "key").accepted()
     queued = f.TurnQueued(accepted.turn, accepted.run_id or RunId(""))
     await store.append(Append(old, (accepted, queued)))
-    new = await move(store, old)
+    new = await continue_in_successor(store, old)
     session_id, run = await store.run(accepted.run_id or RunId(""))
     assert (session_id, run.status, run.turn) == (new, "accepted", 2)
     assert [run.status for run in await store.runs(old, 1, 9)] == ["completed", "completed"]

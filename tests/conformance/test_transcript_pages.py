@@ -15,7 +15,7 @@ from holdfast.store.ports import Append, MessagePage, Store, StoredMessage
 from tests.support.turn_events import IDS, TurnEvents, accept, created, turn_facts, turn_with_tool
 
 
-async def begin(store: Store, *facts: f.AnyFact) -> SessionId:
+async def create_session(store: Store, *facts: f.AnyFact) -> SessionId:
     new = created()
     await store.append(new)
     if facts:
@@ -39,7 +39,7 @@ async def all_pages(store: Store, session_id: SessionId, limit: int) -> list[Sto
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 200])
 async def test_all_pages_together_are_everything(store: Store, limit: int) -> None:
     facts = [fact for turn in range(1, 6) for fact in turn_with_tool(turn)]
-    session_id = await begin(store, *facts)
+    session_id = await create_session(store, *facts)
     messages = await all_pages(store, session_id, limit)
     places = [(message.row.turn, message.row.place) for message in messages]
     assert places == [(turn, place) for turn in range(1, 6) for place in range(4)]
@@ -48,7 +48,7 @@ async def test_all_pages_together_are_everything(store: Store, limit: int) -> No
 
 
 async def test_a_page_has_what_each_message_says(store: Store) -> None:
-    session_id = await begin(store, *turn_facts(1, "ask", ("an", "swer")))
+    session_id = await create_session(store, *turn_facts(1, "ask", ("an", "swer")))
     page = await store.messages(session_id, None, 10)
     assert page.head == 9 == await store.head(session_id)
     asked, answered = (message.events for message in page.messages)
@@ -59,7 +59,7 @@ async def test_a_page_has_what_each_message_says(store: Store) -> None:
 
 async def test_a_message_being_written_shows_its_deltas_so_far(store: Store) -> None:
     story = TurnEvents()
-    session_id = await begin(store, *story.opening())
+    session_id = await create_session(store, *story.opening())
     other = TurnEvents(1)
     other.step_started()
     deltas = [story.reasoning("hm"), story.text("one "), story.text("two")]
@@ -80,7 +80,7 @@ async def test_a_tool_being_run_shows_its_output_so_far(store: Store) -> None:
         story.tool_started(),
         story.tool_output("out"),
     ]
-    session_id = await begin(store, *facts)
+    session_id = await create_session(store, *facts)
     message = (await store.messages(session_id, None, 10)).messages[-1]
     assert (message.row.role, message.row.id) == ("tool", story.call_id)
     assert [event.kind for event in message.events] == ["tool_intended", "tool_output_appended"]
@@ -88,7 +88,9 @@ async def test_a_tool_being_run_shows_its_output_so_far(store: Store) -> None:
 
 async def test_settling_replaces_what_was_streamed(store: Store) -> None:
     story = TurnEvents()
-    session_id = await begin(store, *story.opening(), story.text("draft"), story.message_settled_as("final"))
+    session_id = await create_session(
+        store, *story.opening(), story.text("draft"), story.message_settled_as("final")
+    )
     (_, message) = (await store.messages(session_id, None, 10)).messages
     assert message.row.status == "settled"
     (event,) = message.events
@@ -98,7 +100,7 @@ async def test_settling_replaces_what_was_streamed(store: Store) -> None:
 async def test_the_newest_body_is_the_one_that_counts(store: Store) -> None:
     story = TurnEvents()
     facts = [*story.opening(), story.text("a"), story.message_settled(), story.message_settled_as("better")]
-    session_id = await begin(store, *facts)
+    session_id = await create_session(store, *facts)
     (_, message) = (await store.messages(session_id, None, 10)).messages
     (event,) = message.events
     assert isinstance(event.fact, f.MessageSettled) and event.fact.parts == (Text("better"),)
@@ -107,7 +109,7 @@ async def test_the_newest_body_is_the_one_that_counts(store: Store) -> None:
 
 async def test_undone_and_cleared_turns_stay_readable_and_are_not_live(store: Store) -> None:
     facts = [fact for turn in (1, 2, 3, 4) for fact in turn_facts(turn)]
-    session_id = await begin(store, *facts, f.TurnsUndone(4), f.SessionCleared(2))
+    session_id = await create_session(store, *facts, f.TurnsUndone(4), f.SessionCleared(2))
     messages = await all_pages(store, session_id, 3)
     assert [(m.row.turn, m.live) for m in messages] == [
         (1, False), (1, False), (2, False), (2, False), (3, True), (3, True), (4, False), (4, False),
@@ -119,7 +121,7 @@ async def test_undone_and_cleared_turns_stay_readable_and_are_not_live(store: St
 async def test_late_output_takes_its_place_and_is_marked(store: Store) -> None:
     story = TurnEvents()
     facts = [*story.opening(), story.text("lost"), story.cancelled()]
-    session_id = await begin(store, *facts)
+    session_id = await create_session(store, *facts)
     (_, before) = (await store.messages(session_id, None, 10)).messages
     assert before.row.status == "interrupted"
     assert [event.kind for event in before.events] == ["model_step_started", "text_appended"]
@@ -132,7 +134,7 @@ async def test_recovered_output_stands_before_its_marker(store: Store) -> None:
     story = TurnEvents()
     notice = f.RunInterrupted(story.run_id, 1, 1_000_001, IDS.message())
     facts = [*story.opening(), notice, f.RecoveryPending(story.run_id, 1, 1_000_001)]
-    session_id = await begin(store, *facts)
+    session_id = await create_session(store, *facts)
     found = f.MessageSettled(
         1, 2, IDS.message(), "assistant", (Text("found"),), "", story.run_id, "recovered", late=True
     )
@@ -147,7 +149,7 @@ async def test_recovered_output_stands_before_its_marker(store: Store) -> None:
 async def test_pages_and_the_events_after_them_read_as_the_whole_journal_does(store: Store) -> None:
     story = TurnEvents(3)
     facts = [*turn_with_tool(1), *turn_facts(2), f.TurnsUndone(2), *story.opening(), story.text("a")]
-    session_id = await begin(store, *facts)
+    session_id = await create_session(store, *facts)
     page = await store.messages(session_id, None, 100)
     tools = await store.tools(session_id, story.run_id)
     rest = [
@@ -171,7 +173,7 @@ async def test_a_page_is_bounded(store: Store) -> None:
         f.TurnAccepted(IDS.turn(), turn, IDS.message(), (Text("x"),))
         for turn in range(1, PAGE_MESSAGES_MAX + 12)
     ]
-    session_id = await begin(store, *copies)
+    session_id = await create_session(store, *copies)
     page = await store.messages(session_id, None, 100_000)
     assert len(page.messages) == PAGE_MESSAGES_MAX
     rest = await store.messages(session_id, page.before, 100_000)
@@ -180,7 +182,7 @@ async def test_a_page_is_bounded(store: Store) -> None:
 
 
 async def test_older_pages_stay_the_same_while_newer_messages_come(store: Store) -> None:
-    session_id = await begin(store, *(fact for turn in (1, 2, 3) for fact in turn_facts(turn)))
+    session_id = await create_session(store, *(fact for turn in (1, 2, 3) for fact in turn_facts(turn)))
     newest = await store.messages(session_id, None, 2)
     await store.append(accept(session_id, "more"))
     older = await store.messages(session_id, newest.before, 2)
@@ -189,7 +191,7 @@ async def test_older_pages_stay_the_same_while_newer_messages_come(store: Store)
 
 
 async def test_no_reader_sees_the_middle_of_a_change(store: Store) -> None:
-    session_id = await begin(store)
+    session_id = await create_session(store)
 
     async def write() -> None:
         for turn in range(1, 60):
@@ -205,7 +207,7 @@ async def test_no_reader_sees_the_middle_of_a_change(store: Store) -> None:
 
 @pytest.mark.parametrize("cursor", ["", "x", "1", "1.", ".1", "1.2.3", "-1.2", "1.9e9", "9" * 30 + ".1"])
 async def test_what_is_not_a_cursor_is_refused(store: Store, cursor: str) -> None:
-    session_id = await begin(store)
+    session_id = await create_session(store)
     with pytest.raises(BadCursor):
         await store.messages(session_id, cursor, 10)
     with pytest.raises(BadCursor):
@@ -233,8 +235,8 @@ async def test_runs_and_open_calls_are_found(store: Store) -> None:
         story.message_settled(),
         story.tool_intended(),
     ]
-    session_id = await begin(store, *facts)
-    other = await begin(store, *TurnEvents().opening())
+    session_id = await create_session(store, *facts)
+    other = await create_session(store, *TurnEvents().opening())
     runs = await store.open_runs()
     assert [(owner, run.turn) for owner, run in runs] == [(session_id, 2), (other, 1)]
     assert await store.active_runs() == runs
@@ -249,7 +251,7 @@ async def test_runs_and_open_calls_are_found(store: Store) -> None:
 async def test_totals_count_what_there_is(store: Store) -> None:
     before = await store.totals()
     assert (before.sessions, before.events) == (0, 0)
-    await begin(store, *turn_facts(1))
+    await create_session(store, *turn_facts(1))
     after = await store.totals()
     assert (after.sessions, after.events) == (before.sessions + 1, before.events + 8)
     assert after.store_bytes > 0 and after.format >= 1
@@ -257,7 +259,7 @@ async def test_totals_count_what_there_is(store: Store) -> None:
 
 async def test_the_runs_of_some_turns_are_read_in_their_order(store: Store) -> None:
     facts = [fact for turn in range(1, 6) for fact in turn_facts(turn, "ask", ("answer",))]
-    session_id = await begin(store, *facts)
+    session_id = await create_session(store, *facts)
     runs = await store.runs(session_id, 2, 4)
     assert [(run.turn, run.status) for run in runs] == [(n, "completed") for n in (2, 3, 4)]
     assert list(await store.runs(session_id, 6, 9)) == []
@@ -267,7 +269,7 @@ async def test_the_runs_of_some_turns_are_read_in_their_order(store: Store) -> N
 
 async def test_a_run_that_waits_for_a_person_is_open_and_not_active(store: Store) -> None:
     story = TurnEvents()
-    session_id = await begin(store, *story.opening())
+    session_id = await create_session(store, *story.opening())
     await store.append(Append(session_id, (f.RunWaiting(story.run_id, "approval"),)))
     assert [run.id for _, run in await store.open_runs()] == [story.run_id]
     assert await store.active_runs() == []
@@ -277,7 +279,7 @@ async def test_a_run_that_waits_for_a_person_is_open_and_not_active(store: Store
 
 async def test_what_runs_were_given_is_read_from_a_turn_on(store: Store) -> None:
     stories = [TurnEvents(turn) for turn in range(1, 5)]
-    session_id = await begin(store)
+    session_id = await create_session(store)
     for story in stories:
         given = (f"of turn {story.turn}",)
         opened = (story.accepted(), story.started())

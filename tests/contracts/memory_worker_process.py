@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.support.fake_memory_providers import FileProvider, memory_harness
 
 
-async def live(folder: Path, diary: Path, keyed: bool, point: str) -> None:
+async def run_worker(folder: Path, diary: Path, keyed: bool, point: str) -> None:
     async with memory_harness(folder, FileProvider(diary, keyed, point)) as harness:
         session_id = await harness.app.create_session()
         await harness.run_turn(session_id, "My boat is called Vega.")
@@ -24,4 +24,4 @@ async def live(folder: Path, diary: Path, keyed: bool, point: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(live(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] == "keyed", sys.argv[4]))
+    asyncio.run(run_worker(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] == "keyed", sys.argv[4]))

@@ -20,21 +20,21 @@ from tests.support.in_process_app import AppHarness, FakeTool, StepAction, runni
 STEP_S = 0.004
 
 
-async def live(folder: Path, story: str) -> None:
+async def run_worker(folder: Path, story: str) -> None:
     tool = FakeTool("lever", "pure" if story == "pure" else "unsafe")
     tool.hold = asyncio.Event()
     async with running_app(folder, tool, started=False) as app:
         app.model.steps = _steps(story)
         if story == "words":
             _slow_down(app)
-        session_id, run_id, seen = await (_find(app) if story == "again" else _begin(app))
+        session_id, run_id, seen = await (_find(app) if story == "again" else _start_session(app))
         print(session_id, run_id, flush=True)
         await app.engine.start()
         async for event in app.store.tail(session_id, seen):
             print(event.kind, flush=True)
 
 
-async def _begin(app: AppHarness) -> tuple[SessionId, RunId, int]:
+async def _start_session(app: AppHarness) -> tuple[SessionId, RunId, int]:
     session_id = await app.create_session()
     sent = await app.send(session_id, "Begin", key="resident")
     return session_id, sent.run_id, 0
@@ -67,4 +67,4 @@ def _slow_down(app: AppHarness) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(live(Path(sys.argv[1]), sys.argv[2]))
+    asyncio.run(run_worker(Path(sys.argv[1]), sys.argv[2]))

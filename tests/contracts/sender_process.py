@@ -15,7 +15,7 @@ from tests.support.in_process_app import running_app
 MOVED, MESSAGES_MAX = 4, 400
 
 
-async def live(folder: Path, session_id: SessionId, name: str) -> None:
+async def run_sender(folder: Path, session_id: SessionId, name: str) -> None:
     moved = 0
     async with running_app(folder) as app:
         for number in range(MESSAGES_MAX):
@@ -33,4 +33,4 @@ async def live(folder: Path, session_id: SessionId, name: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(live(Path(sys.argv[1]), SessionId(sys.argv[2]), sys.argv[3]))
+    asyncio.run(run_sender(Path(sys.argv[1]), SessionId(sys.argv[2]), sys.argv[3]))

@@ -11,7 +11,7 @@ from holdfast.domain.ids import SessionId
 from tests.support.in_process_app import running_app, text_step
 
 
-async def speak(folder: Path, session_id: SessionId, text: str, answer: str) -> None:
+async def run_single_turn(folder: Path, session_id: SessionId, text: str, answer: str) -> None:
     async with running_app(folder, started=False) as app:
         app.model.steps = [text_step(answer)]
         sent = await app.send(session_id, text)
@@ -19,4 +19,4 @@ async def speak(folder: Path, session_id: SessionId, text: str, answer: str) -> 
 
 
 if __name__ == "__main__":
-    asyncio.run(speak(Path(sys.argv[1]), SessionId(sys.argv[2]), sys.argv[3], sys.argv[4]))
+    asyncio.run(run_single_turn(Path(sys.argv[1]), SessionId(sys.argv[2]), sys.argv[3], sys.argv[4]))

@@ -47,7 +47,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ONE, OTHER = SessionId("s_0000000000000001"), SessionId("s_0000000000000002")
 
 
-async def answered(app: AppHarness, session_id: SessionId, text: str, answer: str) -> AcceptedMessage:
+async def run_turn(app: AppHarness, session_id: SessionId, text: str, answer: str) -> AcceptedMessage:
     """One turn, to its end."""
     app.model.steps = [text_step(answer)]
     sent = await app.send(session_id, text)
@@ -61,7 +61,7 @@ def request_texts(request: Request) -> list[str]:
     return [part.text for part in parts if isinstance(part, Text)]
 
 
-def counted(app: AppHarness) -> tuple[int, dict[str, int]]:
+def cache_counts(app: AppHarness) -> tuple[int, dict[str, int]]:
     return app.contexts.hits, dict(app.contexts.rebuilds)
 
 
@@ -132,17 +132,17 @@ async def test_consecutive_turns_reuse_the_cached_context_and_advance_the_baseli
     async with running_app(tmp_path, started=False) as app:
         session_id = await app.create_session()
         for n in range(1, 5):
-            await answered(app, session_id, f"Question {n}", f"Answer {n}")
-        assert counted(app) == (3, {"new": 1})
+            await run_turn(app, session_id, f"Question {n}", f"Answer {n}")
+        assert cache_counts(app) == (3, {"new": 1})
         assert request_texts(app.model.requests[-1]) == [f"Question {n}" for n in range(1, 5)]
         await app.engine.commands.undo(session_id, None)
         edited = await app.engine.replace(session_id, None, (Text("Question 3 again"),))
         await app.wait_for_run(edited.run_id, "completed")
         assert request_texts(app.model.requests[-1]) == ["Question 1", "Question 2", "Question 3 again"]
-        assert counted(app) == (4, {"new": 1}), "undoing and asking differently were our own doing"
+        assert cache_counts(app) == (4, {"new": 1}), "undoing and asking differently were our own doing"
 
 
-async def _answered_elsewhere(folder: Path, session_id: SessionId, text: str, answer: str) -> None:
+async def _run_turn_elsewhere(folder: Path, session_id: SessionId, text: str, answer: str) -> None:
     """One turn, to its end, by a process of its own."""
     module = "tests.contracts.single_turn_process"
     command = [sys.executable, "-m", module, str(folder), session_id, text, answer]
@@ -153,13 +153,13 @@ async def test_changes_of_another_process_are_read_before_the_next_answer(tmp_pa
     """G3"""
     async with running_app(tmp_path, started=False) as app:
         session_id = await app.create_session()
-        await answered(app, session_id, "Here", "First")
-        await _answered_elsewhere(tmp_path, session_id, "There", "Second")
-        await answered(app, session_id, "Here again", "Third")
-        assert counted(app) == (0, {"new": 1, "foreign": 1})
+        await run_turn(app, session_id, "Here", "First")
+        await _run_turn_elsewhere(tmp_path, session_id, "There", "Second")
+        await run_turn(app, session_id, "Here again", "Third")
+        assert cache_counts(app) == (0, {"new": 1, "foreign": 1})
         assert request_texts(app.model.requests[-1]) == ["Here", "There", "Here again"]
-        await answered(app, session_id, "And again", "Fourth")
-        assert counted(app) == (1, {"new": 1, "foreign": 1}), "once read back, it is used again"
+        await run_turn(app, session_id, "And again", "Fourth")
+        assert cache_counts(app) == (1, {"new": 1, "foreign": 1}), "once read back, it is used again"
 
 
 async def test_checking_for_a_due_summary_neither_counts_nor_rebuilds(
@@ -168,16 +168,16 @@ async def test_checking_for_a_due_summary_neither_counts_nor_rebuilds(
     """G3"""
     async with running_app(tmp_path, started=False, summarise_above=0.5) as app:
         session_id, summaries = await app.create_session(), app.engine.summaries
-        await answered(app, session_id, "Here", "First")
-        await answered(app, session_id, "Here again", "Second")
+        await run_turn(app, session_id, "Here", "First")
+        await run_turn(app, session_id, "Here again", "Second")
         await summaries.wait_idle(session_id)
-        assert counted(app) == (1, {"new": 1})
-        await _answered_elsewhere(tmp_path, session_id, "There", "Third")
+        assert cache_counts(app) == (1, {"new": 1})
+        await _run_turn_elsewhere(tmp_path, session_id, "There", "Third")
         summaries.schedule(session_id)
         await summaries.wait_idle(session_id)
-        assert counted(app) == (1, {"new": 1}), "it is not read back before there is something to answer"
-        await answered(app, session_id, "And again", "Fourth")
-        assert counted(app) == (1, {"new": 1, "foreign": 1})
+        assert cache_counts(app) == (1, {"new": 1}), "it is not read back before there is something to answer"
+        await run_turn(app, session_id, "And again", "Fourth")
+        assert cache_counts(app) == (1, {"new": 1, "foreign": 1})
         assert request_texts(app.model.requests[-1]) == ["Here", "Here again", "There", "And again"]
 
 
@@ -186,11 +186,11 @@ async def test_another_conversations_changes_leave_a_baseline_alone(tmp_path: Pa
     assert advance(Baseline(ONE, 7), OTHER, 3, 9) == Baseline(ONE, 7)
     async with running_app(tmp_path, started=False) as app:
         one, other = await app.create_session(), await app.create_session()
-        await answered(app, one, "One", "Yes")
-        await answered(app, other, "Other", "No")
-        await answered(app, other, "Other again", "No")
-        await answered(app, one, "One again", "Yes")
-        assert counted(app) == (2, {"new": 2})
+        await run_turn(app, one, "One", "Yes")
+        await run_turn(app, other, "Other", "No")
+        await run_turn(app, other, "Other again", "No")
+        await run_turn(app, one, "One again", "Yes")
+        assert cache_counts(app) == (2, {"new": 2})
 
 
 async def test_a_baseline_advances_with_own_changes_unless_another_process_wrote(tmp_path: Path) -> None:
@@ -201,12 +201,12 @@ async def test_a_baseline_advances_with_own_changes_unless_another_process_wrote
     assert advance(stale, ONE, 9, 10) == stale, "nothing but reading it again makes it good"
     async with running_app(tmp_path, started=False) as app, running_app(tmp_path, started=False) as there:
         session_id = await app.create_session()
-        await answered(app, session_id, "Here", "First")
+        await run_turn(app, session_id, "Here", "First")
         await there.engine.commands.undo(session_id, None)
         # A change of our own after it: the position is our own again, and the entry is stale all the same.
         await app.engine.commands.configure(session_id, f.SessionConfigured(resume="ask"))
-        await answered(app, session_id, "Here again", "Second")
-        assert counted(app) == (0, {"new": 1, "foreign": 1})
+        await run_turn(app, session_id, "Here again", "Second")
+        assert cache_counts(app) == (0, {"new": 1, "foreign": 1})
         assert request_texts(app.model.requests[-1]) == ["Here again"]
 
 
@@ -251,12 +251,12 @@ async def test_restored_turns_outside_the_cache_reach_the_model(tmp_path: Path) 
     texts = [f"message {number}" for number in range(FIRST_PAGE_MESSAGES)]
     async with running_app(tmp_path) as app:
         session_id = await app.create_session()
-        first, *_ = [await answered(app, session_id, text, "Yes.") for text in texts]
+        first, *_ = [await run_turn(app, session_id, text, "Yes.") for text in texts]
         await app.engine.commands.undo(session_id, first.turn_id)
     async with running_app(tmp_path) as app:
-        await answered(app, session_id, "long " * 190_000, "Too long.")
+        await run_turn(app, session_id, "long " * 190_000, "Too long.")
         await app.engine.commands.restore(session_id, None)
-        await answered(app, session_id, "the last", "Yes.")
+        await run_turn(app, session_id, "the last", "Yes.")
         assert request_texts(app.model.requests[-1]) == [*texts, "the last"]
 
 
@@ -266,23 +266,23 @@ async def test_an_undo_and_a_message_elsewhere_are_noticed_and_titles_and_delive
     """G8"""
     async with running_app(tmp_path, started=False) as app, running_app(tmp_path, started=False) as there:
         session_id = await app.create_session()
-        await answered(app, session_id, "One", "First")
-        await answered(app, session_id, "Two", "Second")
+        await run_turn(app, session_id, "One", "First")
+        await run_turn(app, session_id, "Two", "Second")
         before = await app.store.session(session_id)
         await there.engine.commands.undo(session_id, None)
         there.model.steps = [text_step("Second, otherwise")]
         sent = await there.send(session_id, "Two, otherwise")
         await app.wait_for_run(sent.run_id, "completed")
         assert (await app.store.session(session_id)).live_turns == before.live_turns
-        await answered(app, session_id, "Three", "Third")
+        await run_turn(app, session_id, "Three", "Third")
         assert request_texts(app.model.requests[-1]) == ["One", "Two, otherwise", "Three"]
-        assert counted(app) == (1, {"new": 1, "foreign": 1})
+        assert cache_counts(app) == (1, {"new": 1, "foreign": 1})
         await there.engine.commands.rename(session_id, "A title", by="model")
         await there.engine.commands.archive(session_id, True)
         await there.store.append(Append(session_id, (f.DeliveryInDoubt("telegram", MessageId("m")),)))
         await app.engine.commands.rename(session_id, "A better one", by="user")
-        await answered(app, session_id, "Four", "Fourth")
-        assert counted(app) == (2, {"new": 1, "foreign": 1})
+        await run_turn(app, session_id, "Four", "Fourth")
+        assert cache_counts(app) == (2, {"new": 1, "foreign": 1})
 
 
 async def test_a_new_conversation_with_the_same_id_and_version_is_detected(
@@ -292,15 +292,15 @@ async def test_a_new_conversation_with_the_same_id_and_version_is_detected(
     assert advance(Baseline(ONE, 7, incarnation=1), ONE, 7, 9, 2).state == "stale"
     async with running_app(tmp_path, started=False) as app, running_app(tmp_path, started=False) as there:
         session_id = await app.create_session()
-        await answered(app, session_id, "It is red", "Yes")
+        await run_turn(app, session_id, "It is red", "Yes")
         events = await app.store.read(session_id, 0, 1_000)
         other = [replace(event, body=event.body.replace(b"red", b"tan")) for event in events]
         await there.engine.commands.delete(session_id)
         await there.store.import_session(session_id, other, cancel_open_runs=True)
         assert await there.store.head(session_id) == events[-1].seq
-        await answered(app, session_id, "What is it?", "Tan")
+        await run_turn(app, session_id, "What is it?", "Tan")
         assert request_texts(app.model.requests[-1]) == ["It is tan", "What is it?"]
-        assert counted(app) == (0, {"new": 1, "foreign": 1})
+        assert cache_counts(app) == (0, {"new": 1, "foreign": 1})
 
 
 def _change(seq: int, before: int, fact: f.AnyFact) -> CommittedChange:

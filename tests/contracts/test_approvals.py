@@ -28,7 +28,7 @@ def command(text: str) -> str:
     return msgspec.json.encode({"command": text}).decode()
 
 
-async def asked(
+async def start_pending_approval(
     app: AppHarness, text: str = "ls", session_id: SessionId | None = None
 ) -> tuple[RunId, CallId]:
     """A command that a person is asked about."""
@@ -37,17 +37,17 @@ async def asked(
     sent = await app.send(session_id, "Go")
     assert sent.run_id is not None
     await app.wait_for_run(sent.run_id, "waiting")
-    await at_rest(app)
+    await wait_until_idle(app)
     [tool] = await app.store.tools(session_id, sent.run_id)
     assert tool.approval == "requested"
     return sent.run_id, tool.id
 
 
-async def at_rest(app: AppHarness) -> None:
-    async def is_so() -> bool:
+async def wait_until_idle(app: AppHarness) -> None:
+    async def is_idle() -> bool:
         return app.engine.runner.running == 0
 
-    await app.wait_until(is_so, "rest")
+    await app.wait_until(is_idle, "rest")
 
 
 async def facts_of(app: AppHarness, run_id: RunId) -> list[f.AnyFact]:
@@ -73,7 +73,7 @@ def shell() -> FakeTool:
 async def test_an_allowed_call_runs_once(tmp_path: Path) -> None:
     lever = shell()
     async with running_app(tmp_path, lever, approvals="ask") as app:
-        run_id, call_id = await asked(app)
+        run_id, call_id = await start_pending_approval(app)
         assert lever.run_arguments == []
         await app.engine.resolve(run_id, call_id, "approve")
         await app.wait_for_run(run_id, "completed")
@@ -86,7 +86,7 @@ async def test_an_allowed_call_runs_once(tmp_path: Path) -> None:
 async def test_a_denied_call_does_not_run_and_the_model_reads_why(tmp_path: Path) -> None:
     lever = shell()
     async with running_app(tmp_path, lever, approvals="ask") as app:
-        run_id, call_id = await asked(app)
+        run_id, call_id = await start_pending_approval(app)
         await app.engine.resolve(run_id, call_id, "deny", "Not on a Friday.")
         await app.wait_for_run(run_id, "completed")
         assert lever.run_arguments == [] and last_tool_text(app) == f"{context.DENIED}\nNot on a Friday."
@@ -95,7 +95,7 @@ async def test_a_denied_call_does_not_run_and_the_model_reads_why(tmp_path: Path
 async def test_an_edited_call_runs_with_its_new_arguments_and_readers_see_them(tmp_path: Path) -> None:
     lever = shell()
     async with running_app(tmp_path, lever, approvals="ask") as app:
-        run_id, call_id = await asked(app, "rm a")
+        run_id, call_id = await start_pending_approval(app, "rm a")
         await app.engine.resolve(run_id, call_id, "approve", None, ApprovalGrant(arguments=command("rm b")))
         await app.wait_for_run(run_id, "completed")
         assert lever.run_arguments == [command("rm b")]
@@ -109,7 +109,7 @@ async def test_an_edited_call_runs_with_its_new_arguments_and_readers_see_them(t
 
 async def test_an_edit_without_changes_is_a_plain_approval(tmp_path: Path) -> None:
     async with running_app(tmp_path, shell(), approvals="ask") as app:
-        run_id, call_id = await asked(app, "ls")
+        run_id, call_id = await start_pending_approval(app, "ls")
         await app.engine.resolve(
             run_id, call_id, "approve", None, ApprovalGrant(arguments='{ "command": "ls" }')
         )
@@ -131,7 +131,7 @@ async def test_an_invalid_edit_leaves_the_approval_open(
 ) -> None:
     lever = shell()
     async with running_app(tmp_path, lever, approvals="ask", never_run=NEVER) as app:
-        run_id, call_id = await asked(app)
+        run_id, call_id = await start_pending_approval(app)
         with pytest.raises(error):
             await app.engine.resolve(run_id, call_id, "approve", None, ApprovalGrant(arguments=arguments))
         assert (await app.run(run_id)).status == "waiting" and lever.run_arguments == []
@@ -142,7 +142,7 @@ async def test_an_invalid_edit_leaves_the_approval_open(
 
 async def test_an_edited_call_survives_a_restart(tmp_path: Path) -> None:
     async with running_app(tmp_path, shell(), approvals="ask") as app:
-        run_id, call_id = await asked(app, "rm a")
+        run_id, call_id = await start_pending_approval(app, "rm a")
         # As if the process had died the moment that the answer was durable.
         await app.engine.commands.resolve(
             run_id, call_id, "approve", None, ApprovalGrant(arguments=command("rm b"))
@@ -172,7 +172,7 @@ async def test_of_two_answers_at_once_one_counts(tmp_path: Path, pair: tuple[str
         running_app(tmp_path, lever, approvals="ask") as app,
         running_app(tmp_path, lever, approvals="ask", started=False) as other,
     ):
-        run_id, call_id = await asked(app, "rm a")
+        run_id, call_id = await start_pending_approval(app, "rm a")
         await other.engine.start()
         outcomes = await asyncio.gather(
             app.engine.resolve(run_id, call_id, *ANSWERS[pair[0]]),
@@ -195,7 +195,7 @@ async def test_a_call_covered_by_a_rule_needs_no_approval(tmp_path: Path, scope:
     lever = shell()
     async with running_app(tmp_path, lever, approvals="ask") as app:
         first, second = await app.create_session(), await app.create_session()
-        run_id, call_id = await asked(app, "git status", first)
+        run_id, call_id = await start_pending_approval(app, "git status", first)
         await app.engine.resolve(run_id, call_id, "approve", None, ApprovalGrant(scope, "git status *"))
         await app.wait_for_run(run_id, "completed")
         app.model.steps = [tool_call_step("shell", command("git status -s")), text_step("Done.")]
@@ -220,7 +220,7 @@ async def test_a_rule_does_not_cover_hidden_commands(tmp_path: Path) -> None:
     async with running_app(tmp_path, lever, approvals="ask") as app:
         await app.engine.permissions.add("shell", "git status *")
         for text in ("git status && rm x", "git status; rm x", "git status $(rm x)", "git status > x"):
-            await asked(app, text)
+            await start_pending_approval(app, text)
         assert lever.run_arguments == []
 
 
@@ -246,7 +246,7 @@ async def test_a_revoked_rule_takes_effect_at_the_next_call(tmp_path: Path) -> N
 async def test_a_rule_that_cannot_be_made_leaves_the_question_open(tmp_path: Path) -> None:
     lever = shell()
     async with running_app(tmp_path, lever, approvals="ask") as app:
-        run_id, call_id = await asked(app, "ls && rm x")
+        run_id, call_id = await start_pending_approval(app, "ls && rm x")
         with pytest.raises(RuleRefused):
             await app.engine.resolve(run_id, call_id, "approve", None, ApprovalGrant("always"))
         assert (await app.run(run_id)).status == "waiting" and not await app.engine.permissions.rules()
@@ -305,7 +305,7 @@ async def test_an_uncheckable_command_is_refused_with_a_reason(tmp_path: Path, a
 async def test_a_call_cannot_be_edited_to_an_uncheckable_command(tmp_path: Path) -> None:
     lever = shell()
     async with running_app(tmp_path, lever, approvals="ask", never_run=NEVER) as app:
-        run_id, call_id = await asked(app)
+        run_id, call_id = await start_pending_approval(app)
         with pytest.raises(CommandForbidden):
             await app.engine.resolve(run_id, call_id, "approve", None, ApprovalGrant(arguments=DOUBLED))
         assert (await app.run(run_id)).status == "waiting" and lever.run_arguments == []
@@ -313,7 +313,7 @@ async def test_a_call_cannot_be_edited_to_an_uncheckable_command(tmp_path: Path)
 
 async def test_a_longer_denylist_overrides_earlier_approvals(tmp_path: Path) -> None:
     async with running_app(tmp_path, shell(), approvals="ask") as app:
-        run_id, call_id = await asked(app, "reboot")
+        run_id, call_id = await start_pending_approval(app, "reboot")
         await app.engine.commands.resolve(run_id, call_id, "approve")
     lever = shell()
     async with running_app(tmp_path, lever, approvals="ask", never_run=NEVER) as again:
@@ -344,7 +344,7 @@ async def test_a_forbidden_command_is_not_repeated(tmp_path: Path) -> None:
 async def test_an_approval_shows_the_workspace_and_the_sandbox_gaps(tmp_path: Path) -> None:
     cautions = ("It can read your files.",)
     async with running_app(tmp_path, shell(), approvals="ask", cautions=cautions) as app:
-        run_id, _ = await asked(app)
+        run_id, _ = await start_pending_approval(app)
         [question] = [fact for fact in await facts_of(app, run_id) if isinstance(fact, f.ApprovalRequested)]
         session_id, _ = await app.store.run(run_id)
         assert question.reason.startswith("It works in ") and session_id in question.reason
@@ -353,7 +353,7 @@ async def test_an_approval_shows_the_workspace_and_the_sandbox_gaps(tmp_path: Pa
 
 async def test_a_waiting_run_holds_no_lease_or_task_and_asks_once(tmp_path: Path) -> None:
     async with running_app(tmp_path, shell(), approvals="ask") as app:
-        run_id, _ = await asked(app)
+        run_id, _ = await start_pending_approval(app)
         lease = await app.store.claim(run_id, 1000)
         assert lease.was_free and app.engine.runner.running == 0
         await app.store.release(lease)
@@ -374,7 +374,7 @@ async def test_waiting_runs_cost_a_sweep_only_their_row(tmp_path: Path) -> None:
         counted: list[int] = []
         for count in (1, 40):
             while len(await app.store.open_runs()) < count:
-                await asked(app)
+                await start_pending_approval(app)
             seen: list[str] = []
             with _counting(app.store, seen):
                 await app.engine.recovery.sweep()
@@ -421,7 +421,7 @@ async def test_turns_behind_a_question_are_answered_after_it(tmp_path: Path) -> 
     lever = shell()
     async with running_app(tmp_path, lever, approvals="ask") as app:
         session_id = await app.create_session()
-        run_id, call_id = await asked(app, "ls", session_id)
+        run_id, call_id = await start_pending_approval(app, "ls", session_id)
         app.model.steps = [text_step("All right.")]
         sent = await app.send(session_id, "Never mind")
         await app.wait_for_run(sent.run_id, "completed")

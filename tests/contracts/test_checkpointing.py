@@ -33,23 +33,23 @@ ROUNDS = 4
 WORDS: list[StepAction] = [TextDelta(f"word{n} ") for n in range(60)]
 
 
-async def until_streaming(app: AppHarness, session_id: SessionId) -> None:
+async def wait_until_streaming(app: AppHarness, session_id: SessionId) -> None:
     """Wait until the newest message has words, and more of them may come."""
 
-    async def is_so() -> bool:
+    async def is_streaming() -> bool:
         role, status, words = (await app.entry_texts(session_id))[-1]
         return (role, status) == ("assistant", "streaming") and bool(words)
 
-    await app.wait_until(is_so, "a stream")
+    await app.wait_until(is_streaming, "a stream")
 
 
-async def until_said(app: AppHarness, session_id: SessionId, words: str) -> None:
+async def wait_until_checkpointed(app: AppHarness, session_id: SessionId, words: str) -> None:
     """Wait until the newest message is kept as far as these words."""
 
-    async def is_so() -> bool:
+    async def has_text() -> bool:
         return (await app.entry_texts(session_id))[-1][2].endswith(words)
 
-    await app.wait_until(is_so, f"{words!r}")
+    await app.wait_until(has_text, f"{words!r}")
 
 
 def tables(folder: Path) -> dict[str, list[object]]:
@@ -61,7 +61,7 @@ def tables(folder: Path) -> dict[str, list[object]]:
         return {name: list(db.execute(f'SELECT * FROM "{name}"')) for name in names}  # noqa: S608
 
 
-async def listed(app: AppHarness) -> list[SessionId]:
+async def session_ids(app: AppHarness) -> list[SessionId]:
     return [row.id for row in (await app.store.sessions(None, 10)).sessions]
 
 
@@ -73,19 +73,19 @@ async def test_progress_is_kept_while_a_run_streams_without_touching_the_session
         app.model.steps = [[TextDelta("first "), go_on, *WORDS, end, *text_step("the end")]]
         session_id = await app.create_session()
         sent = await app.send(session_id, "Count")
-        await until_said(app, session_id, "first ")
+        await wait_until_checkpointed(app, session_id, "first ")
         clock.advance(1_000)
         other = await app.create_session()
         await app.store.search("whatever", 1)  # The index has caught up then.
         before, row = tables(tmp_path), await app.store.session(session_id)
-        assert row.status == "working" and await listed(app) == [other, session_id]
+        assert row.status == "working" and await session_ids(app) == [other, session_id]
         clock.advance(1_000)
         go_on.set()
-        await until_said(app, session_id, "word59 ")
+        await wait_until_checkpointed(app, session_id, "word59 ")
         await app.store.search("whatever", 1)
         during = tables(tmp_path)
         assert [name for name in before if during[name] != before[name]] == ["deltas"]
-        assert await app.store.session(session_id) == row and await listed(app) == [other, session_id]
+        assert await app.store.session(session_id) == row and await session_ids(app) == [other, session_id]
         # While nothing happens nothing is written, though everything in the background has had its turn.
         clock.advance(1_000)
         for chore in (app.engine.recovery.sweep, app.engine.runner.spool, app.contexts.evict_idle):
@@ -97,7 +97,7 @@ async def test_progress_is_kept_while_a_run_streams_without_touching_the_session
         await app.wait_for_run(sent.run_id, "completed")
         after = await app.store.session(session_id)
         assert (after.status, after.updated_at) == ("idle", clock.now_ms())
-        assert await listed(app) == [session_id, other]
+        assert await session_ids(app) == [session_id, other]
 
 
 async def test_activity_moves_a_session_up_the_list_and_text_or_housekeeping_does_not(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ async def test_activity_moves_a_session_up_the_list_and_text_or_housekeeping_doe
         async def is_moved() -> bool:
             """Whether it has moved to now; if not, it is still where it was."""
             row = await app.store.session(session_id)
-            first = (await listed(app))[0]
+            first = (await session_ids(app))[0]
             moved = row.updated_at == clock.now_ms()
             assert first == (session_id if moved else other)
             return moved
@@ -135,10 +135,10 @@ async def test_activity_moves_a_session_up_the_list_and_text_or_housekeeping_doe
         other = await pass_time()
         sent = await app.send(session_id, "Go")
         assert await is_moved(), "a message was accepted"
-        await until_said(app, session_id, "a")
+        await wait_until_checkpointed(app, session_id, "a")
         other = await pass_time()
         more.set()
-        await until_said(app, session_id, "ab")
+        await wait_until_checkpointed(app, session_id, "ab")
         assert not await is_moved(), "text"
         call.set()
         await tool.started.wait()
@@ -150,7 +150,7 @@ async def test_activity_moves_a_session_up_the_list_and_text_or_housekeeping_doe
         await app.engine.drafts.save(session_id, "What I am about to say")
         assert not await is_moved(), "housekeeping"
         tool.hold.set()
-        await until_said(app, session_id, "c")
+        await wait_until_checkpointed(app, session_id, "c")
         assert await is_moved(), "a call settled"
         other = await pass_time()
         assert not await is_moved()
@@ -347,7 +347,7 @@ async def test_a_title_made_in_the_background_never_replaces_one_that_a_person_c
         assert (await app.store.session(second)).title == "Mine too"
 
 
-async def attached(app: AppHarness, text: str) -> tuple[AnyPart, ...]:
+async def parts_with_file(app: AppHarness, text: str) -> tuple[AnyPart, ...]:
     """A message with an attachment."""
     return Text(text), File(await app.store.put_blob(b"a note"), "note.txt", "text/plain", 6)
 
@@ -368,7 +368,7 @@ async def test_cancelling_clears_everything_that_says_running_in_one_moment(tmp_
     """C9: words that stream or a call under way, for a message with an attachment, while others read."""
     tool = FakeTool("lever", "unsafe")
     async with running_app(tmp_path, tool) as app, http_server(app) as api:
-        session_id, said, runs = await app.create_session(), await attached(app, "Pull"), list[str]()
+        session_id, said, runs = await app.create_session(), await parts_with_file(app, "Pull"), list[str]()
         async with conversation_readers(app, api, session_id) as readers:
             for number in range(ROUNDS):
                 tool.hold, tool.started = asyncio.Event(), asyncio.Event()
@@ -378,7 +378,7 @@ async def test_cancelling_clears_everything_that_says_running_in_one_moment(tmp_
                 sent = await app.engine.send(session_id, said)
                 assert sent.run_id is not None
                 runs.append(sent.run_id)
-                await (tool.started.wait() if number % 2 else until_streaming(app, session_id))
+                await (tool.started.wait() if number % 2 else wait_until_streaming(app, session_id))
                 await app.engine.cancel(sent.run_id)
             await app.engine.delete(session_id)
     readers.check()
@@ -395,12 +395,12 @@ async def test_cancelling_clears_everything_that_says_running_in_one_moment(tmp_
 async def test_undo_racing_a_stream_leaves_only_states_that_really_were(tmp_path: Path) -> None:
     """C10: of a message with an attachment, while others read."""
     async with running_app(tmp_path) as app, http_server(app) as api:
-        session_id, said = await app.create_session(), await attached(app, "Write")
+        session_id, said = await app.create_session(), await parts_with_file(app, "Write")
         async with conversation_readers(app, api, session_id) as readers:
             for _ in range(ROUNDS):
                 app.model.steps = [[*WORDS, asyncio.Event()]]  # Goes on until it is stopped.
                 await app.engine.send(session_id, said)
-                await until_streaming(app, session_id)
+                await wait_until_streaming(app, session_id)
                 await app.engine.commands.undo(session_id, None)
             await app.wait_until_idle()
             await app.engine.delete(session_id)
@@ -430,7 +430,7 @@ async def test_restore_racing_a_stream_leaves_only_states_that_really_were(tmp_p
                 await app.wait_for_run(sent.run_id, "completed")
                 await app.engine.commands.undo(session_id, sent.turn_id)
                 await app.engine.send(session_id, (Text("Write more"),))
-                await until_streaming(app, session_id)
+                await wait_until_streaming(app, session_id)
                 await app.engine.commands.restore(session_id, sent.turn_id)
                 await app.engine.commands.undo(session_id, sent.turn_id)
             await app.wait_until_idle()
@@ -450,7 +450,7 @@ async def test_a_retried_or_edited_turn_is_one_change(tmp_path: Path, streams: b
     async with running_app(tmp_path) as app, http_server(app) as api:
         session_id, said, edited = (
             await app.create_session(),
-            await attached(app, "Hello"),
+            await parts_with_file(app, "Hello"),
             (Text("Hello again"),),
         )
         async with conversation_readers(app, api, session_id) as readers:
@@ -462,7 +462,7 @@ async def test_a_retried_or_edited_turn_is_one_change(tmp_path: Path, streams: b
                 else:
                     sent = await app.engine.replace(session_id, sent.turn_id, parts)
                 if streams:
-                    await until_streaming(app, session_id)
+                    await wait_until_streaming(app, session_id)
                 else:
                     await app.wait_for_run(sent.run_id, "completed")
             await app.engine.delete(session_id)

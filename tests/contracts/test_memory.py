@@ -263,7 +263,7 @@ async def test_a_new_session_that_names_the_previous_one_is_a_boundary_for_it(tm
         await harness.wait_for_states(session_id, "committed", "committed")
 
 
-async def let_go(harness: MemoryHarness, clock: FakeClock) -> None:
+async def evict_contexts(harness: MemoryHarness, clock: FakeClock) -> None:
     """Have the cache let go of every conversation, as nobody has used one for a while."""
     await harness.app.wait_until_idle()
     clock.advance(AGENT_CACHE_IDLE_MS)
@@ -278,7 +278,7 @@ async def test_eviction_commits_before_the_agent_is_dropped_then_forgets_it(tmp_
         session_id = await harness.app.create_session()
         await harness.run_turn(session_id, "one")
         provider.hold = asyncio.Event()
-        await let_go(harness, clock)
+        await evict_contexts(harness, clock)
         async with asyncio.timeout(SOON_S):
             await provider.called.wait()
         assert harness.scheduler.active_owner(session_id) == owner_digest(Owner("keeper"))
@@ -345,7 +345,7 @@ async def test_eviction_waits_for_a_commit_in_flight_and_closes_once(tmp_path: P
         fold = weakref.ref(await held.fold(100_000, _not_read))
         held.release()
         del held
-        await let_go(harness, clock)
+        await evict_contexts(harness, clock)
         leaving = [asyncio.create_task(harness.scheduler.evict(session_id)) for _ in range(2)]
         leaving.append(asyncio.create_task(contexts.close(SOON_S)))
         await harness.run_turn(other, "Meanwhile there is all the time in the world.")
@@ -366,7 +366,7 @@ async def test_eviction_times_out_on_a_hanging_provider_and_the_entry_stays(
         session_id = await harness.app.create_session()
         await harness.run_turn(session_id, "one")
         provider.hold = asyncio.Event()
-        await let_go(harness, clock)
+        await evict_contexts(harness, clock)
         async with asyncio.timeout(SOON_S):
             await harness.app.contexts.close(2 * SOON_S)
         assert provider.called.is_set() and await harness.states(session_id) == ["committing"]

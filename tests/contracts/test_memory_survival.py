@@ -54,14 +54,14 @@ class MemoryWorkerProcess:
         self.process.stdout.close()
 
 
-def killed(folder: Path, diary: Path, keyed: bool, point: str) -> SessionId:
+def start_and_kill(folder: Path, diary: Path, keyed: bool, point: str) -> SessionId:
     """The session of a process that was killed at a point of telling memory of it."""
     other = MemoryWorkerProcess(folder, diary, keyed, point)
     other.kill()
     return other.session_id
 
 
-SAID = ["My boat is called Vega.", "Noted."]
+USER_TEXTS = ["My boat is called Vega.", "Noted."]
 
 
 @pytest.mark.parametrize("point", ["pending", "before", "after", "committed"])
@@ -70,13 +70,13 @@ async def test_a_provider_that_takes_the_key_has_it_exactly_once_wherever_the_pr
 ) -> None:
     """M16, M8"""
     diary = tmp_path / "diary"
-    session_id = killed(tmp_path / "data", diary, True, point)
+    session_id = start_and_kill(tmp_path / "data", diary, True, point)
     provider = FileProvider(diary, True)
     async with memory_harness(tmp_path / "data", provider) as harness:
         await harness.scheduler.start(3600)  # Nobody asks.
         await harness.wait_for_states(session_id, "committed")
         (row,) = await harness.queue_entries(session_id)
-        assert read_commits(diary) == [{"key": row.key, "said": SAID}]
+        assert read_commits(diary) == [{"key": row.key, "said": USER_TEXTS}]
         assert [segment.key for segment in provider.calls] == ([] if point == "committed" else [row.key])
 
 
@@ -86,7 +86,7 @@ async def test_a_call_cut_off_in_the_middle_is_in_doubt_where_no_key_is_taken(
 ) -> None:
     """M16"""
     diary = tmp_path / "diary"
-    session_id = killed(tmp_path / "data", diary, False, point)
+    session_id = start_and_kill(tmp_path / "data", diary, False, point)
     provider, told = FileProvider(diary, False), len(read_commits(diary))
     assert told == (point == "after")
     async with memory_harness(tmp_path / "data", provider) as harness:
@@ -165,11 +165,11 @@ async def test_a_turn_answered_during_deletion_queues_no_memory_entry(tmp_path: 
 async def test_a_call_in_doubt_is_made_again_where_people_have_chosen_that(tmp_path: Path) -> None:
     """M16"""
     diary = tmp_path / "diary"
-    session_id = killed(tmp_path / "data", diary, False, "after")
+    session_id = start_and_kill(tmp_path / "data", diary, False, "after")
     async with memory_harness(tmp_path / "data", FileProvider(diary, False), in_doubt="retry") as harness:
         await harness.scheduler.start(3600)
         await harness.wait_for_states(session_id, "committed")
-        assert [line["said"] for line in read_commits(diary)] == [SAID, SAID]
+        assert [line["said"] for line in read_commits(diary)] == [USER_TEXTS, USER_TEXTS]
 
 
 async def test_two_processes_never_commit_the_same_entry_and_a_lost_attempt_is_taken_over(
@@ -291,7 +291,7 @@ async def test_a_provider_that_is_down_backs_off_and_is_retried(tmp_path: Path) 
         assert provider.max_running <= COMMITS_AT_ONCE_MAX
 
 
-async def _owing(harness: MemoryHarness) -> SessionId:
+async def _start_with_pending(harness: MemoryHarness) -> SessionId:
     session_id = await harness.app.create_session()
     await harness.run_turn(session_id, "one")
     return session_id
@@ -303,7 +303,7 @@ async def test_idle_time_is_a_boundary(tmp_path: Path) -> None:
     async with memory_harness(tmp_path, provider, clock=clock) as harness:
         await harness.scheduler.start(1)
         clock.advance(10)
-        session_id = await _owing(harness)
+        session_id = await _start_with_pending(harness)
         await asyncio.sleep(1.2)  # Two rounds, by a clock that stands still.
         assert await harness.states(session_id) == ["pending"]
         clock.advance(1000)

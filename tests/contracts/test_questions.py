@@ -25,34 +25,36 @@ COLOURS = ("Red", "Green", "Blue")
 Verb = Callable[[AppHarness, SessionId, RunId], Coroutine[Any, Any, object]]
 
 
-def asks(question: str = "Which one?", *choices: str, multiple: bool = False) -> tuple[str, str]:
+def question_call(question: str = "Which one?", *choices: str, multiple: bool = False) -> tuple[str, str]:
     told: dict[str, object] = {"question": question}
     if choices:
         told |= {"choices": choices, "multiple": multiple}
     return questions.ASK_TOOL, msgspec.json.encode(told).decode()
 
 
-def at_once(*calls: tuple[str, str]) -> list[StepAction]:
+def step_with_calls(*calls: tuple[str, str]) -> list[StepAction]:
     """A step that makes several calls."""
     return [*(CallDelta(n, *call) for n, call in enumerate(calls)), StepEnd("tool_calls")]
 
 
-async def asked(app: AppHarness, *calls: tuple[str, str], then: str = "Done.") -> tuple[SessionId, RunId]:
+async def start_pending_questions(
+    app: AppHarness, *calls: tuple[str, str], then: str = "Done."
+) -> tuple[SessionId, RunId]:
     """A run that waits with these calls open."""
     session_id = await app.create_session()
-    app.model.steps = [at_once(*calls), text_step(then)]
+    app.model.steps = [step_with_calls(*calls), text_step(then)]
     sent = await app.send(session_id, "Go")
     assert sent.run_id is not None
     await app.wait_for_run(sent.run_id, "waiting")
-    await at_rest(app)
+    await wait_until_idle(app)
     return session_id, sent.run_id
 
 
-async def at_rest(app: AppHarness) -> None:
-    async def is_so() -> bool:
+async def wait_until_idle(app: AppHarness) -> None:
+    async def is_idle() -> bool:
         return app.engine.runner.running == 0
 
-    await app.wait_until(is_so, "rest")
+    await app.wait_until(is_idle, "rest")
 
 
 async def open_questions(app: AppHarness, session_id: SessionId) -> list[OpenQuestion]:
@@ -77,7 +79,7 @@ def call_of(question: OpenQuestion) -> tuple[RunId, CallId]:
 
 async def test_the_model_reads_the_answer_and_continues(tmp_path: Path) -> None:
     async with running_app(tmp_path, extra_tools=[AskUserTool()], approvals="ask") as app:
-        session_id, run_id = await asked(app, asks("Which colour?", *COLOURS))
+        session_id, run_id = await start_pending_questions(app, question_call("Which colour?", *COLOURS))
         run = await app.run(run_id)
         assert (run.waiting, (await app.store.session(session_id)).status) == ("question", "needs_you")
         [question] = await open_questions(app, session_id)
@@ -103,16 +105,16 @@ async def test_the_model_reads_the_answer_and_continues(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "reply", "read"),
     [
-        (asks("Why?"), Reply(" Because. "), " Because. "),
-        (asks("Which?", *COLOURS, multiple=True), Reply(choices=("Blue", "Red")), "Red\nBlue"),
-        (asks("Which?", "  deep \n blue ", "Red"), Reply(choices=("deep blue",)), "deep blue"),
+        (question_call("Why?"), Reply(" Because. "), " Because. "),
+        (question_call("Which?", *COLOURS, multiple=True), Reply(choices=("Blue", "Red")), "Red\nBlue"),
+        (question_call("Which?", "  deep \n blue ", "Red"), Reply(choices=("deep blue",)), "deep blue"),
     ],
 )
 async def test_an_answer_by_text_or_several_choices(
     tmp_path: Path, call: tuple[str, str], reply: Reply, read: str
 ) -> None:
     async with running_app(tmp_path, extra_tools=[AskUserTool()]) as app:
-        session_id, run_id = await asked(app, call)
+        session_id, run_id = await start_pending_questions(app, call)
         [question] = await open_questions(app, session_id)
         await app.engine.answer(*call_of(question), reply)
         await app.wait_for_run(run_id, "completed")
@@ -122,23 +124,23 @@ async def test_an_answer_by_text_or_several_choices(
 @pytest.mark.parametrize(
     ("call", "reply", "error"),
     [
-        (asks("Why?"), Reply(), AnswerRefused),
-        (asks("Why?"), Reply(" \n"), AnswerRefused),
-        (asks("Why?"), Reply(choices=("Red",)), AnswerRefused),
-        (asks("Why?"), Reply("x" * (TEXT_BYTES_MAX + 1)), TooLarge),
-        (asks("Which?", *COLOURS), Reply(), AnswerRefused),
-        (asks("Which?", *COLOURS), Reply("Red"), AnswerRefused),
-        (asks("Which?", *COLOURS), Reply(choices=("red",)), AnswerRefused),
-        (asks("Which?", *COLOURS), Reply(choices=("Red", "Blue")), AnswerRefused),
-        (asks("Which?", *COLOURS, multiple=True), Reply(choices=()), AnswerRefused),
-        (asks("Which?", *COLOURS, multiple=True), Reply(choices=("Red", "Pink")), AnswerRefused),
+        (question_call("Why?"), Reply(), AnswerRefused),
+        (question_call("Why?"), Reply(" \n"), AnswerRefused),
+        (question_call("Why?"), Reply(choices=("Red",)), AnswerRefused),
+        (question_call("Why?"), Reply("x" * (TEXT_BYTES_MAX + 1)), TooLarge),
+        (question_call("Which?", *COLOURS), Reply(), AnswerRefused),
+        (question_call("Which?", *COLOURS), Reply("Red"), AnswerRefused),
+        (question_call("Which?", *COLOURS), Reply(choices=("red",)), AnswerRefused),
+        (question_call("Which?", *COLOURS), Reply(choices=("Red", "Blue")), AnswerRefused),
+        (question_call("Which?", *COLOURS, multiple=True), Reply(choices=()), AnswerRefused),
+        (question_call("Which?", *COLOURS, multiple=True), Reply(choices=("Red", "Pink")), AnswerRefused),
     ],
 )
 async def test_an_invalid_answer_leaves_the_question_open(
     tmp_path: Path, call: tuple[str, str], reply: Reply, error: type[HoldfastError]
 ) -> None:
     async with running_app(tmp_path, extra_tools=[AskUserTool()]) as app:
-        session_id, run_id = await asked(app, call)
+        session_id, run_id = await start_pending_questions(app, call)
         [question] = await open_questions(app, session_id)
         head = await app.store.head(session_id)
         with pytest.raises(error):
@@ -149,7 +151,7 @@ async def test_an_invalid_answer_leaves_the_question_open(
 
 async def test_a_second_answer_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     async with running_app(tmp_path, extra_tools=[AskUserTool()]) as app:
-        session_id, run_id = await asked(app, asks("Why?"))
+        session_id, run_id = await start_pending_questions(app, question_call("Why?"))
         [question] = await open_questions(app, session_id)
         await app.engine.answer(*call_of(question), Reply("One."))
         with pytest.raises(ToolRefused):
@@ -166,7 +168,7 @@ async def test_of_two_answers_at_two_servers_one_counts(tmp_path: Path) -> None:
         running_app(tmp_path, extra_tools=[AskUserTool()], started=False) as other,
     ):
         other.model.steps = [text_step("Done.")]
-        session_id, run_id = await asked(app, asks("Why?"))
+        session_id, run_id = await start_pending_questions(app, question_call("Why?"))
         await other.engine.start()
         [question] = await open_questions(app, session_id)
         outcomes = await asyncio.gather(
@@ -182,7 +184,7 @@ async def test_of_two_answers_at_two_servers_one_counts(tmp_path: Path) -> None:
 
 async def test_a_question_waits_without_a_lease_across_restarts_and_is_asked_once(tmp_path: Path) -> None:
     async with running_app(tmp_path, extra_tools=[AskUserTool()]) as app:
-        session_id, run_id = await asked(app, asks("Why?"))
+        session_id, run_id = await start_pending_questions(app, question_call("Why?"))
     for _ in range(2):
         async with running_app(tmp_path, extra_tools=[AskUserTool()]) as again:
             await again.engine.recovery.sweep()
@@ -206,7 +208,7 @@ async def test_a_question_is_asked_after_an_earlier_crash(tmp_path: Path) -> Non
     slow.hold = asyncio.Event()
     async with running_app(tmp_path, slow, extra_tools=[AskUserTool()]) as app:
         session_id = await app.create_session()
-        app.model.steps = [at_once(asks("Why?"), ("slow", "{}"))]
+        app.model.steps = [step_with_calls(question_call("Why?"), ("slow", "{}"))]
         sent = await app.send(session_id, "Go")
         await slow.started.wait()
         assert not await facts_of(app, session_id, f.QuestionAsked)
@@ -219,7 +221,9 @@ async def test_a_question_is_asked_after_an_earlier_crash(tmp_path: Path) -> Non
 async def test_other_calls_of_the_step_run_before_the_answer(tmp_path: Path) -> None:
     looks, acts = FakeTool("look", "pure"), FakeTool("act", "unsafe")
     async with running_app(tmp_path, looks, acts, extra_tools=[AskUserTool()]) as app:
-        session_id, run_id = await asked(app, ("look", "{}"), asks("Why?"), ("act", "{}"))
+        session_id, run_id = await start_pending_questions(
+            app, ("look", "{}"), question_call("Why?"), ("act", "{}")
+        )
         assert len(looks.run_arguments) == len(acts.run_arguments) == 1
         [question] = await open_questions(app, session_id)
         await app.engine.answer(*call_of(question), Reply("Because."))
@@ -234,7 +238,9 @@ async def test_questions_and_approvals_are_open_together_and_answered_in_any_ord
 ) -> None:
     acts = FakeTool("act", "unsafe")
     async with running_app(tmp_path, acts, extra_tools=[AskUserTool()], approvals="ask") as app:
-        session_id, run_id = await asked(app, asks("One?"), ("act", "{}"), asks("Two?", *COLOURS))
+        session_id, run_id = await start_pending_questions(
+            app, question_call("One?"), ("act", "{}"), question_call("Two?", *COLOURS)
+        )
         found = {each.kind + each.question: each for each in await open_questions(app, session_id)}
         assert list(found) == ["questionOne?", "approval", "questionTwo?"]
         one, act, two = found.values()
@@ -274,7 +280,9 @@ async def _clears(app: AppHarness, session_id: SessionId, run_id: RunId) -> None
 @pytest.mark.parametrize("verb", [_sends, _stops, _undoes, _edits, _clears])
 async def test_acting_past_a_question_closes_it_and_ends_its_run(tmp_path: Path, verb: Verb) -> None:
     async with running_app(tmp_path, extra_tools=[AskUserTool()]) as app:
-        session_id, run_id = await asked(app, asks("Why?"), asks("Which?", *COLOURS), then="Well.")
+        session_id, run_id = await start_pending_questions(
+            app, question_call("Why?"), question_call("Which?", *COLOURS), then="Well."
+        )
         found = await open_questions(app, session_id)
         await verb(app, session_id, run_id)
         await app.wait_for_run(run_id, "cancelled")
@@ -297,7 +305,7 @@ async def test_acting_past_a_question_closes_it_and_ends_its_run(tmp_path: Path,
 
 async def test_a_concurrent_answer_and_message_leave_a_consistent_history(tmp_path: Path) -> None:
     async with running_app(tmp_path, extra_tools=[AskUserTool()]) as app:
-        session_id, run_id = await asked(app, asks("Why?"))
+        session_id, run_id = await start_pending_questions(app, question_call("Why?"))
         [question] = await open_questions(app, session_id)
         said, sent = await asyncio.gather(
             app.engine.answer(*call_of(question), Reply("Because.")),
@@ -314,7 +322,7 @@ async def test_a_concurrent_answer_and_message_leave_a_consistent_history(tmp_pa
 
 async def test_a_dismissed_question_lets_the_run_continue(tmp_path: Path) -> None:
     async with running_app(tmp_path, extra_tools=[AskUserTool()]) as app:
-        session_id, run_id = await asked(app, asks("Why?"))
+        session_id, run_id = await start_pending_questions(app, question_call("Why?"))
         [question] = await open_questions(app, session_id)
         await app.engine.resolve(*call_of(question), "deny", "None of your business.")
         await app.wait_for_run(run_id, "completed")
@@ -326,7 +334,7 @@ async def test_an_approval_decision_does_not_answer_a_question(
     tmp_path: Path, decision: f.ToolDecision
 ) -> None:
     async with running_app(tmp_path, extra_tools=[AskUserTool()]) as app:
-        session_id, run_id = await asked(app, asks("Why?"))
+        session_id, run_id = await start_pending_questions(app, question_call("Why?"))
         [question] = await open_questions(app, session_id)
         with pytest.raises(ToolRefused):
             await app.engine.resolve(*call_of(question), decision)
@@ -335,7 +343,7 @@ async def test_an_approval_decision_does_not_answer_a_question(
 
 async def test_a_text_answer_does_not_resolve_an_approval(tmp_path: Path) -> None:
     async with running_app(tmp_path, FakeTool("act", "unsafe"), approvals="ask") as app:
-        session_id, _ = await asked(app, ("act", "{}"))
+        session_id, _ = await start_pending_questions(app, ("act", "{}"))
         [approval] = await open_questions(app, session_id)
         with pytest.raises(ToolRefused):
             await app.engine.answer(*call_of(approval), Reply("Yes."))
@@ -346,7 +354,11 @@ async def test_a_turn_that_was_queued_waits_behind_the_question(tmp_path: Path) 
     slow.hold = asyncio.Event()
     async with running_app(tmp_path, slow, extra_tools=[AskUserTool()]) as app:
         session_id = await app.create_session()
-        app.model.steps = [at_once(("slow", "{}"), asks("Why?")), text_step("First."), text_step("Second.")]
+        app.model.steps = [
+            step_with_calls(("slow", "{}"), question_call("Why?")),
+            text_step("First."),
+            text_step("Second."),
+        ]
         first = await app.send(session_id, "Go")
         await slow.started.wait()
         second = await app.send(session_id, "And then?")
@@ -385,7 +397,7 @@ BAD: tuple[tuple[str, str], ...] = (
 async def test_an_invalid_question_fails_with_a_reason(tmp_path: Path, arguments: str, why: str) -> None:
     async with running_app(tmp_path, extra_tools=[AskUserTool()], approvals="ask") as app:
         session_id = await app.create_session()
-        app.model.steps = [at_once((questions.ASK_TOOL, arguments)), text_step("Done.")]
+        app.model.steps = [step_with_calls((questions.ASK_TOOL, arguments)), text_step("Done.")]
         sent = await app.send(session_id, "Go")
         await app.wait_for_run(sent.run_id, "completed")
         assert not await facts_of(app, session_id, f.QuestionAsked)
@@ -399,7 +411,7 @@ async def test_an_invalid_question_fails_with_a_reason(tmp_path: Path, arguments
 async def test_malformed_question_arguments_cause_no_error(tmp_path: Path, arguments: str) -> None:
     async with running_app(tmp_path, extra_tools=[AskUserTool()]) as app:
         session_id = await app.create_session()
-        app.model.steps = [at_once((questions.ASK_TOOL, arguments)), text_step("Done.")]
+        app.model.steps = [step_with_calls((questions.ASK_TOOL, arguments)), text_step("Done.")]
         sent = await app.send(session_id, "Go")
         await app.wait_for_run(sent.run_id, "completed")
         assert not await facts_of(app, session_id, f.QuestionAsked)
@@ -407,8 +419,8 @@ async def test_malformed_question_arguments_cause_no_error(tmp_path: Path, argum
 
 async def test_the_number_of_open_questions_is_limited(tmp_path: Path) -> None:
     async with running_app(tmp_path, extra_tools=[AskUserTool()]) as app:
-        many = [asks(f"Question {n}?") for n in range(QUESTIONS_OPEN_MAX + 3)]
-        session_id, run_id = await asked(app, *many)
+        many = [question_call(f"Question {n}?") for n in range(QUESTIONS_OPEN_MAX + 3)]
+        session_id, run_id = await start_pending_questions(app, *many)
         found = await open_questions(app, session_id)
         assert [each.question for each in found] == [f"Question {n}?" for n in range(QUESTIONS_OPEN_MAX)]
         for question in found:
@@ -423,7 +435,7 @@ async def test_the_number_of_open_questions_is_limited(tmp_path: Path) -> None:
 async def test_an_agent_without_the_tool_asks_nothing(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app:
         session_id = await app.create_session()
-        app.model.steps = [at_once(asks("Why?")), text_step("Done.")]
+        app.model.steps = [step_with_calls(question_call("Why?")), text_step("Done.")]
         sent = await app.send(session_id, "Go")
         await app.wait_for_run(sent.run_id, "completed")
         assert not await facts_of(app, session_id, f.QuestionAsked)

@@ -33,12 +33,12 @@ class LateClock(SystemClock):
         self.ahead_ms += ms
 
 
-def still() -> FakeClock:
+def frozen_clock() -> FakeClock:
     """Return a clock that is past another process's lease, and moves only when the test moves it."""
     return FakeClock(SystemClock().now_ms() + 60_000)
 
 
-async def overtake(app: AppHarness, clock: LateClock | FakeClock, other: WorkerProcess) -> None:
+async def interrupt_stopped_run(app: AppHarness, clock: LateClock | FakeClock, other: WorkerProcess) -> None:
     """Have the run of a stopped process marked: its lease has run out, and its time to renew it too."""
     await app.engine.recovery.mark_interrupted()
     clock.advance(LEASE_GRACE_MS)
@@ -87,7 +87,7 @@ async def test_while_output_may_still_arrive_the_notice_says_so(tmp_path: Path) 
         other.wait_for_event("text_appended", 5)
         other.suspend()
         async with running_app(tmp_path, resume="never", clock=clock) as app:
-            await overtake(app, clock, other)
+            await interrupt_stopped_run(app, clock, other)
             assert (await app.entry_texts(other.session_id))[-1][:2] == ("notice", "pending")
             for _ in range(RECOVERY_READS_MAX + 2):
                 clock.ahead_ms += RECOVERY_READ_INTERVAL_MS
@@ -106,7 +106,7 @@ async def test_late_output_appears_before_the_notice_and_completes_it(tmp_path: 
         other.wait_for_event("text_appended", 5)
         other.suspend()
         async with running_app(tmp_path, resume="never", clock=clock) as app:
-            await overtake(app, clock, other)
+            await interrupt_stopped_run(app, clock, other)
             before = (await app.entry_texts(other.session_id))[1]
             other.resume()
 
@@ -127,7 +127,7 @@ async def test_late_output_of_a_run_that_went_on_is_kept_apart_from_the_model(tm
         other.wait_for_event("text_appended", 5)
         other.suspend()
         async with running_app(tmp_path, clock=clock) as app:
-            await overtake(app, clock, other)
+            await interrupt_stopped_run(app, clock, other)
             app.model.steps = [text_step("… and so on.")]
             await app.wait_for_run(other.run_id, "completed")
             other.resume()
@@ -221,12 +221,12 @@ async def test_a_stalled_store_makes_a_run_spool_and_a_store_that_is_back_takes_
 
 async def test_many_readers_at_once_make_one_recovery(tmp_path: Path) -> None:
     """R4: while that one waits for a store that stalls, the others have what there is."""
-    clock = still()
+    clock = frozen_clock()
     with worker_process(tmp_path, "words") as other:
         other.wait_for_event("text_appended", 5)
         other.suspend()
         async with running_app(tmp_path, resume="never", clock=clock, started=False) as app:
-            await overtake(app, clock, other)
+            await interrupt_stopped_run(app, clock, other)
             other.kill()
             with (tmp_path / "write.lock").open("rb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -252,7 +252,7 @@ async def test_a_sealed_run_without_output_is_checked_a_few_times_and_then_final
         other.wait_for_event("model_step_started")
         other.suspend()
         async with running_app(tmp_path, resume="never", clock=clock, started=False) as app:
-            await overtake(app, clock, other)
+            await interrupt_stopped_run(app, clock, other)
             other.kill()
             seen = []
             for _ in range(RECOVERY_READS_MAX + 1):
@@ -268,12 +268,12 @@ async def test_a_sealed_run_without_output_is_checked_a_few_times_and_then_final
 
 async def test_a_restart_does_not_reset_the_checks_of_a_sealed_run(tmp_path: Path) -> None:
     """R6: how often it was looked is kept with the run."""
-    clock = still()
+    clock = frozen_clock()
     with worker_process(tmp_path, "nothing") as other:
         other.wait_for_event("model_step_started")
         other.suspend()
         async with running_app(tmp_path, resume="never", clock=clock, started=False) as app:
-            await overtake(app, clock, other)
+            await interrupt_stopped_run(app, clock, other)
             other.kill()
     for looks in range(1, RECOVERY_READS_MAX + 1):
         async with running_app(tmp_path, resume="never", clock=clock, started=False) as app:
@@ -291,7 +291,7 @@ async def test_past_the_age_limit_the_notice_is_final_without_another_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     """R7: the process is dead, and what it could not save may lie in a file."""
-    clock, happened = still(), list[str]()
+    clock, happened = frozen_clock(), list[str]()
     look = Spools.list_files
 
     def counted(spools: Spools) -> list[tuple[RunId, ProcessId, Path]]:
@@ -305,7 +305,7 @@ async def test_past_the_age_limit_the_notice_is_final_without_another_check(
         other.wait_for_event("text_appended", 5)
         other.suspend()
         async with running_app(tmp_path, resume="never", clock=clock, started=False) as app:
-            await overtake(app, clock, other)
+            await interrupt_stopped_run(app, clock, other)
             other.kill()
             monkeypatch.setattr(Spools, "left", counted)
             app.store.add_change_listener(note)
@@ -319,12 +319,12 @@ async def test_past_the_age_limit_the_notice_is_final_without_another_check(
 
 async def test_output_after_the_age_limit_still_completes_the_notice(tmp_path: Path) -> None:
     """R7"""
-    clock = still()
+    clock = frozen_clock()
     with worker_process(tmp_path, "words") as other:
         other.wait_for_event("text_appended", 5)
         other.suspend()
         async with running_app(tmp_path, resume="never", clock=clock, started=False) as app:
-            await overtake(app, clock, other)
+            await interrupt_stopped_run(app, clock, other)
             clock.advance(RECOVERY_AGE_MS_MAX + 1)
             await app.engine.recovery.sweep()
             assert (await app.entry_texts(other.session_id))[-1][:2] == ("notice", "final")

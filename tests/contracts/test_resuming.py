@@ -225,7 +225,7 @@ async def test_an_unsafe_call_that_may_have_run_asks_a_person(tmp_path: Path) ->
         assert fake_tool.run_arguments == ["{}"]
 
 
-class Surviving(FakeTool):
+class SurvivingTool(FakeTool):
     """A lever whose first try outlives the server that began it, until the test says so."""
 
     is_over = False
@@ -239,7 +239,7 @@ async def test_a_call_in_doubt_is_not_run_again_while_its_first_try_still_runs(t
     with worker_process(tmp_path, "tool") as other:
         other.wait_for_event("tool_output_appended")
         other.kill()
-    lever = Surviving("lever", "unsafe")
+    lever = SurvivingTool("lever", "unsafe")
     async with running_app(tmp_path, lever) as app:
         await app.wait_for_run(other.run_id, "waiting")
         (tool,) = await app.store.tools(other.session_id, other.run_id)

@@ -25,7 +25,7 @@ WORDS: list[StepAction] = [TextDelta(f"word{n} ") for n in range(60)]
 async def stream_and_cancel(app: AppHarness, session_id: SessionId) -> None:
     app.model.steps = [[*WORDS, asyncio.Event()]]
     sent = await app.send(session_id, "Begin")
-    await _until_words(app, session_id)
+    await _wait_for_words(app, session_id)
     assert sent.run_id is not None
     await app.engine.cancel(sent.run_id)
 
@@ -33,7 +33,7 @@ async def stream_and_cancel(app: AppHarness, session_id: SessionId) -> None:
 async def stream_and_undo(app: AppHarness, session_id: SessionId) -> None:
     app.model.steps = [[*WORDS, asyncio.Event()]]
     await app.send(session_id, "And again")
-    await _until_words(app, session_id)
+    await _wait_for_words(app, session_id)
     await app.engine.commands.undo(session_id, None)
 
 
@@ -63,14 +63,14 @@ async def approve_a_call(app: AppHarness, session_id: SessionId) -> None:
     await app.wait_for_run(run.id, "completed")
 
 
-async def _until_words(app: AppHarness, session_id: SessionId) -> None:
+async def _wait_for_words(app: AppHarness, session_id: SessionId) -> None:
     async def has_words() -> bool:
         return (await app.entry_texts(session_id))[-1][2].endswith("word59 ")
 
     await app.wait_until(has_words, "a whole stream")
 
 
-DEEDS: tuple[Callable[[AppHarness, SessionId], Awaitable[None]], ...] = (
+ACTIONS: tuple[Callable[[AppHarness, SessionId], Awaitable[None]], ...] = (
     stream_and_cancel,
     approve_a_call,
     stream_and_undo,
@@ -87,7 +87,7 @@ async def test_every_response_equals_the_fold_of_the_journal_at_its_head(tmp_pat
         session_id = await app.create_session()
         async with conversation_readers(app, api, session_id) as readers:
             for _ in range(ROUNDS):
-                for deed in DEEDS:
+                for deed in ACTIONS:
                     await deed(app, session_id)
                     await readers.wait_until_seen(app)
             await app.engine.continuation.continue_session(session_id)

@@ -26,12 +26,14 @@ ROOT = Path(__file__).resolve().parents[2]
 MOVE_STEPS = frozenset({"session", "pinned", "append", "pin"})
 
 
-async def users(app: AppHarness, session_id: SessionId) -> list[str]:
+async def user_texts(app: AppHarness, session_id: SessionId) -> list[str]:
     """What people said in it, in order."""
     return [text for role, _, text in await app.entry_texts(session_id) if role == "user"]
 
 
-async def queue_up(app: AppHarness, model: SummarizingModel, session_id: SessionId) -> list[f.TurnAccepted]:
+async def queue_messages(
+    app: AppHarness, model: SummarizingModel, session_id: SessionId
+) -> list[f.TurnAccepted]:
     """Three messages behind an answer that failed: they wait for a person."""
     hold = asyncio.Event()
     model.steps = [[hold, RuntimeError("broken")]]
@@ -54,7 +56,7 @@ async def test_queued_and_later_messages_to_the_old_id_reach_the_successor(
         old = await app.create_session()
         kept = await app.send(old, "one", key="first")
         await app.wait_for_run(kept.run_id, "completed")
-        waiting = await queue_up(app, model, old)
+        waiting = await queue_messages(app, model, old)
         reader = app.store.tail(old, await app.store.head(old))
         new = await app.engine.continuation.continue_session(old)
         # The reader of the old one is told where it goes on, as the next thing that happens.
@@ -71,8 +73,8 @@ async def test_queued_and_later_messages_to_the_old_id_reach_the_successor(
         ):
             assert (await app.send(old, text, key=key)).turn_id == turn
         await app.wait_for_run(late.run_id, "completed")
-        assert await users(app, old) == ["one", "break"]
-        assert (await users(app, new))[1:] == ["queued 0", "queued 1", "queued 2", "late"]
+        assert await user_texts(app, old) == ["one", "break"]
+        assert (await user_texts(app, new))[1:] == ["queued 0", "queued 1", "queued 2", "late"]
         for fact in waiting:
             session_id, run = await app.store.run(fact.run_id or "")  # type: ignore[arg-type]
             assert (session_id, run.status) == (new, "completed")
@@ -153,7 +155,7 @@ async def test_nothing_lands_between_the_summary_and_the_move(
         said = ["one"] if deed == "taken back" else ["one", "two", "between"]
         assert len(model.summarized_texts) == 2
         assert [each for each in ("one", "two", "between") if each in model.summarized_texts[-1]] == said
-        assert await users(app, new) == [OPENING]
+        assert await user_texts(app, new) == [OPENING]
         assert (await app.store.session(old)).live_turns == len(said)
 
 
@@ -166,7 +168,7 @@ async def test_a_move_is_atomic_under_a_crash(tmp_path: Path, is_after: bool) ->
             old = await app.create_session()
             await run_turns(app, old, "one")
             await app.store.pin(old, True)
-            waiting = await queue_up(app, model, old)
+            waiting = await queue_messages(app, model, old)
             doomed, fate = app.engine.continuation._store, CrashPoint(step, is_after)
             app.engine.continuation._store = cast(Store, CrashingProxy(doomed, fate, MOVE_STEPS))
             moving = asyncio.create_task(app.engine.continuation.continue_session(old))
@@ -179,14 +181,14 @@ async def test_a_move_is_atomic_under_a_crash(tmp_path: Path, is_after: bool) ->
             await asyncio.gather(moving, over, return_exceptions=True)
             at = await app.engine.continuation.current_session(old)
             if at == old:
-                assert is_dead and await users(app, old) == ["one", "break", *queue]
+                assert is_dead and await user_texts(app, old) == ["one", "break", *queue]
                 continue
             sent = await app.send(old, "after")
             assert sent.session_id == at
             for run_id in (*(fact.run_id for fact in waiting), sent.run_id):
                 await app.wait_for_run(run_id, "completed")
-            assert await users(app, old) == ["one", "break"]
-            assert await users(app, at) == [OPENING, *queue, "after"]
+            assert await user_texts(app, old) == ["one", "break"]
+            assert await user_texts(app, at) == [OPENING, *queue, "after"]
             if not is_dead:
                 return
         raise AssertionError("a move has fewer steps than that")
@@ -209,7 +211,7 @@ async def test_processes_that_use_the_old_id_are_serialised_with_the_move(tmp_pa
                 each.kill()
                 await each.wait()
         receipts = [line.split() for line in (*first, *rest)]
-        said = [*await users(app, old), *(await users(app, new))[1:]]
+        said = [*await user_texts(app, old), *(await user_texts(app, new))[1:]]
         # Each once, and each sender's in the order in which they were sent.
         assert sorted(said) == sorted(["begin", *(key for key, _, _ in receipts)])
         for name in ("ada", "bob"):
@@ -220,7 +222,7 @@ async def test_processes_that_use_the_old_id_are_serialised_with_the_move(tmp_pa
             again = await app.send(old, key, key=key)
             assert again.turn_id == turn_id
             assert again.session_id in (session_id, new)
-            assert key in await users(app, again.session_id)
+            assert key in await user_texts(app, again.session_id)
 
 
 async def test_a_queue_and_its_chat_move_while_processes_send_to_the_old_id(tmp_path: Path) -> None:
@@ -232,7 +234,7 @@ async def test_a_queue_and_its_chat_move_while_processes_send_to_the_old_id(tmp_
         await harness.wait_until_idle()
         (route,) = await engine_app.store.routes()
         old = route.session_id
-        waiting = await queue_up(engine_app, model, old)
+        waiting = await queue_messages(engine_app, model, old)
         senders = [await _sender(tmp_path, old, name) for name in ("ada", "bob")]
         try:
             # They come while the queue moves, or while it is worked on where it moved to.
@@ -246,7 +248,7 @@ async def test_a_queue_and_its_chat_move_while_processes_send_to_the_old_id(tmp_
         keys = [line.split()[0] for line in lines]
         chat_app.post_message("still there?")
         await harness.wait_until_idle()
-        said = [*await users(engine_app, old), *(await users(engine_app, new))[1:]]
+        said = [*await user_texts(engine_app, old), *(await user_texts(engine_app, new))[1:]]
         asked = ["hello", "break", "queued 0", "queued 1", "queued 2"]
         assert said[:5] == asked and said[-1] == "still there?" and sorted(said[5:-1]) == sorted(keys)
         for name in ("ada", "bob"):
@@ -297,7 +299,7 @@ async def test_a_chat_follows_its_conversation(tmp_path: Path) -> None:
         model.steps = [text_step("second answer")]
         chat_app.post_message("and now?")
         await harness.wait_until_idle()
-        assert (await users(engine_app, new))[1:] == ["and now?"]
+        assert (await user_texts(engine_app, new))[1:] == ["and now?"]
         assert chat_app.texts()[0] == "first answer" and chat_app.texts()[-1] == "second answer"
         assert not any(SUMMARY_INTRO in text for text in chat_app.texts())
 
@@ -352,7 +354,7 @@ async def test_two_concurrent_moves_of_a_deleted_conversation_reach_one_successo
         late = await app.send(old, "late", key="late")
         assert late.session_id == new
         await app.wait_for_run(late.run_id, "completed")
-        assert (await users(app, new))[1:] == ["late"]
+        assert (await user_texts(app, new))[1:] == ["late"]
         listed = (await app.store.sessions(None, 10)).sessions
         assert [row.id for row in listed] == [new]
 
@@ -377,7 +379,7 @@ async def test_the_old_id_reaches_the_successor_even_when_deleted(tmp_path: Path
         await harness.wait_until_idle()
         (route,) = await engine_app.store.routes()
         old = route.session_id
-        await queue_up(engine_app, model, old)
+        await queue_messages(engine_app, model, old)
         new = await engine_app.engine.continuation.continue_session(old)
         await engine_app.engine.delete(old)
         sent = await engine_app.send(old, "late", key="late")
@@ -387,7 +389,7 @@ async def test_the_old_id_reaches_the_successor_even_when_deleted(tmp_path: Path
         await engine_app.wait_for_run(sent.run_id, "completed")
         chat_app.post_message("still there?")
         await harness.wait_until_idle()
-        assert (await users(engine_app, new))[1:] == [
+        assert (await user_texts(engine_app, new))[1:] == [
             "queued 0",
             "queued 1",
             "queued 2",

@@ -37,7 +37,7 @@ def stop(server: RunningServer) -> None:
     server.process.wait(WAIT_S)
 
 
-def begin(server: RunningServer, text: str) -> str:
+def create_session_with_file(server: RunningServer, text: str) -> str:
     """A conversation with a file in its own folder."""
     made = server.request("/api/sessions", "POST", "{}", **{"content-type": "application/json"})
     session_id = str(json.loads(made.body)["id"])
@@ -60,7 +60,7 @@ def delete(server: RunningServer, session_id: str) -> None:
     assert server.request(f"/api/sessions/{session_id}", "DELETE").status == 204
 
 
-def until_gone(path: Path) -> None:
+def wait_until_removed(path: Path) -> None:
     """Wait for a folder, and for the name that it has while it is being removed."""
     until = time.monotonic() + WAIT_S
     while list(path.parent.glob(f"{path.name}*")):
@@ -71,9 +71,9 @@ def until_gone(path: Path) -> None:
 def sweeps(server: RunningServer, times: int) -> None:
     """Return once the server has swept so often: each time something is there that must go."""
     for _ in range(times):
-        session_id = begin(server, "passing")
+        session_id = create_session_with_file(server, "passing")
         delete(server, session_id)
-        until_gone(own_folder(server.folder, session_id))
+        wait_until_removed(own_folder(server.folder, session_id))
 
 
 def restore(holdfast: CliHarness, file: str) -> str:
@@ -88,9 +88,9 @@ def test_a_workspace_stays_until_the_deletion_of_its_session_is_recorded_in_this
 ) -> None:
     """C14: restoring a backup, and going back."""
     server = serve(holdfast)
-    first = begin(server, "first")
+    first = create_session_with_file(server, "first")
     assert holdfast.run("backup", str(tmp_path / "older.db")).returncode == 0
-    second = begin(server, "second")
+    second = create_session_with_file(server, "second")
     both = {first: "first", second: "second"}
     stop(server)
     kept = restore(holdfast, str(tmp_path / "older.db"))
@@ -106,7 +106,7 @@ def test_a_workspace_stays_until_the_deletion_of_its_session_is_recorded_in_this
     for session_id in both:
         assert server.request(f"/api/sessions/{session_id}").status == 200
     delete(server, second)
-    until_gone(own_folder(folder, second))
+    wait_until_removed(own_folder(folder, second))
     assert files(folder) == {first: "first"}
 
 
@@ -117,7 +117,7 @@ def test_a_start_with_another_database_deletes_no_workspace(
     server = serve(holdfast)
     before = tmp_path / "before.db"
     assert holdfast.run("backup", str(before)).returncode == 0
-    session_id = begin(server, "mine")
+    session_id = create_session_with_file(server, "mine")
     stop(server)
     for name in ("holdfast.db", "format"):
         (folder / name).unlink()
@@ -135,7 +135,7 @@ def test_a_restore_performs_no_deletion_recorded_by_an_older_store(
 ) -> None:
     """C14: the conversation was imported again since, and has the folder."""
     server = holdfast.serve("--port", "0")
-    session_id = begin(server, "first")
+    session_id = create_session_with_file(server, "first")
     exported = tmp_path / "conversation.json"
     assert holdfast.run("sessions", "export", session_id, "-o", str(exported)).returncode == 0
     delete(server, session_id)
@@ -159,13 +159,13 @@ def test_a_deletion_removes_the_folder_though_the_server_is_killed_before_that(
 ) -> None:
     """C14: what is recorded is carried out by the next server."""
     server = holdfast.serve("--port", "0")  # Its first sweep is a minute away.
-    kept, gone = begin(server, "kept"), begin(server, "gone")
+    kept, gone = create_session_with_file(server, "kept"), create_session_with_file(server, "gone")
     delete(server, gone)
     server.process.kill()
     server.process.wait(WAIT_S)
     assert set(files(folder)) == {kept, gone}
     serve(holdfast)
-    until_gone(own_folder(folder, gone))
+    wait_until_removed(own_folder(folder, gone))
     assert files(folder) == {kept: "kept"}
 
 
@@ -174,7 +174,7 @@ def test_without_a_server_doctor_removes_the_folder_of_a_deleted_conversation(
 ) -> None:
     """C14"""
     server = holdfast.serve("--port", "0")
-    kept, gone = begin(server, "kept"), begin(server, "gone")
+    kept, gone = create_session_with_file(server, "kept"), create_session_with_file(server, "gone")
     stop(server)
     assert holdfast.run("sessions", "delete", gone, "--yes").returncode == 0
     assert holdfast.run("doctor").returncode == 0
@@ -186,7 +186,7 @@ def test_a_deletion_that_a_backup_records_holds_for_the_workspaces_that_came_wit
 ) -> None:
     """C14: they are that store's own."""
     server = holdfast.serve("--port", "0")
-    kept, gone = begin(server, "kept"), begin(server, "gone")
+    kept, gone = create_session_with_file(server, "kept"), create_session_with_file(server, "gone")
     delete(server, gone)
     backup = str(tmp_path / "all.tar")
     assert holdfast.run("backup", "--workspaces", backup).returncode == 0
@@ -194,5 +194,5 @@ def test_a_deletion_that_a_backup_records_holds_for_the_workspaces_that_came_wit
     restore(holdfast, backup)
     assert set(files(folder)) == {kept, gone}
     serve(holdfast)
-    until_gone(own_folder(folder, gone))
+    wait_until_removed(own_folder(folder, gone))
     assert files(folder) == {kept: "kept"}

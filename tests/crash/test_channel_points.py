@@ -46,14 +46,14 @@ async def test_killed_at_any_step_of_receiving_from_telegram_a_message_is_one_tu
     async with chat_crash_harness() as harness:
         for step in ("accepted", "answered", "kept"):
             room = harness.room("telegram")
-            harness.kill_when(_receiving(harness, room, step))
+            harness.kill_when(_at_receive_step(harness, room, step))
             await harness.send(room)
             await harness.send(room)
             await harness.wait_killed_and_restart()
             await harness.wait_for_answers(room)
 
 
-def _receiving(harness: ChatCrashHarness, room: ChatRoom, step: str) -> StrikeCondition:
+def _at_receive_step(harness: ChatCrashHarness, room: ChatRoom, step: str) -> StrikeCondition:
     """Once Telegram has told what was said: before and after that is on its way; or once it may forget it."""
 
     def is_now(at: str, method: str, asked: Json) -> bool:
@@ -110,7 +110,7 @@ async def test_killed_after_any_commit_between_an_update_and_its_answer_it_is_an
             room = harness.room("telegram")
             with commit_gate(harness.server.folder) as gate:
                 await harness.send(room, ScriptStep(2, pace_ms=0))
-                is_over = await _let_pass(harness, room, gate, commits)
+                is_over = await _allow_commits(harness, room, gate, commits)
                 harness.server.send_kill()
             await harness.wait_killed()
             await harness.server.start()
@@ -120,7 +120,7 @@ async def test_killed_after_any_commit_between_an_update_and_its_answer_it_is_an
         raise AssertionError("it was never answered before the kill")
 
 
-async def _let_pass(harness: ChatCrashHarness, room: ChatRoom, gate: CommitGate, commits: int) -> bool:
+async def _allow_commits(harness: ChatCrashHarness, room: ChatRoom, gate: CommitGate, commits: int) -> bool:
     """So many commits, and the next one is about to be made. True: there were no more, all is answered."""
     for passed in range(commits + 1):
         quiet_since = time.monotonic()
@@ -142,7 +142,7 @@ async def _let_pass(harness: ChatCrashHarness, room: ChatRoom, gate: CommitGate,
 async def test_an_answer_that_waits_for_a_person_ends_when_somebody_writes_again(channel: Channel) -> None:
     async with chat_crash_harness() as harness:
         room = harness.room(channel)
-        script = await _held_up(harness, room)
+        script = await _start_held_answer(harness, room)
         for resumed in range(RESUME_ATTEMPTS_STALLED_MAX):
             await harness.kill_and_start()
             await harness.wait_until(lambda before=resumed: _cues(harness, script) == before + 2)
@@ -157,7 +157,7 @@ async def test_killed_at_any_step_of_sending_an_answer_is_there_once_where_that_
     async with chat_crash_harness() as harness:
         for channel, step in STEPS:
             room = harness.room(channel)
-            harness.kill_when(_writing(room, SENDS[channel], step))
+            harness.kill_when(_at_write_step(room, SENDS[channel], step))
             await harness.send(room)
             await harness.send(room)
             await harness.wait_killed_and_restart()
@@ -173,7 +173,7 @@ async def test_killed_before_an_answer_reached_telegram_it_is_sent_and_says_that
     async with chat_crash_harness() as harness:
         room = harness.room("telegram")
         harness.telegram.add_faults("sendMessage", DROPPED)
-        harness.kill_when(_writing(room, "sendMessage", "arrived"))
+        harness.kill_when(_at_write_step(room, "sendMessage", "arrived"))
         await harness.send(room)
         await harness.wait_killed_and_restart()
         await harness.wait_for_answers(room)
@@ -184,8 +184,8 @@ async def test_killed_at_any_step_of_editing_an_answer_ends_in_its_final_words()
     async with chat_crash_harness() as harness:
         for channel, step in STEPS:
             room = harness.room(channel)
-            script = await _held_up(harness, room)
-            harness.kill_when(_writing(room, EDITS[channel], step))
+            script = await _start_held_answer(harness, room)
+            harness.kill_when(_at_write_step(room, EDITS[channel], step))
             harness.model_server.gate(script.name, 0, 20).is_open.set()
             await harness.wait_killed_and_restart()
             await harness.wait_for_answers(room)
@@ -197,8 +197,8 @@ async def test_killed_while_the_first_words_are_sent_the_answer_goes_on_after_th
     async with chat_crash_harness() as harness:
         for channel in channels:
             room = harness.room(channel)
-            harness.kill_when(_writing(room, SENDS[channel], "accepted"))
-            await _held_up(harness, room, until_shown=False)
+            harness.kill_when(_at_write_step(room, SENDS[channel], "accepted"))
+            await _start_held_answer(harness, room, until_shown=False)
             await harness.wait_killed_and_restart()
             harness.model_server.open_all_gates()
             await harness.wait_for_answers(room)
@@ -220,7 +220,7 @@ async def test_killed_while_telegram_is_silent_asks_for_patience_or_hangs_up_not
 async def test_killed_again_while_it_makes_up_for_a_kill_it_sends_again_and_says_so_each_time() -> None:
     async with chat_crash_harness() as harness:
         room = harness.room("telegram")
-        moment = _writing(room, "sendMessage", "accepted")
+        moment = _at_write_step(room, "sendMessage", "accepted")
         harness.kill_when(moment)
         await harness.send(room)
         await harness.wait_killed_and_restart(next_condition=moment)
@@ -241,7 +241,7 @@ async def test_a_chat_that_does_not_answer_when_the_server_is_killed_holds_up_no
         await harness.wait_for_answers(silent)
 
 
-def _writing(room: ChatRoom, method: str, step: str) -> StrikeCondition:
+def _at_write_step(room: ChatRoom, method: str, step: str) -> StrikeCondition:
     """When the server writes in a chat in that way."""
 
     def is_now(at: str, asked_for: str, asked: Json) -> bool:
@@ -255,7 +255,7 @@ def _cues(harness: ChatCrashHarness, script: Script) -> int:
     return sum(cue.script == script for cue in harness.model_server.cues)
 
 
-async def _held_up(harness: ChatCrashHarness, room: ChatRoom, until_shown: bool = True) -> Script:
+async def _start_held_answer(harness: ChatCrashHarness, room: ChatRoom, until_shown: bool = True) -> Script:
     """An answer that stands in its middle, its first words in the chat already."""
     script = await harness.send(room, ScriptStep(30, pace_ms=0), hold_at=20)
     if until_shown:

@@ -40,7 +40,7 @@ async def test_a_killed_server_loses_no_message_answers_none_twice_and_delivers_
     while kills < wanted:
         rng = random.Random(seed + kills)
         async with chat_crash_harness(seed + kills) as harness:
-            await _talk_and_kill(harness, rng, min(KILLS_EACH, wanted - kills))
+            await _chat_and_kill(harness, rng, min(KILLS_EACH, wanted - kills))
         kills += harness.kills
         turns += sum(len(room.scripts) for room in harness.rooms)
         again += sum(harness.resent_count(room) for room in harness.rooms if room.channel == "telegram")
@@ -50,20 +50,20 @@ async def test_a_killed_server_loses_no_message_answers_none_twice_and_delivers_
         print(f"\nchats: seed={seed} kills={kills} turns={turns} sent again={again} ({took_s:.1f} s)")
 
 
-async def _talk_and_kill(harness: ChatCrashHarness, rng: random.Random, kills: int) -> None:
+async def _chat_and_kill(harness: ChatCrashHarness, rng: random.Random, kills: int) -> None:
     rooms = [harness.room("telegram") for _ in range(3)] + [harness.room("webhook") for _ in range(2)]
     is_late = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         for room in rooms:
-            group.create_task(_talk(harness, room, random.Random(rng.random()), is_late))
+            group.create_task(_chat_loop(harness, room, random.Random(rng.random()), is_late))
         for _ in range(kills):
-            _misbehave(harness, rng)
+            _inject_faults(harness, rng)
             moment = _moment(rng.choice(METHODS), rng.choice(STEPS), rng.choice((1, 1, 2, 4)))
             await harness.kill_within(rng.random() * WAIT_S_MAX, moment)
         is_late.set()
 
 
-async def _talk(
+async def _chat_loop(
     guests: ChatCrashHarness, room: ChatRoom, chance: random.Random, is_late: asyncio.Event
 ) -> None:
     """Say something, wait for the answers, and go on until it is late."""
@@ -79,7 +79,7 @@ async def _talk(
             guests.telegram.repeat_update(chance.choice(room.updates))
 
 
-def _misbehave(harness: ChatCrashHarness, rng: random.Random) -> None:
+def _inject_faults(harness: ChatCrashHarness, rng: random.Random) -> None:
     harness.telegram.copies = rng.choice((1, 2))
     # One thing at a time: an app that fails again and again is rightly let alone for minutes.
     harness.telegram.clear_faults()

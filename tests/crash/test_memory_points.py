@@ -16,7 +16,7 @@ DOG, HOME, TEA = "My dog is called Rex.", "I live in Lisbon.", "I like tea."
 POINTS = ("before", "after")
 
 
-async def _talk(harness: MemoryServerHarness, *said: str) -> SessionRecorder:
+async def _create_session_with(harness: MemoryServerHarness, *said: str) -> SessionRecorder:
     session = await harness.create_session()
     for text in said:
         await harness.send(session, text)
@@ -26,7 +26,7 @@ async def _talk(harness: MemoryServerHarness, *said: str) -> SessionRecorder:
 @pytest.mark.parametrize("takes_key", [True, False])
 async def test_killed_before_any_boundary_a_turn_is_remembered_at_the_next_start(takes_key: bool) -> None:
     async with memory_server_harness(takes_key) as harness:
-        talk = await _talk(harness, DOG, TEA)
+        talk = await _create_session_with(harness, DOG, TEA)
         assert not harness.witness.calls("commit"), "nothing told anyone to tell it yet"
         await harness.kill_and_start()
         await harness.wait_until_remembered(talk, 1, 2)
@@ -37,7 +37,7 @@ async def test_killed_before_any_boundary_a_turn_is_remembered_at_the_next_start
 
 async def test_killed_when_a_commit_has_begun_it_is_told_with_the_same_key() -> None:
     async with memory_server_harness() as harness:
-        talk = await _talk(harness, DOG)
+        talk = await _create_session_with(harness, DOG)
         harness.witness.set_order("commit", "before", "pause")
         harness.kill_at_event(talk, "memory_commit_started")
         harness.request_commit(talk)
@@ -52,7 +52,7 @@ async def test_killed_when_a_commit_has_begun_it_is_told_with_the_same_key() -> 
 @pytest.mark.parametrize("point", POINTS)
 async def test_killed_inside_the_provider_what_takes_the_key_has_it_once(point: str) -> None:
     async with memory_server_harness() as harness:
-        talk = await _talk(harness, DOG, TEA)
+        talk = await _create_session_with(harness, DOG, TEA)
         harness.witness.set_order("commit", point, "kill")
         harness.request_commit(talk)
         await harness.wait_killed_and_start()
@@ -64,7 +64,7 @@ async def test_killed_inside_the_provider_what_takes_the_key_has_it_once(point: 
 
 async def test_what_is_said_after_the_kill_joins_no_stretch_that_was_begun_before() -> None:
     async with memory_server_harness() as harness:
-        talk = await _talk(harness, DOG, TEA)
+        talk = await _create_session_with(harness, DOG, TEA)
         harness.witness.set_order("commit", "after", "kill")
         harness.request_commit(talk)
         await harness.server.wait_killed()
@@ -81,7 +81,7 @@ async def test_what_is_said_after_the_kill_joins_no_stretch_that_was_begun_befor
 @pytest.mark.parametrize("takes_key", [True, False])
 async def test_killed_when_a_client_knows_that_it_is_remembered_nobody_is_told_again(takes_key: bool) -> None:
     async with memory_server_harness(takes_key) as harness:
-        talk = await _talk(harness, DOG)
+        talk = await _create_session_with(harness, DOG)
         harness.kill_at_event(talk, "memory_committed")
         harness.request_commit(talk)
         await harness.wait_killed_and_start()
@@ -93,7 +93,7 @@ async def test_killed_when_a_client_knows_that_it_is_remembered_nobody_is_told_a
 
 async def test_killed_while_it_takes_up_what_was_left_it_takes_it_up_again() -> None:
     async with memory_server_harness() as harness:
-        talk = await _talk(harness, DOG)
+        talk = await _create_session_with(harness, DOG)
         await harness.server.kill()
         for point in POINTS:
             harness.witness.set_order("commit", point, "kill")
@@ -106,7 +106,7 @@ async def test_killed_while_it_takes_up_what_was_left_it_takes_it_up_again() -> 
 @pytest.mark.parametrize("point", POINTS)
 async def test_killed_while_a_graceful_stop_drains_nothing_is_forgotten(point: str) -> None:
     async with memory_server_harness() as harness:
-        talk = await _talk(harness, DOG, TEA)
+        talk = await _create_session_with(harness, DOG, TEA)
         harness.witness.set_order("commit", point, "kill")
         harness.server.terminate()
         await harness.wait_killed_and_start()
@@ -115,7 +115,7 @@ async def test_killed_while_a_graceful_stop_drains_nothing_is_forgotten(point: s
 
 async def test_a_graceful_stop_drains_and_leaves_nothing_for_the_next_start() -> None:
     async with memory_server_harness() as harness:
-        talk = await _talk(harness, DOG)
+        talk = await _create_session_with(harness, DOG)
         await harness.server.shut_down()
         assert harness.witness.turns(talk.session_id) == {1: 1}
         await harness.server.start()
@@ -128,7 +128,7 @@ async def test_killed_while_it_takes_back_what_was_undone_it_is_taken_back(
     takes_key: bool, point: str
 ) -> None:
     async with memory_server_harness(takes_key) as harness:
-        talk = await _talk(harness, DOG, TEA)
+        talk = await _create_session_with(harness, DOG, TEA)
         await harness.request_commit(talk)
         await harness.wait_until_remembered(talk, 1, 2)
         harness.witness.set_order("retract", point, "kill")
@@ -141,7 +141,7 @@ async def test_killed_while_it_takes_back_what_was_undone_it_is_taken_back(
 
 async def test_killed_when_a_client_knows_that_it_was_taken_back_the_rest_is_told_once() -> None:
     async with memory_server_harness() as harness:
-        talk = await _talk(harness, DOG, TEA)
+        talk = await _create_session_with(harness, DOG, TEA)
         await harness.request_commit(talk)
         harness.witness.set_order("retract", "before", "pause")
         harness.kill_at_event(talk, "memory_forgotten")
@@ -155,7 +155,7 @@ async def test_killed_when_a_client_knows_that_it_was_taken_back_the_rest_is_tol
 @pytest.mark.parametrize("point", POINTS)
 async def test_undone_while_it_was_told_and_then_killed_only_what_stands_is_kept(point: str) -> None:
     async with memory_server_harness() as harness:
-        talk = await _talk(harness, DOG, TEA)
+        talk = await _create_session_with(harness, DOG, TEA)
         harness.witness.set_order("commit", point, "pause")
         harness.request_commit(talk)
         await harness.witness.wait_until(harness.witness.is_waiting_at("commit", point), "a commit")
@@ -168,7 +168,7 @@ async def test_undone_while_it_was_told_and_then_killed_only_what_stands_is_kept
 
 async def test_killed_after_a_deletion_what_was_not_told_before_it_is_never_told() -> None:
     async with memory_server_harness() as harness:
-        talk = await _talk(harness, DOG)
+        talk = await _create_session_with(harness, DOG)
         await harness.request("DELETE", f"/api/sessions/{talk.session_id}")
         await harness.kill_and_start()
         assert (await harness.request("POST", "/api/memory/commit", {}))[1]["outcome"] == "nothing"
@@ -178,7 +178,7 @@ async def test_killed_after_a_deletion_what_was_not_told_before_it_is_never_told
 
 async def test_killed_after_a_deletion_with_the_notes_memory_still_forgets_what_it_was_told() -> None:
     async with memory_server_harness() as harness:
-        talk = await _talk(harness, DOG)
+        talk = await _create_session_with(harness, DOG)
         await harness.request_commit(talk)
         await harness.wait_until_remembered(talk, 1)
         harness.witness.set_order("retract", "before", "kill")
@@ -197,7 +197,7 @@ async def test_killed_inside_one_without_keys_a_person_is_asked_and_has_the_last
     decision: str, point: str
 ) -> None:
     async with memory_server_harness(takes_key=False) as harness:
-        talk = await _talk(harness, DOG)
+        talk = await _create_session_with(harness, DOG)
         harness.witness.set_order("commit", point, "kill")
         harness.request_commit(talk)
         await harness.wait_killed_and_start()
@@ -224,7 +224,7 @@ async def test_killed_inside_one_without_keys_a_person_is_asked_and_has_the_last
 
 async def test_where_in_doubt_means_retry_one_without_keys_is_told_again_without_a_question() -> None:
     async with memory_server_harness(takes_key=False, memory_in_doubt="retry") as harness:
-        talk = await _talk(harness, DOG)
+        talk = await _create_session_with(harness, DOG)
         harness.witness.set_order("commit", "before", "kill")
         harness.request_commit(talk)
         await harness.wait_killed_and_start()
@@ -241,7 +241,7 @@ async def _facts(harness: MemoryServerHarness) -> list[str]:
     return [each["text"] for each in answer["memories"]]
 
 
-async def _noted(harness: MemoryServerHarness, session: SessionRecorder, *texts: str) -> None:
+async def _wait_for_notes(harness: MemoryServerHarness, session: SessionRecorder, *texts: str) -> None:
     """Until the notes hold exactly these, from `talk`, and nothing waits any more."""
     await harness.wait_for_pending(lambda rows: not rows, "an end of waiting")
     _, answer = await harness.request_until_answered("GET", "/api/memory")
@@ -251,37 +251,37 @@ async def _noted(harness: MemoryServerHarness, session: SessionRecorder, *texts:
 
 async def test_killed_before_any_boundary_the_notes_have_it_after_the_next_start() -> None:
     async with memory_server_harness(memory="notes") as harness:
-        talk = await _talk(harness, DOG)
+        talk = await _create_session_with(harness, DOG)
         await harness.kill_and_start()
-        await _noted(harness, talk, "The user's dog is called Rex.")
+        await _wait_for_notes(harness, talk, "The user's dog is called Rex.")
 
 
 @pytest.mark.parametrize("kind", ["memory_commit_started", "memory_committed"])
 async def test_killed_when_a_client_is_told_of_a_commit_the_notes_have_each_fact_once(kind: str) -> None:
     async with memory_server_harness(memory="notes") as harness:
-        talk = await _talk(harness, DOG, TEA)
+        talk = await _create_session_with(harness, DOG, TEA)
         harness.kill_at_event(talk, kind)
         harness.request_commit(talk)
         await harness.wait_killed_and_start()
-        await _noted(harness, talk, "The user's dog is called Rex.", "The user likes tea.")
+        await _wait_for_notes(harness, talk, "The user's dog is called Rex.", "The user likes tea.")
 
 
 async def test_killed_while_the_model_reads_it_for_the_notes_each_fact_is_there_once() -> None:
     async with memory_server_harness(memory="notes") as harness:
-        talk = await _talk(harness, DOG, TEA)
+        talk = await _create_session_with(harness, DOG, TEA)
         harness.model.extraction.hangs = True
         harness.request_commit(talk)
         await harness.witness.wait_until(lambda: len(harness.model.extractions) == 1, "a look for facts")
         await harness.server.kill()
         harness.model.extraction.hangs = False
         await harness.server.start()
-        await _noted(harness, talk, "The user's dog is called Rex.", "The user likes tea.")
+        await _wait_for_notes(harness, talk, "The user's dog is called Rex.", "The user likes tea.")
 
 
 async def test_killed_between_the_notes_and_the_journal_each_fact_is_there_once() -> None:
     for _ in range(ATTEMPTS_MAX):
         async with memory_server_harness(memory="notes") as harness:
-            talk = await _talk(harness, DOG, TEA)
+            talk = await _create_session_with(harness, DOG, TEA)
             harness.model.extraction.hangs = True
             harness.request_commit(talk)
             await harness.witness.wait_until(
@@ -296,7 +296,7 @@ async def test_killed_between_the_notes_and_the_journal_each_fact_is_there_once(
                 await harness.server.kill()
             was_told = bool(talk.of_kind("memory_committed"))
             await harness.server.start()
-            await _noted(harness, talk, "The user's dog is called Rex.", "The user likes tea.")
+            await _wait_for_notes(harness, talk, "The user's dog is called Rex.", "The user likes tea.")
             if not was_told:
                 return
     pytest.fail(MISSED_COMMIT)
@@ -304,11 +304,11 @@ async def test_killed_between_the_notes_and_the_journal_each_fact_is_there_once(
 
 async def test_killed_while_the_notes_take_back_what_was_undone_it_is_gone() -> None:
     async with memory_server_harness(memory="notes") as harness:
-        talk = await _talk(harness, DOG, TEA)
+        talk = await _create_session_with(harness, DOG, TEA)
         await harness.request_commit(talk)
-        await _noted(harness, talk, "The user's dog is called Rex.", "The user likes tea.")
+        await _wait_for_notes(harness, talk, "The user's dog is called Rex.", "The user likes tea.")
         harness.kill_at_event(talk, "turns_undone")
         undoing = harness.run_in_background(harness.undo(talk, 2))
         await harness.wait_killed_and_start()
         await undoing
-        await _noted(harness, talk, "The user's dog is called Rex.")
+        await _wait_for_notes(harness, talk, "The user's dog is called Rex.")

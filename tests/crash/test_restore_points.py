@@ -35,7 +35,7 @@ async def add(data: Path, title: str, backup: Path | None = None) -> SessionId:
     return new.session_id
 
 
-async def look(data: Path) -> Found:
+async def read_store(data: Path) -> Found:
     """Return what a server finds that is started now."""
     store = await SqliteStore.open(data)
     try:
@@ -67,10 +67,10 @@ def test_a_restore_that_is_killed_leaves_the_old_or_the_new(tmp_path: Path, goes
         kept = restore(data, backup, IdGenerator(SystemClock()).process(), lambda done, total: None).store
         assert kept is not None
         backup, old, new = kept, older, newer
-    assert asyncio.run(look(data)) == old
+    assert asyncio.run(read_store(data)) == old
     folders = kill_at_every_call(data, backup, tmp_path / "trials")
     assert len(folders) > 20
-    found = [asyncio.run(look(folder)) for folder in folders]
+    found = [asyncio.run(read_store(folder)) for folder in folders]
     turn = found.index(new)
     assert found == [old] * turn + [new] * (len(found) - turn)
     for folder in folders:

@@ -156,7 +156,9 @@ async def test_killed_between_an_edit_and_its_result_the_edit_is_there_once_and_
             path.write_text("start\n")
             with commit_gate(harness.server.folder) as write_gate:
                 gate.is_open.set()
-                await _let_pass_until_changed(write_gate, lambda path=path: path.read_text() == "start\n")  # type: ignore[misc]
+                await _allow_commits_until_changed(
+                    write_gate, lambda path=path: path.read_text() == "start\n"
+                )  # type: ignore[misc]
                 await harness.server.kill()
             await harness.restart()
             await harness.wait_for_event("run_completed")
@@ -171,7 +173,7 @@ async def test_killed_between_an_edit_and_its_result_the_edit_is_there_once_and_
     pytest.fail(MISSED_COMMIT)
 
 
-async def _let_pass_until_changed(gate: CommitGate, is_as_before: Callable[[], bool]) -> None:
+async def _allow_commits_until_changed(gate: CommitGate, is_as_before: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
         while is_as_before():
             # Who waits while the file is unchanged does not wait to say that it was changed.
@@ -217,7 +219,7 @@ async def test_killed_while_a_queue_drains_every_turn_is_answered_in_order(kind:
         await harness.wait_for_text("a0.0.4 ")
         if kind == "turn_queued":
             harness.kill_at_event(kind)
-        sending = asyncio.create_task(_say_two(harness))
+        sending = asyncio.create_task(_send_two(harness))
         if kind != "turn_queued":
             await sending
             with commit_gate(harness.server.folder) as write_gate:
@@ -234,7 +236,7 @@ async def test_killed_while_a_queue_drains_every_turn_is_answered_in_order(kind:
         assert ended == [harness.recorder.run_of(sent) for sent in harness.recorder.sent]
 
 
-async def _say_two(harness: CrashHarness) -> None:
+async def _send_two(harness: CrashHarness) -> None:
     await harness.send("a1", *SHELL)
     await harness.send("a2", ScriptStep(10))
 

@@ -27,7 +27,7 @@ TAKEN_OVER_S_MAX = 30.0
 """Within seconds, on a machine that may be very busy."""
 
 
-def _tell(capsys: pytest.CaptureFixture[str], what: str, seed: int, figures: CrashFigures) -> None:
+def _check_and_print(capsys: pytest.CaptureFixture[str], what: str, seed: int, figures: CrashFigures) -> None:
     assert figures.is_clean, f"seed {seed}: {figures}\n" + "\n".join(figures.wrong)
     with capsys.disabled():
         print(f"\n{what}: seed={seed} {figures}")
@@ -50,7 +50,7 @@ async def test_two_servers_of_one_store_take_over_from_each_other_when_one_is_ki
             harness.check()
 
     figures = await run_load(seed, 2, kill_one_or_the_other)
-    _tell(capsys, "two servers", seed, figures)
+    _check_and_print(capsys, "two servers", seed, figures)
 
 
 async def test_a_dead_servers_runs_are_taken_over_by_the_other_without_a_restart() -> None:
@@ -134,7 +134,7 @@ async def test_a_server_that_is_asked_to_end_under_load_leaves_nothing_in_doubt(
     async def end_again_and_again(harness: LoadHarness) -> None:
         (server,) = harness.servers
         for _ in range(STOPS):
-            await _until_something_happens(harness)
+            await _wait_for_random_event(harness)
             await server.shut_down()
             await server.start()
             harness.resume_timer.restart(server.ready_at)
@@ -142,10 +142,10 @@ async def test_a_server_that_is_asked_to_end_under_load_leaves_nothing_in_doubt(
 
     figures = await run_load(seed, 1, end_again_and_again)
     assert figures.in_doubt == 0, f"seed {seed}: whatever had begun had time to end"
-    _tell(capsys, f"{STOPS} graceful stops", seed, figures)
+    _check_and_print(capsys, f"{STOPS} graceful stops", seed, figures)
 
 
-async def _until_something_happens(harness: LoadHarness) -> None:
+async def _wait_for_random_event(harness: LoadHarness) -> None:
     kind = harness.rng.choice(("text_appended", "tool_started", "tool_intended", "turn_queued"))
     struck = asyncio.Event()
     for memory in harness.recorders:
@@ -193,4 +193,4 @@ async def test_a_server_stopped_past_its_lease_and_continued_adds_what_it_had_an
             await clients.send(writing, Script("w2", (ScriptStep(20, "shell"), ScriptStep(5))))
             await writing.wait_for_all_runs()
             assert (await audit(clients, figures, other, stopped)).late == 1
-    _tell(capsys, "stopped", seed, figures)
+    _check_and_print(capsys, "stopped", seed, figures)

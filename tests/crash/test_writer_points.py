@@ -24,7 +24,7 @@ def test_death_at_a_named_point_leaves_a_whole_store(
     seed = run_seed()
     count = min(calls, max(10, kill_count() // 4))
     numbers = sorted(random.Random(f"{seed}.{point}").sample(range(1, calls + 1), count))
-    _die_and_judge(seed, point, numbers, capsys)
+    _crash_and_check(seed, point, numbers, capsys)
 
 
 def test_a_store_that_was_being_made_can_be_opened_whenever_its_maker_died(
@@ -33,7 +33,7 @@ def test_a_store_that_was_being_made_can_be_opened_whenever_its_maker_died(
     seed = run_seed()
     # All of them in the long run; each second one otherwise.
     calls = range(1 + seed % 2, CREATION_CALLS + 1, 1 if kill_count() > 100 else 2)
-    _die_and_judge(seed, "creation", calls, capsys)
+    _crash_and_check(seed, "creation", calls, capsys)
 
 
 def test_several_processes_can_make_one_store_at_once() -> None:
@@ -52,7 +52,9 @@ def test_several_processes_can_make_one_store_at_once() -> None:
             assert told.acks == CROWD and verdict.is_clean, f"crowd {number}: {verdict}"
 
 
-def _die_and_judge(seed: int, point: str, numbers: Sequence[int], capsys: pytest.CaptureFixture[str]) -> None:
+def _crash_and_check(
+    seed: int, point: str, numbers: Sequence[int], capsys: pytest.CaptureFixture[str]
+) -> None:
     began, deaths, acks = time.monotonic(), 0, 0
     with temporary_store_folder() as folder:
         with CrashingWriters(folder / point, seed, 0, point, *numbers) as writers:

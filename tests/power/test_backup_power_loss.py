@@ -36,14 +36,17 @@ def test_a_backup_appears_whole_or_not_at_all(tmp_path: Path, chance: random.Ran
     disk = SimulatedDisk.holding(root)
     with recording(record, "recording-copies", everywhere=True):
         asyncio.run(_back_up(root / "store", root / "copy.db"))
-    for is_last, files in _aftermaths(record, disk, chance):
+    for is_last, files in _states_after_power_loss(record, disk, chance):
         copied = files.get(record.root / "copy.db")
         assert copied is not None or not is_last, "a backup that was reported as done is not there"
         if copied is not None:
             with temporary_store_folder() as target:
                 (target / "copy.db").write_bytes(copied)
                 restore.restore(
-                    target / "store", target / "copy.db", IdGenerator(SystemClock()).process(), _quiet
+                    target / "store",
+                    target / "copy.db",
+                    IdGenerator(SystemClock()).process(),
+                    _ignore_progress,
                 )
                 assert asyncio.run(_read(target / "store")) == wanted
 
@@ -58,9 +61,9 @@ def test_a_restored_store_is_the_old_one_or_the_new_one(tmp_path: Path, chance: 
     assert (root / "store" / "holdfast.db-wal").stat().st_size > 0, "it should have died with a log"
     with recording(record, "recording-copies", everywhere=True):
         replaced = restore.restore(
-            root / "store", root / "copy.db", IdGenerator(SystemClock()).process(), _quiet
+            root / "store", root / "copy.db", IdGenerator(SystemClock()).process(), _ignore_progress
         )
-    for is_last, files in _aftermaths(record, disk, chance):
+    for is_last, files in _states_after_power_loss(record, disk, chance):
         with temporary_store_folder() as target:
             lay_out(files, record.root, target)
             found = asyncio.run(_read(target / "store"))
@@ -73,7 +76,9 @@ def test_a_restored_store_is_the_old_one_or_the_new_one(tmp_path: Path, chance: 
         assert asyncio.run(_read(target / "store")) == old, "what was set aside is not the old store"
 
 
-def _aftermaths(record: Record, disk: SimulatedDisk, rng: random.Random) -> Iterator[tuple[bool, Files]]:
+def _states_after_power_loss(
+    record: Record, disk: SimulatedDisk, rng: random.Random
+) -> Iterator[tuple[bool, Files]]:
     """Every moment, with only what was synced and then with some of the rest; and whether it is the last."""
     writes = [i for i, step in enumerate(record.steps) if isinstance(step, Write)]
     skipped = set(writes) - set(rng.sample(writes, min(len(writes), WRITES_TRIED)))
@@ -98,18 +103,18 @@ async def _fill(folder: Path, rng: random.Random, dying: Path | None = None) -> 
 
 async def _back_up(folder: Path, path: Path) -> None:
     store = await SqliteStore.open(folder)
-    await store.backup(path, _quiet)
+    await store.backup(path, _ignore_progress)
     await store.close()
 
 
 async def _read(folder: Path) -> Journals:
     store = await SqliteStore.open(folder)
     try:
-        assert await store.check(False, _quiet) == []
+        assert await store.check(False, _ignore_progress) == []
         return await read_journals(store)
     finally:
         await store.close()
 
 
-def _quiet(done: int, total: int) -> None:
+def _ignore_progress(done: int, total: int) -> None:
     return

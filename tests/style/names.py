@@ -10,7 +10,7 @@ from tests.support.source_files import SourceFile
 METAPHORS = frozenset(
     {
         "attic", "bustle", "chance", "crew", "deed", "desk", "diary", "door", "forgetful", "foreseeing",
-        "hire", "household", "inn", "keeper", "lane", "lever", "mortal", "mourner", "office",
+        "hire", "household", "shared_server", "keeper", "lane", "lever", "mortal", "mourner", "office",
         "onlooker", "owed", "owing", "parlour", "party", "patience", "porter", "premises", "presence",
         "puppet", "reaper", "reception", "scribe", "seat", "shelf", "shop", "sieve", "staff",
         "standing", "stranger", "switchboard", "told", "turnstile", "vault", "wall", "whoever", "yard",

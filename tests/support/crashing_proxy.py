@@ -56,8 +56,8 @@ class CrashingProxy:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._part, name)
-        if name == "verbs":
-            return CrashingProxy(found, self._crash_point, frozenset({"undo", "rename", "accept", "is_kept"}))
+        if name == "commands":
+            return CrashingProxy(found, self._crash_point, frozenset({"undo", "rename", "accept", "has_message"}))
         if name == "release":
             return self._do_nothing
         if name not in self._steps:

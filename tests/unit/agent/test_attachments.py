@@ -29,14 +29,14 @@ WORDS = SupportedFiles(frozenset({"text"}))
 PICTURE = FileContent("image", b64encode(png()).decode())
 
 
-async def kept(app: AppHarness, content: bytes, name: str = "a") -> File:
+async def store_file(app: AppHarness, content: bytes, name: str = "a") -> File:
     return File(await app.store.put_blob(content), name, detect_media_type(content), len(content))
 
 
 async def test_a_model_receives_the_content_of_a_file(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app:
         session = await app.create_session()
-        picture, notes = await kept(app, png()), await kept(app, b"\xef\xbb\xbfhello\n")
+        picture, notes = await store_file(app, png()), await store_file(app, b"\xef\xbb\xbfhello\n")
         sent = await app.engine.send(session, (Text("Look."), picture, notes))
         await app.wait_for_run(sent.run_id, "completed")
         (request,) = app.model.requests
@@ -47,7 +47,7 @@ async def test_a_file_is_read_once_in_a_run_and_stays_in_the_conversation(tmp_pa
     tool = FakeTool("pull", "pure")
     async with running_app(tmp_path, tool) as app:
         session = await app.create_session()
-        picture = await kept(app, png())
+        picture = await store_file(app, png())
         app.model.steps = [tool_call_step("pull"), text_step("A picture.")]
         sent = await app.engine.send(session, (picture,))
         await app.wait_for_run(sent.run_id, "completed")
@@ -62,8 +62,10 @@ async def test_the_model_is_told_which_files_are_missing(tmp_path: Path) -> None
     """Files that are too many; one whose content is gone."""
     async with running_app(tmp_path) as app:
         session = await app.create_session()
-        large = [await kept(app, png(tail=bytes([n]) * (REQUEST_FILE_BYTES_MAX // 3))) for n in range(4)]
-        gone = await kept(app, b"gone")
+        large = [
+            await store_file(app, png(tail=bytes([n]) * (REQUEST_FILE_BYTES_MAX // 3))) for n in range(4)
+        ]
+        gone = await store_file(app, b"gone")
         await app.engine.commands.accept(session, (gone, *large))
         await app.store._do(
             lambda tx: tx.db.execute("UPDATE blobs SET complete = 0 WHERE digest = ?", (gone.blob,))
@@ -79,7 +81,7 @@ async def test_a_file_the_model_cannot_take_is_refused_and_not_stored(tmp_path: 
     async with running_app(tmp_path) as app:
         session = await app.create_session()
         app.model.abilities = WORDS
-        picture = await kept(app, png())
+        picture = await store_file(app, png())
         with pytest.raises(FileNotSupported, match="puppet cannot take images; it takes text files"):
             await app.engine.send(session, (Text("Look."), picture), "key")
         assert await app.event_kinds(session) == ["session_created"]
@@ -101,7 +103,7 @@ async def test_repeating_an_accepted_send_is_not_refused(tmp_path: Path) -> None
     async with running_app(tmp_path) as app:
         app.model.abilities = WORDS
         session = await app.create_session()
-        picture = await kept(app, png())
+        picture = await store_file(app, png())
         # Kept while another model answered, one that takes such files.
         first = await app.engine.commands.accept(session, (picture,), "key")
         again = await app.engine.send(session, (picture,), "key")
@@ -112,7 +114,7 @@ async def test_an_image_that_is_sent_anyway_is_shown_to_a_model_that_may_take_it
     async with running_app(tmp_path) as app:
         app.model.abilities = replace(WORDS, guessed=True)
         session = await app.create_session()
-        picture = await kept(app, png())
+        picture = await store_file(app, png())
         with pytest.raises(FileSupportUnknown):
             await app.engine.send(session, (picture,))
         anyway = replace(picture, anyway=True)
@@ -138,7 +140,7 @@ async def test_a_fallback_model_receives_files_sent_anyway(tmp_path: Path) -> No
     other.abilities = replace(WORDS, guessed=True)
     async with running_app(tmp_path, fallbacks=[other]) as app:
         session = await app.create_session()
-        one, two = await kept(app, png()), await kept(app, png(4))
+        one, two = await store_file(app, png()), await store_file(app, png(4))
         app.model.steps = [[ModelFailure(detail="busy", retryable=False)]]
         sent = await app.engine.send(session, (one, replace(two, anyway=True)))
         await app.wait_for_run(sent.run_id, "completed")
@@ -146,7 +148,7 @@ async def test_a_fallback_model_receives_files_sent_anyway(tmp_path: Path) -> No
         assert (shown[one.blob], shown[two.blob].kind) == (UNSUPPORTED_FILE, "image")
 
 
-def said(app: AppHarness) -> str:
+def last_user_parts(app: AppHarness) -> str:
     """Return what people said in the last request."""
     messages = app.model.requests[-1].messages
     parts = [part for each in messages if isinstance(each, UserMessage) for part in each.parts]
@@ -157,7 +159,10 @@ async def test_a_model_that_takes_no_pdf_files_is_sent_their_text(tmp_path: Path
     tool = FakeTool("pull", "pure")
     async with running_app(tmp_path, tool) as app:
         session = await app.create_session()
-        report, scan = await kept(app, pdf(words("Rain at noon.")), "a.pdf"), await kept(app, PDF, "b.pdf")
+        report, scan = (
+            await store_file(app, pdf(words("Rain at noon.")), "a.pdf"),
+            await store_file(app, PDF, "b.pdf"),
+        )
         app.model.steps = [tool_call_step("pull"), text_step("Rain.")]
         sent = await app.engine.send(session, (Text("Read."), report, scan))
         await app.wait_for_run(sent.run_id, "completed")
@@ -178,24 +183,24 @@ async def test_the_text_of_a_pdf_file_is_counted_and_cut_to_the_window(tmp_path:
     async with running_app(tmp_path) as app:
         app.model.profile = ModelProfile("puppet", 10_000)
         session = await app.create_session()
-        book = await kept(app, pdf(*(words(f"Leaf {n} " + "lorem ipsum " * 300) for n in range(1, 40))))
+        book = await store_file(app, pdf(*(words(f"Leaf {n} " + "lorem ipsum " * 300) for n in range(1, 40))))
         sent = await app.engine.send(session, (Text("Read."), book))
         await app.wait_for_run(sent.run_id, "completed")
         (request,) = app.model.requests
-        assert "Leaf 1 " in said(app)
-        assert "characters are left out here: there is no room for them" in said(app)
-        assert estimate_tokens(said(app)) <= request.tokens < 10_000
+        assert "Leaf 1 " in last_user_parts(app)
+        assert "characters are left out here: there is no room for them" in last_user_parts(app)
+        assert estimate_tokens(last_user_parts(app)) <= request.tokens < 10_000
 
 
 async def test_pdf_files_that_cannot_fit_any_more_are_not_read(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app:
         app.model.profile = ModelProfile("puppet", 10_000)
         session = await app.create_session()
-        old = await kept(app, pdf(words("Old.")), "old.pdf")
-        book = await kept(app, pdf(*(words("lorem ipsum " * 300) for _ in range(40))), "book.pdf")
+        old = await store_file(app, pdf(words("Old.")), "old.pdf")
+        book = await store_file(app, pdf(*(words("lorem ipsum " * 300) for _ in range(40))), "book.pdf")
         sent = await app.engine.send(session, (old, book))
         await app.wait_for_run(sent.run_id, "completed")
-        assert "Old." not in said(app)
+        assert "Old." not in last_user_parts(app)
         assert app.pdfs.cached(old.blob) is None and app.pdfs.cached(book.blob) is not None
 
 
@@ -205,7 +210,7 @@ async def test_a_file_that_is_used_outlives_every_sweep_until_its_conversations_
     clock = FakeClock(1_760_000_000_000)
     async with running_app(tmp_path, clock=clock, started=False) as app:
         session = await app.create_session()
-        used, unused = await kept(app, b"used"), await kept(app, b"unused")
+        used, unused = await store_file(app, b"used"), await store_file(app, b"unused")
         sent = await app.engine.commands.accept(session, (Text("See."), used))
         assert sent.run_id is not None
         await app.engine.commands.cancel(sent.run_id)

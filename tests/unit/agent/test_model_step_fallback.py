@@ -15,7 +15,7 @@ PASSING = ModelFailure(detail="both are busy", retryable=True)
 OTHER = FallbackStarted("other:big", "p-other", FAILED)
 
 
-async def steps(app: AppHarness, session_id: SessionId) -> list[tuple[str, str]]:
+async def step_outcomes(app: AppHarness, session_id: SessionId) -> list[tuple[str, str]]:
     """Each event of a step, with the model or the failure in it."""
     found = []
     for event in await app.store.read(session_id, 0, 1000):
@@ -35,7 +35,7 @@ async def test_the_message_names_its_writer_and_one_step_is_counted(tmp_path: Pa
         app.model.steps = [[OTHER, thought, TextDelta("Here"), end]]
         run = await app.wait_for_run((await app.send(session_id, "hello")).run_id, "completed")
         assert (run.steps, run.usage.cost_micros) == (1, 7)
-        told = await steps(app, session_id)
+        told = await step_outcomes(app, session_id)
         assert [kind for kind, _ in told] == [
             "model_step_started", "model_step_retried", "model_step_started", "message_settled",
         ]  # fmt: skip
@@ -70,7 +70,7 @@ async def test_when_all_have_failed_the_first_is_asked_first_again(tmp_path: Pat
         app.model.steps = [[OTHER, PASSING], text_step("Here")]
         run = await app.wait_for_run((await app.send(session_id, "hello")).run_id, "completed")
         assert run.steps == 1
-        named = [name for kind, name in await steps(app, session_id) if kind != "model_step_retried"]
+        named = [name for kind, name in await step_outcomes(app, session_id) if kind != "model_step_retried"]
         assert named == ["puppet", "other:big", "puppet", "puppet"]
         assert (await app.entries(session_id))[-1].model == "puppet"
 

@@ -86,7 +86,7 @@ async def test_a_change_that_can_succeed_asks_for_approval(tmp_path: Path, step:
         (place / "file").write_text("old")
         (place / "twice").write_text("old old")
         app.model.steps = [step]
-        (tool,) = await _asked(app, session_id)
+        (tool,) = await _pending_calls(app, session_id)
         assert (tool.state, tool.approval) == ("intended", "requested")
         assert sorted(each.name for each in place.iterdir()) == ["file", "twice"]
 
@@ -95,7 +95,7 @@ async def test_a_first_file_can_be_written_where_there_is_no_workspace_yet(tmp_p
     async with running_app(tmp_path, approvals="ask", extra_tools=tools(tmp_path)) as app:
         session_id = await app.create_session()
         app.model.steps = [write("file")]
-        (tool,) = await _asked(app, session_id)
+        (tool,) = await _pending_calls(app, session_id)
         assert tool.approval == "requested"
 
 
@@ -104,7 +104,7 @@ async def test_a_change_of_what_the_call_before_it_makes_is_not_judged_too_early
         session_id = await app.create_session()
         call, end = write("file")
         app.model.steps = [[call, *_second(edit("file")), end], text_step("Done.")]
-        first, second = await _asked(app, session_id)
+        first, second = await _pending_calls(app, session_id)
         assert (first.approval, second.approval) == ("requested", "requested")
         for tool in (first, second):
             assert tool.run_id is not None
@@ -119,7 +119,7 @@ async def test_an_approved_call_is_checked_again_before_it_runs(tmp_path: Path) 
         place = workspace(tmp_path, session_id)
         (place / "file").write_text("old")
         app.model.steps = [edit("file"), text_step("I see.")]
-        (tool,) = await _asked(app, session_id)
+        (tool,) = await _pending_calls(app, session_id)
         (place / "file").write_text("other")
         assert tool.run_id is not None
         await app.engine.resolve(tool.run_id, tool.id, "approve")
@@ -141,7 +141,7 @@ def _second(step: list[StepAction]) -> list[StepAction]:
     return [msgspec.structs.replace(each, index=1) for each in step if isinstance(each, CallDelta)]
 
 
-async def _asked(app: AppHarness, session_id: SessionId) -> list[ToolRow]:
+async def _pending_calls(app: AppHarness, session_id: SessionId) -> list[ToolRow]:
     """The calls of a run that waits."""
     sent = await app.send(session_id, "Go")
     assert sent.run_id is not None

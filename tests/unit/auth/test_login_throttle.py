@@ -6,7 +6,7 @@ from holdfast.auth.login_throttle import LoginThrottle
 from holdfast.domain.limits import LOGIN_ATTEMPTS_ADDRESSES_MAX
 
 
-class Time:
+class ManualTime:
     def __init__(self) -> None:
         self.s = 100.0
 
@@ -20,7 +20,7 @@ def fail(tries: LoginThrottle, address: str, times: int) -> None:
 
 
 def test_an_address_with_too_many_failures_waits_until_the_window_ends() -> None:
-    time = Time()
+    time = ManualTime()
     tries = LoginThrottle(time, per_address_max=3, total_max=100, window_s=60)
     fail(tries, "10.0.0.1", 2)
     assert tries.retry_after_s("10.0.0.1") == 0
@@ -32,7 +32,7 @@ def test_an_address_with_too_many_failures_waits_until_the_window_ends() -> None
 
 
 def test_a_throttled_address_does_not_lock_out_others() -> None:
-    tries = LoginThrottle(Time())
+    tries = LoginThrottle(ManualTime())
     for number in range(1, 50):
         while tries.retry_after_s(f"10.0.0.{number}") == 0:
             fail(tries, f"10.0.0.{number}", 1)
@@ -40,7 +40,7 @@ def test_a_throttled_address_does_not_lock_out_others() -> None:
 
 
 def test_all_addresses_together_have_a_limit_too() -> None:
-    tries = LoginThrottle(Time(), per_address_max=3, total_max=10)
+    tries = LoginThrottle(ManualTime(), per_address_max=3, total_max=10)
     for number in range(10):
         assert tries.retry_after_s(f"10.0.0.{number}") == 0
         fail(tries, f"10.0.0.{number}", 1)
@@ -48,7 +48,7 @@ def test_all_addresses_together_have_a_limit_too() -> None:
 
 
 def test_a_successful_attempt_is_not_counted() -> None:
-    tries = LoginThrottle(Time(), per_address_max=1, total_max=10)
+    tries = LoginThrottle(ManualTime(), per_address_max=1, total_max=10)
     tries.record_attempt("10.0.0.1")
     tries.undo_attempt("10.0.0.1")
     assert tries.retry_after_s("10.0.0.1") == 0
@@ -67,13 +67,13 @@ def test_a_successful_attempt_is_not_counted() -> None:
     ],
 )
 def test_the_addresses_of_one_network_count_as_one(one: str, other: str, is_one: bool) -> None:
-    tries = LoginThrottle(Time(), per_address_max=1, total_max=10)
+    tries = LoginThrottle(ManualTime(), per_address_max=1, total_max=10)
     tries.record_attempt(one)
     assert (tries.retry_after_s(other) > 0) == is_one
 
 
 def test_the_throttle_memory_is_bounded() -> None:
-    tries = LoginThrottle(Time(), per_address_max=1, total_max=10**9)
+    tries = LoginThrottle(ManualTime(), per_address_max=1, total_max=10**9)
     for number in range(LOGIN_ATTEMPTS_ADDRESSES_MAX + 1_000):
         tries.record_attempt(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
     assert len(tries._counts) <= LOGIN_ATTEMPTS_ADDRESSES_MAX + 1

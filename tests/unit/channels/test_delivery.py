@@ -119,7 +119,7 @@ async def test_there_are_a_dozen_copies_at_most_of_what_always_may_have_arrived(
     clock, chat_app = FakeClock(), FakeChatApp()
     chat_app.faults = ["accepted_then_silent"] * 1_000
     store = await SqliteStore.open(tmp_path, clock=clock)
-    loose = Loose(store, chat_app, clock)
+    loose = DeliveryHarness(store, chat_app, clock)
     await loose.plan("one")
     task = asyncio.create_task(loose.delivering.run())
     until = time.monotonic() + WAIT_S
@@ -143,14 +143,14 @@ async def test_a_cancelled_send_hands_the_delivery_back(tmp_path: Path) -> None:
     clock, chat_app = FakeClock(), FakeChatApp()
     store = await SqliteStore.open(tmp_path, clock=clock)
     other = await SqliteStore.open(tmp_path, clock=clock)
-    loose = Loose(other, chat_app, clock)
+    loose = DeliveryHarness(other, chat_app, clock)
     await loose.plan("one")
     chat_app.hold = asyncio.Event()
-    async with loose.at_work():
+    async with loose.running():
         await asyncio.wait_for(chat_app.hold_reached.wait(), WAIT_S)
     chat_app.hold = None
     assert (await store.deliveries(KEY, 1))[0].process_id is None
-    await Loose(store, chat_app, clock).until("sent")
+    await DeliveryHarness(store, chat_app, clock).wait_for_states("sent")
     assert chat_app.texts() == ["(again) one"]
     await other.close()
     await store.close()
@@ -171,14 +171,14 @@ async def test_a_cancelled_begin_restores_the_delivery(
         return row
 
     monkeypatch.setattr(other, "begin_delivery", slowly)
-    loose = Loose(other, chat_app, clock)
+    loose = DeliveryHarness(other, chat_app, clock)
     await loose.plan("one")
-    async with loose.at_work():
+    async with loose.running():
         await asyncio.wait_for(begun.wait(), WAIT_S)
         asyncio.get_running_loop().call_later(0.05, goes_on.set)
     (row,) = await store.deliveries(KEY, 1)
     assert (row.state, row.process_id) == ("waiting", None)
-    await Loose(store, chat_app, clock).until("sent")
+    await DeliveryHarness(store, chat_app, clock).wait_for_states("sent")
     assert chat_app.texts() == ["one"]
     await other.close()
     await store.close()
@@ -195,9 +195,9 @@ async def test_a_hanging_store_does_not_block_delivery_shutdown(
         await asyncio.Event().wait()
 
     monkeypatch.setattr(store, "begin_delivery", never)
-    loose = Loose(store, FakeChatApp(), clock)
+    loose = DeliveryHarness(store, FakeChatApp(), clock)
     await loose.plan("one")
-    async with asyncio.timeout(WAIT_S), loose.at_work():
+    async with asyncio.timeout(WAIT_S), loose.running():
         await asked.wait()
     await store.close()
 
@@ -257,7 +257,7 @@ async def test_an_answer_that_ends_as_one_that_was_taken_back_is_not_taken_for_o
         assert chat_app.texts() == ["It reads: …", "It reads:\n\n*Removed.*"]
 
 
-class Loose:
+class DeliveryHarness:
     """A deliverer by itself, over a store with a chat."""
 
     def __init__(self, store: SqliteStore, chat_app: FakeChatApp, clock: FakeClock) -> None:
@@ -272,7 +272,7 @@ class Loose:
         assert await self.store.plan(chat.route, SessionId(""), 0, 0, fresh)
 
     @asynccontextmanager
-    async def at_work(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncIterator[None]:
         """Stopped at the end."""
         task = asyncio.create_task(self.delivering.run())
         try:
@@ -281,8 +281,8 @@ class Loose:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def until(self, *states: str) -> list[DeliveryRow]:
-        async with self.at_work():
+    async def wait_for_states(self, *states: str) -> list[DeliveryRow]:
+        async with self.running():
             until = time.monotonic() + WAIT_S
             while True:
                 self.delivering.notify()
@@ -297,11 +297,11 @@ async def test_a_send_begun_by_a_dead_process_is_resent_with_a_note(tmp_path: Pa
     clock, chat_app = FakeClock(), FakeChatApp()
     store = await SqliteStore.open(tmp_path, clock=clock)
     other = await SqliteStore.open(tmp_path, clock=clock)
-    loose = Loose(store, chat_app, clock)
+    loose = DeliveryHarness(store, chat_app, clock)
     await loose.plan("one", "two")
     assert await other.begin_delivery(KEY, 1) is not None
     await other.close()
-    await loose.until("sent", "sent")
+    await loose.wait_for_states("sent", "sent")
     assert chat_app.texts() == ["(again) one", "two"]
     await store.close()
 
@@ -310,15 +310,15 @@ async def test_what_another_process_is_sending_is_left_to_it(tmp_path: Path) -> 
     clock, chat_app = FakeClock(), FakeChatApp()
     store = await SqliteStore.open(tmp_path, clock=clock)
     other = await SqliteStore.open(tmp_path, clock=clock)
-    loose = Loose(store, chat_app, clock)
+    loose = DeliveryHarness(store, chat_app, clock)
     await loose.plan("one", "two")
     begun = await other.begin_delivery(KEY, 1)
     assert begun is not None
-    await loose.until("sending", "waiting")
+    await loose.wait_for_states("sending", "waiting")
     assert not chat_app.chats
     await other.settle_delivery(KEY, replace(begun, state="sent", platform_id="p0"))
-    again = Loose(store, chat_app, clock)
-    await again.until("sent", "sent")
+    again = DeliveryHarness(store, chat_app, clock)
+    await again.wait_for_states("sent", "sent")
     assert chat_app.texts() == ["two"]
     await other.close()
     await store.close()
@@ -327,10 +327,10 @@ async def test_what_another_process_is_sending_is_left_to_it(tmp_path: Path) -> 
 async def test_a_delivery_older_than_the_limit_is_dropped(tmp_path: Path) -> None:
     clock, chat_app = FakeClock(), FakeChatApp()
     store = await SqliteStore.open(tmp_path, clock=clock)
-    loose = Loose(store, chat_app, clock)
+    loose = DeliveryHarness(store, chat_app, clock)
     await loose.plan("old")
     clock.advance(DELIVERY_MS_MAX + 1)
-    (row,) = await loose.until("dropped")
+    (row,) = await loose.wait_for_states("dropped")
     assert row.failure is not None and row.failure.code == "too_old" and not chat_app.chats
     await store.close()
 
@@ -338,7 +338,7 @@ async def test_a_delivery_older_than_the_limit_is_dropped(tmp_path: Path) -> Non
 async def test_so_many_chats_are_sent_to_at_once_and_no_more(tmp_path: Path) -> None:
     clock, chat_app = FakeClock(), FakeChatApp()
     store = await SqliteStore.open(tmp_path, clock=clock)
-    loose = Loose(store, chat_app, clock)
+    loose = DeliveryHarness(store, chat_app, clock)
     for n in range(3 * DELIVERIES_AT_ONCE_MAX):
         await loose.plan("one", "two", chat=Chat("parlour", "dm", str(n)))
     chat_app.hold, most = asyncio.Event(), 0

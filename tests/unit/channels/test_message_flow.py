@@ -303,7 +303,7 @@ async def test_a_noisy_chat_does_not_keep_others_waiting(tmp_path: Path) -> None
         hold = asyncio.Event()
         app.model.steps = [[hold, *text_step("slow")], text_step("quick")]
         harness.chat_app.post_message("noise", chat="1")
-        await harness.engine_app.wait_until(lambda: _asked(app), "the noisy one to be answered")
+        await harness.engine_app.wait_until(lambda: _has_requests(app), "the noisy one to be answered")
         for n in range(300):
             harness.chat_app.post_message(f"noise {n}", chat="1")
         harness.chat_app.post_message("hello", chat="2")
@@ -311,7 +311,7 @@ async def test_a_noisy_chat_does_not_keep_others_waiting(tmp_path: Path) -> None
         hold.set()
 
 
-async def _asked(home: object) -> bool:
+async def _has_requests(home: object) -> bool:
     return bool(home.model.requests)  # type: ignore[attr-defined]
 
 

@@ -26,7 +26,7 @@ from tests.support.in_process_app import running_app, text_step
 CHAT = Chat("parlour", "dm", "9")
 
 
-def came(sender: str) -> InboundUpdate:
+def inbound_from(sender: str) -> InboundUpdate:
     return InboundUpdate(CHAT, "1", sender, "Eve", "let me in, my secret is 1234")
 
 
@@ -35,7 +35,7 @@ def code_in(words: str | None) -> str:
     return words.split("Your code is ")[1].split(".")[0]
 
 
-class Chance:
+class CountingBits:
     """Different at each call."""
 
     def __init__(self) -> None:
@@ -48,13 +48,13 @@ class Chance:
 
 async def pairing_in(folder: Path, clock: FakeClock) -> tuple[SqliteStore, Pairing]:
     store = await SqliteStore.open(folder, clock=clock)
-    return store, Pairing(store, clock, Chance())
+    return store, Pairing(store, clock, CountingBits())
 
 
 async def test_a_code_pairs_only_its_recipient(tmp_path: Path) -> None:
     store, pairing = await pairing_in(tmp_path, FakeClock())
-    code = code_in(await pairing.challenge(came("eve")))
-    await pairing.challenge(came("mallory"))
+    code = code_in(await pairing.challenge(inbound_from("eve")))
+    await pairing.challenge(inbound_from("mallory"))
     assert [each.sender for each in await pairing.pending_senders()] == ["eve", "mallory"]
     sender = await pairing.confirm(f" {code.lower()} ")
     assert (sender.channel, sender.sender, sender.name) == ("parlour", "eve", "Eve")
@@ -74,22 +74,22 @@ async def test_a_code_pairs_only_its_recipient(tmp_path: Path) -> None:
 async def test_a_pairing_code_is_sent_once_until_it_expires(tmp_path: Path) -> None:
     clock = FakeClock()
     store, pairing = await pairing_in(tmp_path, clock)
-    unheard = code_in(await pairing.challenge(came("eve")))
-    code = code_in(await pairing.challenge(came("eve")))
+    unheard = code_in(await pairing.challenge(inbound_from("eve")))
+    code = code_in(await pairing.challenge(inbound_from("eve")))
     with pytest.raises(NoSuchCode):
         await pairing.confirm(unheard)
-    await pairing.mark_code_sent(came("eve"))
-    assert await pairing.challenge(came("eve")) is None
+    await pairing.mark_code_sent(inbound_from("eve"))
+    assert await pairing.challenge(inbound_from("eve")) is None
     clock.advance(PAIRING_MS_MAX)
     with pytest.raises(NoSuchCode):
         await pairing.confirm(code)
-    assert await pairing.challenge(came("eve")) is not None
+    assert await pairing.challenge(inbound_from("eve")) is not None
     await store.close()
 
 
 async def test_no_pairing_code_or_message_text_is_stored(tmp_path: Path) -> None:
     store, pairing = await pairing_in(tmp_path, FakeClock())
-    code = code_in(await pairing.challenge(came("eve")))
+    code = code_in(await pairing.challenge(inbound_from("eve")))
     kept = b"".join((await store.items("pairing")).values())
     assert normalize_code(code).encode() not in kept and code.encode() not in kept and b"secret" not in kept
     await store.close()
@@ -98,21 +98,21 @@ async def test_no_pairing_code_or_message_text_is_stored(tmp_path: Path) -> None
 async def test_wrong_code_attempts_are_shared_between_processes_and_expire(tmp_path: Path) -> None:
     clock = FakeClock()
     store, pairing = await pairing_in(tmp_path, clock)
-    code = code_in(await pairing.challenge(came("eve")))
+    code = code_in(await pairing.challenge(inbound_from("eve")))
     for _ in range(PAIRING_TRIES_MAX):
         with pytest.raises(NoSuchCode):
             await pairing.confirm("AAAA-AAAA")
     with pytest.raises(TooManyCodes):
-        await Pairing(store, clock, Chance()).confirm(code)
+        await Pairing(store, clock, CountingBits()).confirm(code)
     clock.advance(PAIRING_MS_MAX)
-    code = code_in(await pairing.challenge(came("eve")))
+    code = code_in(await pairing.challenge(inbound_from("eve")))
     assert (await pairing.confirm(code)).sender == "eve"
     await store.close()
 
 
 async def test_concurrent_wrong_codes_respect_the_attempt_limit(tmp_path: Path) -> None:
     store, pairing = await pairing_in(tmp_path, FakeClock())
-    await pairing.challenge(came("eve"))
+    await pairing.challenge(inbound_from("eve"))
     tries = (pairing.confirm("AAAA-AAAA") for _ in range(3 * PAIRING_TRIES_MAX))
     found = await asyncio.gather(*tries, return_exceptions=True)
     assert sum(isinstance(each, NoSuchCode) for each in found) <= PAIRING_TRIES_MAX
@@ -122,9 +122,9 @@ async def test_concurrent_wrong_codes_respect_the_attempt_limit(tmp_path: Path) 
 
 async def test_a_code_used_while_being_sent_stays_used(tmp_path: Path) -> None:
     store, pairing = await pairing_in(tmp_path, FakeClock())
-    code = code_in(await pairing.challenge(came("eve")))
+    code = code_in(await pairing.challenge(inbound_from("eve")))
     _use_meanwhile(store)
-    await pairing.mark_code_sent(came("eve"))
+    await pairing.mark_code_sent(inbound_from("eve"))
     assert await pairing.pending_senders() == []
     with pytest.raises(NoSuchCode):
         await pairing.confirm(code)
@@ -148,7 +148,7 @@ async def test_pending_senders_are_bounded_and_the_oldest_is_dropped(tmp_path: P
     store, pairing = await pairing_in(tmp_path, clock)
     for n in range(PAIRING_CODES_MAX + 2):
         clock.advance(1)
-        await pairing.challenge(came(str(n)))
+        await pairing.challenge(inbound_from(str(n)))
     waiting = [each.sender for each in await pairing.pending_senders()]
     assert waiting == [str(n) for n in range(2, PAIRING_CODES_MAX + 2)]
     await store.close()
@@ -168,13 +168,13 @@ async def test_an_unknown_sender_gets_a_code_and_nothing_is_stored(tmp_path: Pat
             harness.chat_app.post_message(text, chat="9", sender="eve")
         harness.chat_app.post_message("in a group", chat="g", sender="eve", kind="group")
         harness.chat_app.post_message("", chat="9", sender="eve", press="allow r_1 c_1")
-        await harness.engine_app.wait_until(lambda: _said(harness.chat_app.texts("9")), "a code")
+        await harness.engine_app.wait_until(lambda: _has_texts(harness.chat_app.texts("9")), "a code")
         await harness.wait_until_idle()
         (words,) = harness.chat_app.texts("9")
         assert "Your code is" in words and not harness.chat_app.texts("g")
         assert not app.model.requests and not (await app.store.sessions(None, 1)).sessions
         assert not await app.store.routes()
-        pairing = Pairing(app.store, FakeClock(), Chance())
+        pairing = Pairing(app.store, FakeClock(), CountingBits())
         await pairing.confirm(code_in(words))
         harness.chat_app.post_message("hello", chat="9", sender="eve")
         await harness.wait_for_texts(words, "You are let in. Say it again, please.", "Welcome.", chat="9")
@@ -191,7 +191,7 @@ async def test_an_unknown_sender_gets_a_code_only_in_a_direct_chat(
             InboundUpdate(chat, f"e{n}", "eve", text="hello") for n, chat in enumerate((group, CHAT, group))
         ]
         await harness.gateway.receiver_for("parlour")(known[0], *strange, known[1])
-        await harness.engine_app.wait_until(lambda: _said(harness.chat_app.texts("9")), "a code")
+        await harness.engine_app.wait_until(lambda: _has_texts(harness.chat_app.texts("9")), "a code")
         await harness.wait_for_texts("one", "two")
         await harness.wait_until_idle()
         assert len(harness.chat_app.texts("9")) == 1 and not harness.chat_app.texts("g")
@@ -201,10 +201,10 @@ async def test_an_unknown_sender_gets_a_code_only_in_a_direct_chat(
 async def test_a_paired_sender_is_welcomed_once(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app, channel_harness(app) as harness:
         harness.chat_app.post_message("hello", chat="9", sender="eve")
-        await harness.engine_app.wait_until(lambda: _said(harness.chat_app.texts("9")), "a code")
+        await harness.engine_app.wait_until(lambda: _has_texts(harness.chat_app.texts("9")), "a code")
         (words,) = harness.chat_app.texts("9")
         # As another process does it, which is not the one that serves the channel.
-        await Pairing(app.store, FakeClock(), Chance()).confirm(code_in(words))
+        await Pairing(app.store, FakeClock(), CountingBits()).confirm(code_in(words))
         await harness.wait_for_texts(words, "You are let in. Say it again, please.", chat="9")
         await harness.wait_until_idle()
         assert harness.chat_app.texts("9")[1:] == ["You are let in. Say it again, please."]
@@ -217,15 +217,15 @@ async def test_a_revoked_sender_is_not_answered(tmp_path: Path) -> None:
         harness.chat_app.post_message("first")
         await harness.wait_for_texts("one")
         await harness.wait_until_idle()
-        await Pairing(app.store, FakeClock(), Chance()).revoke("parlour", "7")
+        await Pairing(app.store, FakeClock(), CountingBits()).revoke("parlour", "7")
         harness.chat_app.post_message("second")
-        await harness.engine_app.wait_until(lambda: _said(harness.chat_app.texts()[1:]), "a code")
+        await harness.engine_app.wait_until(lambda: _has_texts(harness.chat_app.texts()[1:]), "a code")
         assert len(app.model.requests) == 1
 
 
 async def test_stored_messages_of_a_revoked_sender_are_dropped(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app:
-        await app.store.receive(came("eve"))  # As if it had come while Eve might speak.
+        await app.store.receive(inbound_from("eve"))  # As if it had come while Eve might speak.
         async with channel_harness(app) as harness:
             await harness.wait_until_idle()
             assert not app.model.requests and not (await app.store.sessions(None, 1)).sessions
@@ -277,16 +277,16 @@ async def test_an_undelivered_code_is_resent_on_the_next_message(tmp_path: Path)
         harness.chat_app.post_message("hello", chat="9", sender="eve")
         await harness.engine_app.wait_until(lambda: _is_empty(harness.chat_app.faults), "a try")
         await asyncio.sleep(0)
-        await harness.engine_app.wait_until(lambda: _again(harness), "a code")
+        await harness.engine_app.wait_until(lambda: _gets_reply(harness), "a code")
         assert len(harness.chat_app.texts("9")) == 1
 
 
-async def _again(at: object) -> bool:
+async def _gets_reply(at: object) -> bool:
     at.app.say("hello?", chat="9", sender="eve")  # type: ignore[attr-defined]
     return bool(at.app.texts("9"))  # type: ignore[attr-defined]
 
 
-async def _said(texts: list[str]) -> bool:
+async def _has_texts(texts: list[str]) -> bool:
     return bool(texts)
 
 

@@ -28,7 +28,7 @@ HOUR_MS = 3_600_000
 OPEN = ("waiting", "sending", "changed")
 
 
-class Rude(TelegramApi):
+class FailingTelegramApi(TelegramApi):
     """A platform that answers some messages with 500, always, or every request while it is `down`."""
 
     poison = ""
@@ -45,8 +45,8 @@ class Rude(TelegramApi):
         return await super()._perform(token, method, asked)
 
 
-class Bench:
-    def __init__(self, store: SqliteStore, api: Rude, clock: FakeClock) -> None:
+class DeliveryHarness:
+    def __init__(self, store: SqliteStore, api: FailingTelegramApi, clock: FakeClock) -> None:
         self.store, self.api, self.clock = store, api, clock
         self.channel = Telegram(TOKEN, store, clock, api_url=api.url, timeouts=CALM)
         self.ledger = ChannelStats(self.channel, clock, print)
@@ -92,13 +92,13 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(folder: Path) -> AsyncIterator[Bench]:
-    async with telegram_server(Rude()) as api:
-        assert isinstance(api, Rude)
+async def delivery_harness(folder: Path) -> AsyncIterator[DeliveryHarness]:
+    async with telegram_server(FailingTelegramApi()) as api:
+        assert isinstance(api, FailingTelegramApi)
         api.open_chat(ADA)
         clock = FakeClock()
         store = await SqliteStore.open(folder, clock=clock)
-        made = Bench(store, api, clock)
+        made = DeliveryHarness(store, api, clock)
         try:
             yield made
         finally:
@@ -107,7 +107,7 @@ async def bench(folder: Path) -> AsyncIterator[Bench]:
 
 
 async def test_a_message_telegram_never_accepts_is_skipped_with_a_notice(tmp_path: Path) -> None:
-    async with bench(tmp_path) as at:
+    async with delivery_harness(tmp_path) as at:
         at.api.poison = "poison"
         await at.plan("one", "poison", "two", "three")
         await at.live(
@@ -122,7 +122,7 @@ async def test_a_message_telegram_never_accepts_is_skipped_with_a_notice(tmp_pat
 
 
 async def test_everything_is_delivered_after_a_day_of_telegram_downtime(tmp_path: Path) -> None:
-    async with bench(tmp_path) as at:
+    async with delivery_harness(tmp_path) as at:
         at.api.is_down = True
         await at.plan("one", "two", "three")
         await at.live(24 * HOUR_MS, lambda rows: False)
@@ -135,7 +135,7 @@ async def test_everything_is_delivered_after_a_day_of_telegram_downtime(tmp_path
 
 async def test_a_telegram_that_answers_and_takes_no_message_for_a_day_loses_none(tmp_path: Path) -> None:
     """It is not the message: the one behind it does not get through either."""
-    async with bench(tmp_path) as at:
+    async with delivery_harness(tmp_path) as at:
         at.api.takes_messages = False
         await at.plan("one", "two")
         await at.live(24 * HOUR_MS, lambda rows: False)
@@ -147,12 +147,12 @@ async def test_a_telegram_that_answers_and_takes_no_message_for_a_day_loses_none
 async def test_a_later_message_does_not_wait_for_a_poison_message_retry(
     tmp_path: Path,
 ) -> None:
-    async with bench(tmp_path) as at:
+    async with delivery_harness(tmp_path) as at:
         at.api.poison = "poison"
         await at.plan("poison")
         await at.live(4 * HOUR_MS, lambda rows: False)
         # As after a restart: nobody remembers how it failed but its row.
-        again = Bench(at.store, at.api, at.clock)
+        again = DeliveryHarness(at.store, at.api, at.clock)
         await again.plan("two")
         await again.live(60_000, lambda rows: rows["two"].state == "sent")
         assert at.api.texts(ADA) == ["two"]
@@ -162,7 +162,7 @@ async def test_a_later_message_does_not_wait_for_a_poison_message_retry(
 async def test_the_lost_message_notice_survives_a_crash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with bench(tmp_path) as at:
+    async with delivery_harness(tmp_path) as at:
         at.api.poison = "poison"
         await at.plan("one", "poison", "two")
         settle, died = at.store.settle_delivery, asyncio.Event()
@@ -178,7 +178,7 @@ async def test_the_lost_message_notice_survives_a_crash(
             patch.setattr(at.store, "settle_delivery", settle_and_die)
             await at.live(6 * HOUR_MS, lambda rows: died.is_set())
         assert died.is_set()
-        again = Bench(at.store, at.api, at.clock)
+        again = DeliveryHarness(at.store, at.api, at.clock)
         await again.live(
             HOUR_MS, lambda rows: LOST_MESSAGE_NOTICE in rows and rows[LOST_MESSAGE_NOTICE].state == "sent"
         )
@@ -187,7 +187,7 @@ async def test_the_lost_message_notice_survives_a_crash(
 
 
 async def test_an_edit_that_succeeds_does_not_drop_a_poison_message(tmp_path: Path) -> None:
-    async with bench(tmp_path) as at:
+    async with delivery_harness(tmp_path) as at:
         await at.plan("stuck", "two")
         stuck, two = [await at.store.begin_delivery(HERE.route, n) for n in (1, 2)]
         assert stuck is not None and two is not None

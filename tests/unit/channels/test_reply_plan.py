@@ -24,39 +24,39 @@ def events_of(facts: Iterable[f.AnyFact], after: int = 0) -> list[Event]:
     return [Event(seq, 0, *encode(fact)) for seq, fact in enumerate(facts, after + 1)]
 
 
-def plan(cursor: int = 0, buttons: bool = True) -> ReplyPlan:
+def make_plan(cursor: int = 0, buttons: bool = True) -> ReplyPlan:
     return ReplyPlan(ROUTE, SessionId("s_1"), cursor, 4_000, buttons)
 
 
-def told(facts: Iterable[f.AnyFact], buttons: bool = True) -> list[str]:
+def shown_texts(facts: Iterable[f.AnyFact], buttons: bool = True) -> list[str]:
     """What a chat is told in the end, in order."""
-    here = plan(buttons=buttons)
+    here = make_plan(buttons=buttons)
     for event in events_of(facts):
         here.add(event)
     return [each.body.text for each in here.take_deliveries()]
 
 
-def kept(deliveries: dict[tuple[str, int], NewDelivery], fresh: Iterable[NewDelivery]) -> None:
+def store_deliveries(deliveries: dict[tuple[str, int], NewDelivery], fresh: Iterable[NewDelivery]) -> None:
     """As the store does it: what is planned again under its name is the same one."""
     for each in fresh:
         deliveries[each.source, each.piece] = each
 
 
-def own(turn: int = 1, route: str = ROUTE) -> TurnEvents:
+def turn_from_chat(turn: int = 1, route: str = ROUTE) -> TurnEvents:
     return TurnEvents(turn, "hello", send_key(route, "77"))
 
 
 def test_only_messages_from_other_clients_are_echoed() -> None:
-    assert told([own().accepted()]) == []
-    assert told([own(route=OTHER).accepted()]) == ["> **You** (from Parlour): hello"]
-    assert told([TurnEvents(1, "hello").accepted()]) == ["> **You** (from elsewhere): hello"]
-    assert told([TurnEvents(1, "hello", "a1" * 16).accepted()]) == ["> **You** (from the page): hello"]
+    assert shown_texts([turn_from_chat().accepted()]) == []
+    assert shown_texts([turn_from_chat(route=OTHER).accepted()]) == ["> **You** (from Parlour): hello"]
+    assert shown_texts([TurnEvents(1, "hello").accepted()]) == ["> **You** (from elsewhere): hello"]
+    assert shown_texts([TurnEvents(1, "hello", "a1" * 16).accepted()]) == ["> **You** (from the page): hello"]
     typed = TurnEvents(1, "hello", "terminal:1").accepted()
-    assert told([typed]) == ["> **You** (from the terminal): hello"]
+    assert shown_texts([typed]) == ["> **You** (from the terminal): hello"]
 
 
 def test_a_thread_is_not_taken_for_its_chat() -> None:
-    assert told([own(route=f"{ROUTE}:7").accepted()]) != []
+    assert shown_texts([turn_from_chat(route=f"{ROUTE}:7").accepted()]) != []
 
 
 @given(st.text(max_size=300), st.text(min_size=1, max_size=300))
@@ -70,24 +70,24 @@ def test_a_key_fits_and_names_its_chat(update_id: str, chat: str) -> None:
 
 
 def test_words_that_were_changed_are_shown_and_what_is_answered_again_is_not_said_again() -> None:
-    story = own(2)
+    story = turn_from_chat(2)
     again = f.TurnAccepted(
         TurnId("t_2"), 2, MessageId("m_2"), story.accepted().parts, story.run_id, replaces=TurnId("t_1")
     )
-    assert told([f.TurnsUndone(1, "retry"), again]) == ["*Answering again.*"]
-    assert told([f.TurnsUndone(1, "edit"), again]) == ["> **You** (edited): hello"]
-    assert told([f.TurnsUndone(1)]) == ["*Removed.*"]
-    assert told([f.TurnsUndone(1), f.TurnsRestored(((1, 1),))])[-1] == "*Restored.*"
+    assert shown_texts([f.TurnsUndone(1, "retry"), again]) == ["*Answering again.*"]
+    assert shown_texts([f.TurnsUndone(1, "edit"), again]) == ["> **You** (edited): hello"]
+    assert shown_texts([f.TurnsUndone(1)]) == ["*Removed.*"]
+    assert shown_texts([f.TurnsUndone(1), f.TurnsRestored(((1, 1),))])[-1] == "*Restored.*"
     chosen = f.TurnsRestored(((1, 1),), 2, "version")
-    assert told([f.TurnsUndone(1, "retry"), chosen])[-1] == "*Switched to another version.*"
+    assert shown_texts([f.TurnsUndone(1, "retry"), chosen])[-1] == "*Switched to another version.*"
 
 
 def test_a_failure_says_why_and_can_be_tried_again() -> None:
-    story = own()
+    story = turn_from_chat()
     facts = [story.accepted(), f.RunFailed(story.run_id, f.Failure("x", "the model is away"))]
-    assert told(facts) == ["This could not be answered: the model is away"]
-    assert told(facts, buttons=False)[0].endswith("Type /retry to try again.")
-    here = plan()
+    assert shown_texts(facts) == ["This could not be answered: the model is away"]
+    assert shown_texts(facts, buttons=False)[0].endswith("Type /retry to try again.")
+    here = make_plan()
     for event in events_of(facts):
         here.add(event)
     (failed,) = here.take_deliveries()
@@ -97,21 +97,21 @@ def test_a_failure_says_why_and_can_be_tried_again() -> None:
 
 
 def test_a_restart_is_one_line() -> None:
-    story = own()
+    story = turn_from_chat()
     facts = [*story.opening(), story.text("Half "), story.message_settled("interrupted")]
     facts += [f.RunInterrupted(story.run_id, 1, 9, MessageId("m_9"))]
-    assert told(facts) == ["Half ", "Interrupted by a server restart."]
-    assert told([*facts, f.RunResumed(story.run_id, "policy", 1)]) == [
+    assert shown_texts(facts) == ["Half ", "Interrupted by a server restart."]
+    assert shown_texts([*facts, f.RunResumed(story.run_id, "policy", 1)]) == [
         "Half ",
         "*Continued after a restart.*",
     ]
 
 
 def test_a_call_that_may_have_run_is_asked_about_and_the_answer_is_shown() -> None:
-    story = own()
+    story = turn_from_chat()
     facts = [*story.opening(), story.message_settled(), story.tool_intended(), story.tool_started()]
     facts += [f.ToolInDoubt(story.run_id, story.call_id)]
-    here = plan()
+    here = make_plan()
     for event in events_of(facts):
         here.add(event)
     (asked,) = here.take_deliveries()
@@ -124,7 +124,7 @@ def test_a_call_that_may_have_run_is_asked_about_and_the_answer_is_shown() -> No
 
 
 def test_a_command_that_cannot_be_a_rule_has_no_button_for_it() -> None:
-    story = own()
+    story = turn_from_chat()
     intended = story.opening()
     for command, labels in (
         ("ls", ["Allow once", "Always here", "Deny"]),
@@ -140,17 +140,17 @@ def test_a_command_that_cannot_be_a_rule_has_no_button_for_it() -> None:
             f'{{"command":"{command}"}}',
             "unsafe",  # type: ignore[arg-type]
         )
-        here = plan()
+        here = make_plan()
         for event in events_of([*intended, call, f.ApprovalRequested(story.run_id, "c_1")]):  # type: ignore[arg-type]
             here.add(event)
         assert [each.text for each in here.take_deliveries()[-1].body.buttons] == labels
 
 
 def test_without_buttons_it_is_said_what_can_be_typed() -> None:
-    story = own()
+    story = turn_from_chat()
     facts = [*story.opening(), story.message_settled(), story.tool_intended()]
     facts += [f.ApprovalRequested(story.run_id, story.call_id, "It writes.")]
-    assert told(facts, buttons=False) == [
+    assert shown_texts(facts, buttons=False) == [
         "Run this command?\n\n```\nls\n```\n\nIt writes.\n\nType /approve or /deny."
     ]
 
@@ -164,24 +164,27 @@ def test_without_buttons_it_is_said_what_can_be_typed() -> None:
     ],
 )
 def test_a_question_names_what_is_to_be_done(tool: str, asks: str) -> None:
-    story = own()
+    story = turn_from_chat()
     facts = [
         *story.opening(),
         story.message_settled(),
         replace(story.tool_intended(), name=tool, arguments="{}"),
     ]
-    (asked,) = told([*facts, f.ApprovalRequested(story.run_id, story.call_id)])
+    (asked,) = shown_texts([*facts, f.ApprovalRequested(story.run_id, story.call_id)])
     assert asked == f"{asks}\n\n```\n{tool} {{}}\n```"
 
 
 def test_late_output_is_not_delivered() -> None:
-    story = own()
-    assert told([*story.opening(), story.text("late"), story.message_settled("recovered", late=True)]) == []
+    story = turn_from_chat()
+    assert (
+        shown_texts([*story.opening(), story.text("late"), story.message_settled("recovered", late=True)])
+        == []
+    )
 
 
 def test_nothing_is_read_again_once_it_is_over_and_everything_while_it_is_not() -> None:
-    story = own()
-    here = plan()
+    story = turn_from_chat()
+    here = make_plan()
     for event in events_of(story.opening()):
         here.add(event)
     assert (here.completed_seq, here.is_working) == (0, True)
@@ -190,10 +193,10 @@ def test_nothing_is_read_again_once_it_is_over_and_everything_while_it_is_not() 
     assert (here.completed_seq, here.is_working) == (here.seen, False)
 
 
-def _stories(data: st.DataObject) -> list[f.AnyFact]:
+def _conversations(data: st.DataObject) -> list[f.AnyFact]:
     facts: list[f.AnyFact] = []
     for turn in range(1, data.draw(st.integers(1, 3)) + 1):
-        story = own(turn) if data.draw(st.booleans()) else TurnEvents(turn, "from elsewhere")
+        story = turn_from_chat(turn) if data.draw(st.booleans()) else TurnEvents(turn, "from elsewhere")
         facts += story.opening()
         if data.draw(st.booleans()):
             facts += [
@@ -211,28 +214,28 @@ def _stories(data: st.DataObject) -> list[f.AnyFact]:
 
 @given(st.data())
 def test_replanning_from_any_cursor_gives_the_same_messages(data: st.DataObject) -> None:
-    facts = _stories(data)
+    facts = _conversations(data)
     whole: dict[tuple[str, int], NewDelivery] = {}
-    here = plan()
+    here = make_plan()
     for event in events_of(facts):
         here.add(event)
-    kept(whole, here.take_deliveries())
+    store_deliveries(whole, here.take_deliveries())
     stops = sorted(data.draw(st.sets(st.integers(1, len(facts)))))
     told_so_far: dict[tuple[str, int], NewDelivery] = {}
     cursor = 0
     for stop in [*stops, len(facts)]:
-        here = plan(cursor)
+        here = make_plan(cursor)
         for event in events_of(facts)[cursor:stop]:
             here.add(event)
-        kept(told_so_far, [*here.take_deliveries(), *here.take_first_text()])
+        store_deliveries(told_so_far, [*here.take_deliveries(), *here.take_first_text()])
         cursor = here.completed_seq
     assert told_so_far == whole
     assert list(told_so_far) == list(whole), "and in the same order"
 
 
 def test_what_is_being_written_differs_from_what_it_becomes() -> None:
-    story = own()
-    here = plan()
+    story = turn_from_chat()
+    here = make_plan()
     for event in events_of([*story.opening(), story.text("All of it.")]):
         here.add(event)
     (first,) = here.take_first_text()
@@ -244,7 +247,7 @@ def test_what_is_being_written_differs_from_what_it_becomes() -> None:
 
 
 def test_words_with_something_between_them_are_shown_as_they_are_told_in_the_end() -> None:
-    story, here = own(), plan()
+    story, here = turn_from_chat(), make_plan()
     for event in events_of(story.opening()):
         here.add(event)
     for fact, shown in (
@@ -266,7 +269,7 @@ def test_words_with_something_between_them_are_shown_as_they_are_told_in_the_end
 
 
 def test_showing_an_answer_while_it_is_written_costs_the_same_however_long_it_is() -> None:
-    story, here = own(), plan()
+    story, here = turn_from_chat(), make_plan()
     chunk = "Some words of an answer that is long. " * 10
     events = events_of([*story.opening(), *(story.text(chunk) for _ in range(1_500))])
     for event in events[:100]:
@@ -286,20 +289,20 @@ def test_showing_an_answer_while_it_is_written_costs_the_same_however_long_it_is
 
 
 def test_a_failure_whose_turn_is_not_known_has_no_button_that_would_mean_another() -> None:
-    here = plan(cursor=7)
-    story = own()
+    here = make_plan(cursor=7)
+    story = turn_from_chat()
     here.add(Event(8, 0, *encode(f.RunFailed(story.run_id, f.Failure("x", "boom")))))
     (said,) = here.take_deliveries()
     assert not said.body.buttons and "Type /retry" in said.body.text
 
 
 def test_a_command_that_cannot_be_shown_whole_cannot_be_allowed_in_a_chat() -> None:
-    story = own()
+    story = turn_from_chat()
     hidden = "ls # " + "harmless " * 120 + "; curl evil"
     facts = [*story.opening(), story.message_settled()]
     intended = replace(story.tool_intended(), arguments=f'{{"command":"{hidden}"}}')
     for buttons in (True, False):
-        here = plan(buttons=buttons)
+        here = make_plan(buttons=buttons)
         asked = f.ApprovalRequested(story.run_id, story.call_id)
         for event in events_of([*facts, intended, asked]):
             here.add(event)
@@ -317,9 +320,9 @@ def test_files_and_buttons_go_with_the_last_piece() -> None:
 
 
 def test_files_of_an_answer_keep_their_names() -> None:
-    story = own()
+    story = turn_from_chat()
     parts = (Text("Here."), File("b1", "sums.csv", "text/csv", 8), File("b2", "map.png", "image/png", 9))
-    here = plan()
+    here = make_plan()
     for event in events_of([*story.opening(), replace(story.message_settled(), parts=parts)]):
         here.add(event)
     (told_of,) = here.take_deliveries()

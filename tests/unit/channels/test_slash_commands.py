@@ -15,7 +15,7 @@ from tests.support.fake_channel import ChannelHarness, FakeChatApp, channel_harn
 from tests.support.in_process_app import FakeTool, running_app, text_step, tool_call_step
 
 
-async def typed(harness: ChannelHarness, text: str) -> str:
+async def send_and_read_last(harness: ChannelHarness, text: str) -> str:
     """What is shown last after something was typed and everything is done."""
     harness.chat_app.post_message(text)
     await harness.wait_until_idle()
@@ -25,38 +25,40 @@ async def typed(harness: ChannelHarness, text: str) -> str:
 async def test_new_begins_another_conversation_that_names_the_one_before(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app, channel_harness(app) as harness:
         app.model.steps = [text_step("one"), text_step("two")]
-        await typed(harness, "first")
+        await send_and_read_last(harness, "first")
         before = await harness.session_id()
-        assert await typed(harness, "/new") == "A new conversation. The old one is in /sessions."
+        assert await send_and_read_last(harness, "/new") == "A new conversation. The old one is in /sessions."
         after = await harness.session_id()
         assert (await app.store.session(after)).previous_session_id == before != after
-        assert await typed(harness, "/new") == "This is a new conversation already. Say something."
-        assert await typed(harness, "second") == "two"
+        assert (
+            await send_and_read_last(harness, "/new") == "This is a new conversation already. Say something."
+        )
+        assert await send_and_read_last(harness, "second") == "two"
         assert [text for _, _, text in await app.entry_texts(after)] == ["second", "two"]
 
 
 async def test_undo_removes_the_last_message_and_its_answer(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app, channel_harness(app) as harness:
         app.model.steps = [text_step("one"), text_step("two")]
-        assert await typed(harness, "/undo") == "There is nothing to undo."
-        await typed(harness, "first")
-        await typed(harness, "second")
-        assert await typed(harness, "/undo") == "*Removed.*"
+        assert await send_and_read_last(harness, "/undo") == "There is nothing to undo."
+        await send_and_read_last(harness, "first")
+        await send_and_read_last(harness, "second")
+        assert await send_and_read_last(harness, "/undo") == "*Removed.*"
         assert (await app.store.session(await harness.session_id())).live_turns == 1
-        await typed(harness, "/undo")
-        assert await typed(harness, "/undo") == "There is nothing to undo."
+        await send_and_read_last(harness, "/undo")
+        assert await send_and_read_last(harness, "/undo") == "There is nothing to undo."
 
 
 async def test_restore_brings_back_what_was_undone_last_and_unmarks_its_answer(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app, channel_harness(app) as harness:
         app.model.steps = [text_step("one"), text_step("two"), text_step("three")]
-        assert await typed(harness, "/restore") == "There is nothing to restore."
-        await typed(harness, "first")
-        await typed(harness, "second")
-        await typed(harness, "/undo")
+        assert await send_and_read_last(harness, "/restore") == "There is nothing to restore."
+        await send_and_read_last(harness, "first")
+        await send_and_read_last(harness, "second")
+        await send_and_read_last(harness, "/undo")
         assert "two\n\n*Removed.*" in harness.chat_app.texts()
-        await typed(harness, "instead")
-        assert await typed(harness, "/restore") == "*Restored.*"
+        await send_and_read_last(harness, "instead")
+        assert await send_and_read_last(harness, "/restore") == "*Restored.*"
         # What followed the undo is removed now, and says so; what is back no longer does.
         said = [text for text in harness.chat_app.texts() if text.startswith(("one", "two", "three"))]
         assert said == ["one", "two", "three\n\n*Removed.*"]
@@ -71,7 +73,7 @@ async def test_undo_works_while_the_answer_streams(tmp_path: Path) -> None:
         app.model.steps = [[*text_step("begun ")[:1], never]]
         harness.chat_app.post_message("first")
         await harness.wait_for_texts("begun …")
-        await typed(harness, "/undo")
+        await send_and_read_last(harness, "/undo")
         assert [text.rstrip() for text in harness.chat_app.texts()] == ["begun\n\n*Removed.*", "*Removed.*"]
         assert (await app.store.session(await harness.session_id())).live_turns == 0
 
@@ -79,9 +81,9 @@ async def test_undo_works_while_the_answer_streams(tmp_path: Path) -> None:
 async def test_retry_answers_the_last_message_again(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app, channel_harness(app) as harness:
         app.model.steps = [text_step("one"), text_step("better")]
-        assert await typed(harness, "/retry") == "There is nothing to answer again."
-        await typed(harness, "first")
-        assert await typed(harness, "/retry") == "better"
+        assert await send_and_read_last(harness, "/retry") == "There is nothing to answer again."
+        await send_and_read_last(harness, "first")
+        assert await send_and_read_last(harness, "/retry") == "better"
         assert harness.chat_app.texts()[-2] == "*Answering again.*"
         assert (await app.store.session(await harness.session_id())).live_turns == 1
 
@@ -98,7 +100,7 @@ async def test_what_is_answered_after_turns_were_taken_back_while_the_app_was_aw
 
         engine_app.model.steps = [text_step("one"), text_step("two"), text_step("three")]
         async with channel_harness(engine_app, chat_app) as harness:
-            await typed(harness, "first")
+            await send_and_read_last(harness, "first")
             session_id = await harness.session_id()
         if verb == "retry":
             await engine_app.engine.replace(session_id, None, None)
@@ -121,11 +123,11 @@ async def test_stop_ends_the_answer_under_way(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app, channel_harness(app) as harness:
         never = asyncio.Event()
         app.model.steps = [[*text_step("begun ")[:1], never]]
-        assert await typed(harness, "/stop") == "There is nothing to stop."
+        assert await send_and_read_last(harness, "/stop") == "There is nothing to stop."
         harness.chat_app.post_message("first")
         await harness.engine_app.wait_until(lambda: _shows(harness, "begun …"), "the beginning")
-        assert await typed(harness, "/stop") == "Stopped."
-        assert await typed(harness, "/stop") == "There is nothing to stop."
+        assert await send_and_read_last(harness, "/stop") == "Stopped."
+        assert await send_and_read_last(harness, "/stop") == "There is nothing to stop."
 
 
 async def _shows(harness: ChannelHarness, text: str) -> bool:
@@ -142,13 +144,15 @@ async def test_approve_and_deny_answer_what_is_asked(tmp_path: Path) -> None:
             text_step("I leave it."),
         ]
         assert (
-            await typed(harness, "/approve")
-            == await typed(harness, "/deny")
+            await send_and_read_last(harness, "/approve")
+            == await send_and_read_last(harness, "/deny")
             == "Nothing is being asked here."
         )
         harness.chat_app.post_message("pull it")
         await harness.wait_for_buttons()
-        assert "Your answer is wanted about `lever`" in await typed_now(harness, "/status", "Your answer")
+        assert "Your answer is wanted about `lever`" in await send_without_waiting(
+            harness, "/status", "Your answer"
+        )
         harness.chat_app.post_message("/approve")
         await harness.engine_app.wait_until(lambda: _shows(harness, "Pulled."), "the answer")
         harness.chat_app.post_message("again")
@@ -160,7 +164,7 @@ async def test_approve_and_deny_answer_what_is_asked(tmp_path: Path) -> None:
         assert any(text.endswith("*Not allowed: too often*") for text in harness.chat_app.texts())
 
 
-async def typed_now(harness: ChannelHarness, text: str, marked: str) -> str:
+async def send_without_waiting(harness: ChannelHarness, text: str, marked: str) -> str:
     """As `typed`, while something waits."""
     harness.chat_app.post_message(text)
 
@@ -173,50 +177,56 @@ async def typed_now(harness: ChannelHarness, text: str, marked: str) -> str:
 
 async def test_a_conversation_without_a_title_is_known_by_its_first_words(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app, channel_harness(app) as harness:
-        await typed(harness, "What is the weather like?\nTell me.")
-        assert "1. What is the weather like? (here)" in await typed(harness, "/sessions")
-        assert await typed(harness, "/title") == "This conversation is called: What is the weather like?"
-        assert (await typed(harness, "/status")).startswith("**What is the weather like?**: ready.")
-        await typed(harness, "/new")
-        assert "Untitled (here)" in await typed(harness, "/sessions")
-        assert await typed(harness, "/switch 2") == "Now in: What is the weather like?"
+        await send_and_read_last(harness, "What is the weather like?\nTell me.")
+        assert "1. What is the weather like? (here)" in await send_and_read_last(harness, "/sessions")
+        assert (
+            await send_and_read_last(harness, "/title")
+            == "This conversation is called: What is the weather like?"
+        )
+        assert (await send_and_read_last(harness, "/status")).startswith(
+            "**What is the weather like?**: ready."
+        )
+        await send_and_read_last(harness, "/new")
+        assert "Untitled (here)" in await send_and_read_last(harness, "/sessions")
+        assert await send_and_read_last(harness, "/switch 2") == "Now in: What is the weather like?"
 
 
 async def test_sessions_are_numbered_and_switch_goes_to_one_and_back(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app, channel_harness(app) as harness:
         app.model.steps = [text_step("one"), text_step("two"), text_step("three"), text_step("four")]
-        await typed(harness, "apples")
+        await send_and_read_last(harness, "apples")
         first = await harness.session_id()
-        await typed(harness, "/new")
-        await typed(harness, "pears")
-        listed = await typed(harness, "/sessions")
+        await send_and_read_last(harness, "/new")
+        await send_and_read_last(harness, "pears")
+        listed = await send_and_read_last(harness, "/sessions")
         assert re.fullmatch(r"1\. pears \(here\), now\n2\. apples, now", listed)
-        assert await typed(harness, "/switch 2") == "Now in: apples"
+        assert await send_and_read_last(harness, "/switch 2") == "Now in: apples"
         assert await harness.session_id() == first
-        assert await typed(harness, "more apples") == "three"
+        assert await send_and_read_last(harness, "more apples") == "three"
         assert "one" not in harness.chat_app.texts()[3:], "it is told from where it stood"
-        assert await typed(harness, "/switch pear") == "Now in: pears"
+        assert await send_and_read_last(harness, "/switch pear") == "Now in: pears"
         assert (
-            await typed(harness, "/switch 7") == "There is no number 7 in the list. Type /sessions to see it."
+            await send_and_read_last(harness, "/switch 7")
+            == "There is no number 7 in the list. Type /sessions to see it."
         )
-        assert await typed(harness, "/switch plums") == (
+        assert await send_and_read_last(harness, "/switch plums") == (
             "No conversation is called that. Type /sessions to see the newest."
         )
-        assert await typed(harness, "/switch pears") == "You are there already."
-        assert (await typed(harness, "/switch")).startswith("Which one?")
+        assert await send_and_read_last(harness, "/switch pears") == "You are there already."
+        assert (await send_and_read_last(harness, "/switch")).startswith("Which one?")
 
 
 async def test_numbers_mean_what_they_meant_in_the_list_that_was_shown(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app, channel_harness(app) as harness:
         app.model.steps = [text_step("ok")] * 4
-        await typed(harness, "apples")
-        await typed(harness, "/new")
-        await typed(harness, "pears")
-        await typed(harness, "/sessions")
+        await send_and_read_last(harness, "apples")
+        await send_and_read_last(harness, "/new")
+        await send_and_read_last(harness, "pears")
+        await send_and_read_last(harness, "/sessions")
         elsewhere = await app.create_session()
         await app.send(elsewhere, "newer than both")
         await harness.wait_until_idle()
-        assert await typed(harness, "/switch 2") == "Now in: apples"
+        assert await send_and_read_last(harness, "/switch 2") == "Now in: apples"
 
 
 async def test_switching_away_from_an_answer_under_way_leaves_it_well_and_it_goes_on_there(
@@ -225,7 +235,7 @@ async def test_switching_away_from_an_answer_under_way_leaves_it_well_and_it_goe
     async with running_app(tmp_path) as app, channel_harness(app) as harness:
         end = asyncio.Event()
         app.model.steps = [text_step("pears it is"), [*text_step("half of ")[:1], end, *text_step("it")]]
-        await typed(harness, "pears")
+        await send_and_read_last(harness, "pears")
         pears = await harness.session_id()
         harness.chat_app.post_message("/new")
         harness.chat_app.post_message("apples")
@@ -243,7 +253,7 @@ async def test_switching_away_from_an_answer_under_way_leaves_it_well_and_it_goe
 async def test_in_a_group_nothing_of_other_conversations_is_listed_or_found(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app, channel_harness(app) as harness:
         app.model.steps = [text_step("ok"), text_step("ok")]
-        await typed(harness, "private matters")
+        await send_and_read_last(harness, "private matters")
         harness.chat_app.post_message("hello", chat="g", kind="group")
         harness.chat_app.post_message("/sessions", chat="g", kind="group")
         harness.chat_app.post_message("/switch private", chat="g", kind="group")
@@ -257,14 +267,14 @@ async def test_in_a_group_nothing_of_other_conversations_is_listed_or_found(tmp_
 async def test_title_names_and_says_the_name(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app, channel_harness(app) as harness:
         assert (
-            await typed(harness, "/title x")
+            await send_and_read_last(harness, "/title x")
             == "There is no conversation here yet. Say something to begin one."
         )
         app.model.steps = [text_step("ok")]
-        await typed(harness, "hello")
-        assert await typed(harness, "/title Fruit salad") == "Called: Fruit salad"
-        assert await typed(harness, "/title") == "This conversation is called: Fruit salad"
-        assert "too_large" not in await typed(harness, "/title " + "x" * 300)
+        await send_and_read_last(harness, "hello")
+        assert await send_and_read_last(harness, "/title Fruit salad") == "Called: Fruit salad"
+        assert await send_and_read_last(harness, "/title") == "This conversation is called: Fruit salad"
+        assert "too_large" not in await send_and_read_last(harness, "/title " + "x" * 300)
 
 
 async def test_status_model_and_memory_say_what_there_is(tmp_path: Path) -> None:
@@ -276,11 +286,11 @@ async def test_status_model_and_memory_say_what_there_is(tmp_path: Path) -> None
         channel_harness(app, asked=CommandSources(lambda agent: "puppet-1", remembered)) as harness,
     ):
         app.model.steps = [text_step("ok")]
-        await typed(harness, "hello")
-        assert await typed(harness, "/status") == "**hello**: ready.\npuppet-1 answers."
-        assert await typed(harness, "/model") == "puppet-1 answers."
-        assert await typed(harness, "/memory fruit") == "Of fruit: much."
-        assert await typed(harness, "/memory") == "Nothing is remembered of that."
+        await send_and_read_last(harness, "hello")
+        assert await send_and_read_last(harness, "/status") == "**hello**: ready.\npuppet-1 answers."
+        assert await send_and_read_last(harness, "/model") == "puppet-1 answers."
+        assert await send_and_read_last(harness, "/memory fruit") == "Of fruit: much."
+        assert await send_and_read_last(harness, "/memory") == "Nothing is remembered of that."
 
 
 async def test_a_prompt_says_what_its_file_says_and_help_lists_it(tmp_path: Path) -> None:
@@ -288,9 +298,9 @@ async def test_a_prompt_says_what_its_file_says_and_help_lists_it(tmp_path: Path
     async with running_app(tmp_path) as app, channel_harness(app, asked=asked) as harness:
         app.engine.expand_prompt = lambda text: text.replace("/greet", "Say hello to")
         app.model.steps = [text_step("Hello, world."), text_step("Hello, all.")]
-        assert await typed(harness, "/greet the world") == "Hello, world."
-        assert (await typed(harness, "/help")).endswith("/greet: Say hello.")
-        assert "I do not know /gret." in await typed(harness, "/gret the world")
+        assert await send_and_read_last(harness, "/greet the world") == "Hello, world."
+        assert (await send_and_read_last(harness, "/help")).endswith("/greet: Say hello.")
+        assert "I do not know /gret." in await send_and_read_last(harness, "/gret the world")
         harness.chat_app.post_message("/greet all", chat="g", kind="group")
         await harness.wait_for_texts("Hello, all.", chat="g")
         parts = [part for message in app.model.requests[-1].messages for part in message.parts]
@@ -306,7 +316,7 @@ async def test_in_a_group_nothing_is_shown_of_elsewhere_whatever_is_pressed(tmp_
         channel_harness(app, asked=CommandSources(None, remembered)) as harness,
     ):
         app.model.steps = [text_step("one"), text_step("two")]
-        await typed(harness, "private")
+        await send_and_read_last(harness, "private")
         harness.chat_app.post_message("hello", chat="g", kind="group")
         await harness.wait_for_texts("two", chat="g")
         harness.chat_app.post_message(
@@ -347,27 +357,27 @@ async def test_agents_are_listed_and_one_is_chosen_unless_it_may_do_more_than_ot
     asked = CommandSources(agents=lambda: agents)
     async with running_app(tmp_path) as app, channel_harness(app, asked=asked) as harness:
         app.model.steps = [text_step("one")]
-        assert await typed(harness, "/agent reader") == NO_CONVERSATION
-        await typed(harness, "first")
-        assert await typed(harness, "/agents") == "main (here)\nreader: Reads only.\nfree"
-        assert "Type /agents" in await typed(harness, "/agent nobody")
-        assert "in the page or the terminal only" in await typed(harness, "/agent free")
-        assert await typed(harness, "/agent") == "main answers here. Type /agents to see all."
-        assert await typed(harness, "/agent Reader") == "reader answers here from now on."
+        assert await send_and_read_last(harness, "/agent reader") == NO_CONVERSATION
+        await send_and_read_last(harness, "first")
+        assert await send_and_read_last(harness, "/agents") == "main (here)\nreader: Reads only.\nfree"
+        assert "Type /agents" in await send_and_read_last(harness, "/agent nobody")
+        assert "in the page or the terminal only" in await send_and_read_last(harness, "/agent free")
+        assert await send_and_read_last(harness, "/agent") == "main answers here. Type /agents to see all."
+        assert await send_and_read_last(harness, "/agent Reader") == "reader answers here from now on."
         assert (await app.store.session(await harness.session_id())).agent == "reader"
-        assert await typed(harness, "/agent main") == "main answers here from now on."
+        assert await send_and_read_last(harness, "/agent main") == "main answers here from now on."
         assert (await app.store.session(await harness.session_id())).agent == ""
 
 
 async def test_continue_goes_on_in_a_new_conversation(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app, channel_harness(app) as harness:
         app.model.steps = [text_step("one"), text_step("two"), text_step("A summary."), text_step("three")]
-        assert await typed(harness, "/continue") == NO_CONVERSATION
-        await typed(harness, "first")
-        await typed(harness, "second")
+        assert await send_and_read_last(harness, "/continue") == NO_CONVERSATION
+        await send_and_read_last(harness, "first")
+        await send_and_read_last(harness, "second")
         before = await harness.session_id()
-        assert "goes on in a new conversation" in await typed(harness, "/continue")
-        assert await typed(harness, "third") == "three"
+        assert "goes on in a new conversation" in await send_and_read_last(harness, "/continue")
+        assert await send_and_read_last(harness, "third") == "three"
         after = await app.store.successor(before)
         assert after is not None and await harness.session_id() == after
         assert [text for role, _, text in await app.entry_texts(after) if role == "user"][-1] == "third"
@@ -375,9 +385,9 @@ async def test_continue_goes_on_in_a_new_conversation(tmp_path: Path) -> None:
 
 async def test_without_a_memory_that_is_said(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app, channel_harness(app) as harness:
-        assert await typed(harness, "/memory") == "There is no memory here."
-        assert await typed(harness, "/help") == slash.help_text()
-        assert await typed(harness, "/swich 3") == (
+        assert await send_and_read_last(harness, "/memory") == "There is no memory here."
+        assert await send_and_read_last(harness, "/help") == slash.help_text()
+        assert await send_and_read_last(harness, "/swich 3") == (
             "I do not know /swich. Did you mean /switch? Type /help to see what there is."
         )
 
@@ -385,4 +395,4 @@ async def test_without_a_memory_that_is_said(tmp_path: Path) -> None:
 async def test_what_only_looks_like_a_command_is_just_said(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app, channel_harness(app) as harness:
         app.model.steps = [text_step("A path.")]
-        assert await typed(harness, "/usr/bin is a folder") == "A path."
+        assert await send_and_read_last(harness, "/usr/bin is a folder") == "A path."

@@ -25,22 +25,22 @@ CHAT = Chat("webhook", "dm", "desk")
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 32
 
 
-class Blobs:
+class FakeBlobs:
     async def get_blob(self, digest: str) -> bytes:
         return PNG
 
 
-def a_webhook(url: str, patience: ChannelWebhookTimeouts | None = None) -> WebhookChannel:
+def webhook_channel(url: str, patience: ChannelWebhookTimeouts | None = None) -> WebhookChannel:
     numbers = itertools.count()
-    return WebhookChannel(url, KEY, Blobs(), SystemClock(), lambda: f"call-{next(numbers)}", patience)
+    return WebhookChannel(url, KEY, FakeBlobs(), SystemClock(), lambda: f"call-{next(numbers)}", patience)
 
 
 @asynccontextmanager
-async def a_receiver(
+async def receiver_and_channel(
     patience: ChannelWebhookTimeouts | None = None,
 ) -> AsyncIterator[tuple[WebhookReceiver, WebhookChannel]]:
     async with webhook_receiver(WebhookReceiver(key=KEY)) as receiver:
-        channel = a_webhook(receiver.url, patience)
+        channel = webhook_channel(receiver.url, patience)
         try:
             yield receiver, channel
         finally:
@@ -98,7 +98,7 @@ def test_a_key_is_written_down_as_it_is_read() -> None:
 
 
 def test_a_call_is_heard_with_all_that_it_says() -> None:
-    channel = a_webhook("https://example.org/answers")
+    channel = webhook_channel("https://example.org/answers")
     file = {"url": "https://EXAMPLE.org:443/f", "name": "f.txt", "media_type": "text/plain", "size_bytes": 3}
     said = {
         "chat": "room.1", "sender": "ada@example.org", "sender_name": "Ada", "text": "hi", "files": [file],
@@ -122,7 +122,7 @@ def test_a_call_is_heard_with_all_that_it_says() -> None:
 def test_no_call_sends_the_server_elsewhere(url: str) -> None:
     body = json.dumps({"chat": "c", "sender": "s", "files": [{"url": url}]}).encode()
     with pytest.raises(BadChannelCall):
-        a_webhook("https://example.org/answers").parse_call(headers_for(KEY, body), body)
+        webhook_channel("https://example.org/answers").parse_call(headers_for(KEY, body), body)
 
 
 @pytest.mark.parametrize(
@@ -134,14 +134,14 @@ def test_no_call_sends_the_server_elsewhere(url: str) -> None:
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused_though_it_is_signed(body: bytes) -> None:
     with pytest.raises(BadChannelCall):
-        a_webhook("https://example.org/").parse_call(headers_for(KEY, body), body)
+        webhook_channel("https://example.org/").parse_call(headers_for(KEY, body), body)
 
 
 # What goes out.
 
 
 async def test_a_message_goes_out_whole_under_its_key() -> None:
-    async with a_receiver() as (receiver, channel):
+    async with receiver_and_channel() as (receiver, channel):
         message = OutboundMessage("**May I?**", (Button("Yes", "allow r c"),), ("digest",))
         assert await channel.send(CHAT, message, "d_1") == "own-d_1"
         await channel.edit(CHAT, "own-d_1", OutboundMessage("Done"))
@@ -160,7 +160,7 @@ async def test_a_message_goes_out_whole_under_its_key() -> None:
 
 
 async def test_what_the_receiver_does_not_name_is_named_by_its_key() -> None:
-    async with a_receiver() as (receiver, channel):
+    async with receiver_and_channel() as (receiver, channel):
         receiver.returns_ids = False
         assert await channel.send(CHAT, OutboundMessage("hello"), "d_1") == "d_1"
         await channel.edit(CHAT, "d_1", OutboundMessage("hello again"))
@@ -168,7 +168,7 @@ async def test_what_the_receiver_does_not_name_is_named_by_its_key() -> None:
 
 
 async def test_the_same_message_again_is_one_where_the_receiver_looks_at_its_id() -> None:
-    async with a_receiver() as (receiver, channel):
+    async with receiver_and_channel() as (receiver, channel):
         receiver.add_faults("message", "dropped")
         failure = await failure_of(channel)
         assert (failure.arrived, failure.final) == (None, False)
@@ -177,7 +177,7 @@ async def test_the_same_message_again_is_one_where_the_receiver_looks_at_its_id(
 
 
 async def test_a_channel_webhook_timeout_leaves_delivery_unknown() -> None:
-    async with a_receiver(ChannelWebhookTimeouts(answer_s=0.2)) as (receiver, channel):
+    async with receiver_and_channel(ChannelWebhookTimeouts(answer_s=0.2)) as (receiver, channel):
         receiver.add_faults("message", "silent")
         failure = await failure_of(channel)
         assert (failure.arrived, failure.final) == (None, False)
@@ -186,7 +186,7 @@ async def test_a_channel_webhook_timeout_leaves_delivery_unknown() -> None:
 async def test_an_unreachable_channel_webhook_received_nothing() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        channel = a_webhook(f"http://127.0.0.1:{taken.getsockname()[1]}/")
+        channel = webhook_channel(f"http://127.0.0.1:{taken.getsockname()[1]}/")
         failure = await failure_of(channel)
         assert (failure.arrived, failure.final) == (False, False)
         health = await channel.health()
@@ -205,7 +205,7 @@ async def test_an_unreachable_channel_webhook_received_nothing() -> None:
 async def test_a_refusal_is_final_where_trying_again_is_of_no_use(
     status: int, arrived: bool | None, final: bool
 ) -> None:
-    async with a_receiver() as (receiver, channel):
+    async with receiver_and_channel() as (receiver, channel):
         receiver.add_faults("message", (status, {"location": receiver.url}))
         failure = await failure_of(channel)
         assert (failure.arrived, failure.final) == (arrived, final)
@@ -227,7 +227,7 @@ async def test_the_receiver_says_how_long_to_leave_it_alone(
 ) -> None:
     if isinstance(asked, int):  # As a date, so many seconds from now.
         asked = formatdate(time.time() + asked, usegmt=True)
-    async with a_receiver() as (receiver, channel):
+    async with receiver_and_channel() as (receiver, channel):
         receiver.add_faults("message", (429, {"retry-after": asked}))
         failure = await failure_of(channel)
         assert failure.retry_after_ms is not None and low_ms <= failure.retry_after_ms <= high_ms
@@ -235,13 +235,13 @@ async def test_the_receiver_says_how_long_to_leave_it_alone(
 
 @pytest.mark.parametrize("asked", ["", "soon", "-1", "1.5.2"])
 async def test_what_is_no_time_is_no_time(asked: str) -> None:
-    async with a_receiver() as (receiver, channel):
+    async with receiver_and_channel() as (receiver, channel):
         receiver.add_faults("message", (429, {"retry-after": asked}))
         assert (await failure_of(channel)).retry_after_ms is None
 
 
 async def test_a_file_is_fetched_with_a_signature_and_within_its_limit() -> None:
-    async with a_receiver() as (receiver, channel):
+    async with receiver_and_channel() as (receiver, channel):
         origin = receiver.url.removesuffix("/answers")
         receiver.files |= {"/small": b"content", "/large": b"x" * 20_000_001}
         assert await channel.fetch(FileRef(f"{origin}/small")) == b"content"
@@ -253,7 +253,7 @@ async def test_a_file_is_fetched_with_a_signature_and_within_its_limit() -> None
 
 
 async def test_closing_a_channel_ends_its_pending_request() -> None:
-    async with a_receiver() as (receiver, channel):
+    async with receiver_and_channel() as (receiver, channel):
         receiver.add_faults("message", "silent")
         sending = asyncio.create_task(channel.send(CHAT, OutboundMessage("hello"), "d_1"))
         await receiver.wait_until(lambda: receiver.calls)

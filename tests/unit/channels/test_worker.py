@@ -12,7 +12,7 @@ from tests.support.fake_channel import FakeChatApp, FakeChatChannel, channel_har
 from tests.support.in_process_app import running_app, text_step
 
 
-async def briefly(wait_s: float) -> None:
+async def short_sleep(wait_s: float) -> None:
     """Nobody's right to serve runs out while a slow machine stands still, and nobody waits long for it."""
     await asyncio.sleep(min(wait_s, 0.05))
 
@@ -21,12 +21,12 @@ async def test_another_process_takes_over_when_the_one_that_served_is_gone(tmp_p
     chat_app = FakeChatApp()
     async with (
         running_app(tmp_path / "data") as engine_app,
-        channel_harness(engine_app, chat_app, sleep=briefly) as harness,
+        channel_harness(engine_app, chat_app, sleep=short_sleep) as harness,
         running_app(tmp_path / "data", started=False) as other,
     ):
         engine_app.model.steps = [text_step("one")]
         told: list[str] = []
-        stand_by = make_gateway(other, chat_app, told, sleep=briefly)
+        stand_by = make_gateway(other, chat_app, told, sleep=short_sleep)
         await stand_by.start()
         chat_app.post_message("1")
         await harness.wait_until_idle()

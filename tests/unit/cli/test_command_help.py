@@ -13,13 +13,13 @@ ODD = r"<bool>|<str>  |range>|\[\[|…\}"
 """A flag that seems to take a value, one that is named after Python's types, brackets twice."""
 
 
-def every(command: Any, *words: str) -> Iterator[tuple[str, ...]]:
+def all_commands(command: Any, *words: str) -> Iterator[tuple[str, ...]]:
     yield words
     for name, each in getattr(command, "commands", {}).items():
-        yield from every(each, *words, name)
+        yield from all_commands(each, *words, name)
 
 
-def shown(command: Any, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def help_text(command: Any, capsys: pytest.CaptureFixture[str], *words: str) -> str:
     command.main([*words], prog_name="holdfast", standalone_mode=False)
     return re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
 
@@ -29,10 +29,10 @@ def test_help_shows_flags_without_a_metavar_in_every_command(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     command = build_command(command_line(build_wiring({})))
-    found = list(every(command))
+    found = list(all_commands(command))
     assert ("sessions", "export") in found and len(found) > 25
     for words in found:
-        told = shown(command, capsys, *words, "--help")
+        told = help_text(command, capsys, *words, "--help")
         options = told.partition("─ Options ─")[2]
         assert re.search(r"--help +-h +Show this", options), words
         assert not re.search(ODD, options) and "[[" not in told, told
@@ -40,7 +40,7 @@ def test_help_shows_flags_without_a_metavar_in_every_command(
 
 def test_short_and_long_help_options_print_the_same_text(capsys: pytest.CaptureFixture[str]) -> None:
     command = build_command(command_line(build_wiring({})))
-    assert shown(command, capsys, "chat", "-h") == shown(command, capsys, "chat", "--help")
+    assert help_text(command, capsys, "chat", "-h") == help_text(command, capsys, "chat", "--help")
 
 
 def test_help_describes_each_command(
@@ -48,7 +48,7 @@ def test_help_describes_each_command(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     command = build_command(command_line(build_wiring({})))
-    assert "Print a one-time sign-in link." in shown(command, capsys, "link", "--help")
-    told = shown(command, capsys, "chat", "--help")
+    assert "Print a one-time sign-in link." in help_text(command, capsys, "link", "--help")
+    told = help_text(command, capsys, "chat", "--help")
     assert "Start a conversation in this terminal" in told
     assert re.search(r"--continue +-c +Continue the last conversation", told)

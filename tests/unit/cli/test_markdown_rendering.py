@@ -30,7 +30,7 @@ BLOCKS = st.one_of(
 TEXTS = st.lists(WORDS | st.sampled_from(MARKS) | BLOCKS, max_size=30)
 
 
-def drawn(text: str, columns: int = 80) -> str:
+def rendered_text(text: str, columns: int = 80) -> str:
     """Return the text on a screen without its line breaks."""
     console = Console(file=io.StringIO(), width=columns, legacy_windows=False)
     console.print(render_markdown(text, columns))
@@ -38,7 +38,7 @@ def drawn(text: str, columns: int = 80) -> str:
     return console.file.getvalue()
 
 
-def words_of(text: str) -> set[str]:
+def words_in(text: str) -> set[str]:
     """All words, but those behind the mark that begins code: they name its language."""
     lines = [line for line in text.split("\n") if not line.lstrip(" >-*17.").startswith(("```", "~~~"))]
     return set(re.findall(r"word\d+", "\n".join(lines)))
@@ -47,8 +47,8 @@ def words_of(text: str) -> set[str]:
 @given(TEXTS, st.sampled_from([16, 40, 80]))
 def test_markdown_rendering_keeps_every_word(pieces: list[str], columns: int) -> None:
     text = "".join(pieces)
-    shown = re.sub(r"[\W_]", "", drawn(text, columns))
-    assert {word for word in words_of(text) if word not in shown} == set()
+    shown = re.sub(r"[\W_]", "", rendered_text(text, columns))
+    assert {word for word in words_in(text) if word not in shown} == set()
 
 
 @pytest.mark.parametrize(
@@ -66,11 +66,11 @@ def test_markdown_rendering_keeps_every_word(pieces: list[str], columns: int) ->
     ],
 )
 def test_markdown_that_cannot_be_rendered_is_shown_as_text(text: str, shown: str) -> None:
-    assert drawn(text).strip() == shown
+    assert rendered_text(text).strip() == shown
 
 
 def test_a_too_wide_table_is_shown_as_source_text() -> None:
     head = [f"column{number}" for number in range(20)]
     table = f"| {' | '.join(head)} |\n|{'---|' * 20}\n"
-    shown = drawn(table)
+    shown = rendered_text(table)
     assert all(name in shown for name in head) and "…" not in shown

@@ -13,7 +13,7 @@ from tests.unit.domain.transcript.test_transcript_fold import Wire, from_wire
 VECTORS = sorted((Path(__file__).parents[2] / "vectors" / "memory").glob("*.json"))
 
 
-class Vector(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class QueueVector(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`told` is what the page says of the whole conversation, by its own name for it."""
 
     about: str
@@ -39,6 +39,6 @@ def test_there_are_vectors() -> None:
 
 @pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
 def test_a_vector_folds_to_its_queued_commits(path: Path) -> None:
-    vector = msgspec.json.decode(path.read_bytes(), type=Vector)
+    vector = msgspec.json.decode(path.read_bytes(), type=QueueVector)
     book = fold(SESSION, [from_wire(event) for event in vector.events])
     assert [plain(book.queued_commits[n]) for n in sorted(book.queued_commits)] == vector.stretches

@@ -26,23 +26,23 @@ STARTED = f.ModelStepStarted(RUN, 1, 1, MESSAGE, "demo")
 TOOL = ToolRow(CALL, RUN, 1, 2, "shell", "unsafe", "started")
 
 
-def said(text: str) -> f.TextAppended:
+def text_delta(text: str) -> f.TextAppended:
     return f.TextAppended(RUN, MESSAGE, text)
 
 
-def thought(text: str) -> f.ReasoningAppended:
+def reasoning_delta(text: str) -> f.ReasoningAppended:
     return f.ReasoningAppended(RUN, MESSAGE, text)
 
 
-def called(call_id: str, text: str) -> f.ToolArgumentsAppended:
+def arguments_delta(call_id: str, text: str) -> f.ToolArgumentsAppended:
     return f.ToolArgumentsAppended(RUN, MESSAGE, CallId(call_id), "shell", text)
 
 
-def printed(text: str, stream: str = "stdout") -> f.ToolOutputAppended:
+def output_delta(text: str, stream: str = "stdout") -> f.ToolOutputAppended:
     return f.ToolOutputAppended(RUN, CALL, text, "stderr" if stream == "stderr" else "stdout")
 
 
-def folded(deltas: list[f.TextAppended | f.ReasoningAppended | f.ToolArgumentsAppended]) -> StreamFold:
+def fold_deltas(deltas: list[f.TextAppended | f.ReasoningAppended | f.ToolArgumentsAppended]) -> StreamFold:
     fold = StreamFold()
     for delta in deltas:
         fold.add(delta)
@@ -51,9 +51,9 @@ def folded(deltas: list[f.TextAppended | f.ReasoningAppended | f.ToolArgumentsAp
 
 PIECES = st.lists(
     st.one_of(
-        st.builds(said, st.text(max_size=6)),
-        st.builds(thought, st.text(max_size=6)),
-        st.builds(called, st.sampled_from(["a", "b"]), st.text(max_size=6)),
+        st.builds(text_delta, st.text(max_size=6)),
+        st.builds(reasoning_delta, st.text(max_size=6)),
+        st.builds(arguments_delta, st.sampled_from(["a", "b"]), st.text(max_size=6)),
     ),
     max_size=12,
 )
@@ -68,8 +68,8 @@ def test_any_split_gives_the_same_parts_and_digest(
         cut = data.draw(st.integers(0, len(delta.text)))
         for text in (delta.text[:cut], delta.text[cut:]):
             split.append(type(delta)(**{**as_fields(delta), "text": text}))  # type: ignore[arg-type]
-    assert folded(split).parts() == folded(deltas).parts()
-    assert message_digest(split, MESSAGE) == message_digest(deltas, MESSAGE) == folded(deltas).digest()
+    assert fold_deltas(split).parts() == fold_deltas(deltas).parts()
+    assert message_digest(split, MESSAGE) == message_digest(deltas, MESSAGE) == fold_deltas(deltas).digest()
 
 
 def as_fields(delta: f.Fact) -> dict[str, object]:
@@ -88,13 +88,13 @@ def test_joining_neighbours_of_one_kind_changes_nothing(
             joined[-1] = type(delta)(**{**as_fields(before), "text": before.text + delta.text})  # type: ignore[arg-type]
         else:
             joined.append(delta)
-    assert folded(joined).parts() == folded(deltas).parts()
-    assert folded(joined).digest() == folded(deltas).digest()
+    assert fold_deltas(joined).parts() == fold_deltas(deltas).parts()
+    assert fold_deltas(joined).digest() == fold_deltas(deltas).digest()
 
 
 def test_order_across_kinds_is_kept_and_arguments_go_to_their_call() -> None:
-    fold = folded([thought("hm"), said("Let me "), said("look."), called("a", '{"x"'), called("b", "{"),
-                   called("a", ":1}"), called("b", "}"), said("Done.")])  # fmt: skip
+    fold = fold_deltas([reasoning_delta("hm"), text_delta("Let me "), text_delta("look."), arguments_delta("a", '{"x"'), arguments_delta("b", "{"),
+                   arguments_delta("a", ":1}"), arguments_delta("b", "}"), text_delta("Done.")])  # fmt: skip
     assert fold.parts() == (
         Reasoning("hm"),
         Text("Let me look."),
@@ -105,20 +105,26 @@ def test_order_across_kinds_is_kept_and_arguments_go_to_their_call() -> None:
 
 
 def test_a_different_order_has_a_different_digest() -> None:
-    assert folded([said("a"), thought("b")]).digest() != folded([thought("b"), said("a")]).digest()
-    assert folded([said("a"), thought("b")]).digest() != folded([said("ab")]).digest()
+    assert (
+        fold_deltas([text_delta("a"), reasoning_delta("b")]).digest()
+        != fold_deltas([reasoning_delta("b"), text_delta("a")]).digest()
+    )
+    assert (
+        fold_deltas([text_delta("a"), reasoning_delta("b")]).digest()
+        != fold_deltas([text_delta("ab")]).digest()
+    )
 
 
 def test_signatures_never_stream_so_they_do_not_count() -> None:
-    deltas: list[f.Delta] = [thought("one"), thought("two"), said("answer")]
+    deltas: list[f.Delta] = [reasoning_delta("one"), reasoning_delta("two"), text_delta("answer")]
     signed = StreamFold()
-    signed.add(thought("one"))
+    signed.add(reasoning_delta("one"))
     signed.sign("sig1", "anthropic")
-    signed.add(thought("two"))
+    signed.add(reasoning_delta("two"))
     signed.sign("sig2", "anthropic")
-    signed.add(said("ans"))
+    signed.add(text_delta("ans"))
     signed.sign("hidden", "anthropic")
-    signed.add(said("wer"))
+    signed.add(text_delta("wer"))
     assert signed.parts()[:2] == (
         Reasoning("one", "sig1", "anthropic"),
         Reasoning("two", "sig2", "anthropic"),
@@ -127,15 +133,22 @@ def test_signatures_never_stream_so_they_do_not_count() -> None:
 
 
 def test_deltas_of_others_are_passed_over() -> None:
-    mixed: list[f.Delta] = [said("a"), f.TextAppended(RUN, OTHER, "x"), printed("p"), said("b")]
-    assert message_digest(mixed, MESSAGE) == message_digest([said("ab")], MESSAGE)
-    assert output_digest([*mixed, printed("q", "stderr")], CALL) == output_digest([printed("pq")], CALL)
+    mixed: list[f.Delta] = [
+        text_delta("a"),
+        f.TextAppended(RUN, OTHER, "x"),
+        output_delta("p"),
+        text_delta("b"),
+    ]
+    assert message_digest(mixed, MESSAGE) == message_digest([text_delta("ab")], MESSAGE)
+    assert output_digest([*mixed, output_delta("q", "stderr")], CALL) == output_digest(
+        [output_delta("pq")], CALL
+    )
 
 
 def test_reading_the_parts_in_the_middle_changes_nothing() -> None:
     fold = StreamFold()
     for text in ("a", "b", "c"):
-        fold.add(said(text))
+        fold.add(text_delta(text))
         fold.parts()
     assert fold.parts() == (Text("abc"),)
 
@@ -163,22 +176,24 @@ def test_pace_survives_a_clock_that_is_set_back() -> None:
 
 def test_a_settled_message_holds_all_that_was_streamed() -> None:
     fold = StreamFold(1000)
-    fold.add(said("Hello, "), 1100)
-    fold.add(said("world"), 1900)
+    fold.add(text_delta("Hello, "), 1100)
+    fold.add(text_delta("world"), 1900)
     settled = settle_message(STARTED, fold)
     assert settled.parts == (Text("Hello, world"),)
     assert settled.pace == (100, 7, 800, 5)
     assert settled.began_at == 1000
-    assert settled.digest == message_digest([said("Hello, world")], MESSAGE) == parts_digest(settled.parts)
+    assert (
+        settled.digest == message_digest([text_delta("Hello, world")], MESSAGE) == parts_digest(settled.parts)
+    )
 
 
 def test_output_moved_to_a_blob_keeps_the_digest_of_the_whole() -> None:
     fold = OutputFold()
-    fold.add(printed("a lot"), 5)
+    fold.add(output_delta("a lot"), 5)
     blob = (Text("a"), File("b" * 64, "output.txt", "text/plain", 5))
     settled = settle_tool(TOOL, MESSAGE, "done", fold, blob)
     assert settled.parts == blob
-    assert settled.digest == output_digest([printed("a "), printed("lot")], CALL)
+    assert settled.digest == output_digest([output_delta("a "), output_delta("lot")], CALL)
 
 
 def test_a_result_that_never_streamed_has_the_digest_of_its_parts() -> None:
@@ -189,7 +204,7 @@ def test_a_result_that_never_streamed_has_the_digest_of_its_parts() -> None:
 
 def test_a_long_stream_is_folded_in_time_that_grows_with_it_alone() -> None:
     fold = StreamFold()
-    delta = said("word ")
+    delta = text_delta("word ")
     begun = time.process_time()
     for at in range(200_000):
         fold.add(delta, at)

@@ -33,7 +33,7 @@ from tests.support.in_process_app import (
 from tests.support.summarising_model import install_summarizing_model, run_turns, text_parts
 
 
-async def compactions(app: AppHarness, session_id: SessionId) -> list[f.SessionCompacted]:
+async def compaction_facts(app: AppHarness, session_id: SessionId) -> list[f.SessionCompacted]:
     found = [event.fact for event in await app.store.read(session_id, 0, 1000)]
     return [fact for fact in found if isinstance(fact, f.SessionCompacted)]
 
@@ -46,7 +46,7 @@ async def test_a_manual_summary_covers_all_but_the_last_turns_and_history_stays_
         session_id = await app.create_session()
         await run_turns(app, session_id, "one", "two", "three", "four")
         await app.engine.summaries.summarise(session_id)
-        assert await compactions(app, session_id) == [f.SessionCompacted(((1, 2),), "They talked.")]
+        assert await compaction_facts(app, session_id) == [f.SessionCompacted(((1, 2),), "They talked.")]
         assert "User: one" in model.summarized_texts[0] and "three" not in model.summarized_texts[0]
         await run_turns(app, session_id, "five")
         assert text_parts(model.requests[-1])[0] == context.SUMMARY + "They talked."
@@ -71,7 +71,9 @@ async def test_a_summary_of_a_summary_covers_the_turns_of_both(tmp_path: Path) -
             "Summary so far:\nThey talked." in model.summarized_texts[1]
             and "User: one" not in model.summarized_texts[1]
         )
-        assert (await compactions(app, session_id))[-1] == f.SessionCompacted(((1, 2),), "They talked on.")
+        assert (await compaction_facts(app, session_id))[-1] == f.SessionCompacted(
+            ((1, 2),), "They talked on."
+        )
 
 
 async def test_a_summary_is_found_again_after_a_restart(tmp_path: Path) -> None:
@@ -109,8 +111,8 @@ async def test_a_conversation_that_fills_the_window_is_summarised_after_the_answ
         model = install_summarizing_model(app)
         session_id = await app.create_session()
         await run_turns(app, session_id, *["some words " * 100] * 8)
-        await app.wait_until(lambda: compactions(app, session_id), "a summary")
-        (first, *_) = await compactions(app, session_id)
+        await app.wait_until(lambda: compaction_facts(app, session_id), "a summary")
+        (first, *_) = await compaction_facts(app, session_id)
         assert first.covers[0][0] == 1 and first.covers[-1][1] < 8
         assert model.summarized_texts
 
@@ -122,7 +124,7 @@ async def test_no_automatic_summary_when_disabled_or_below_the_threshold(tmp_pat
             session_id = await app.create_session()
             await run_turns(app, session_id, *[said] * 8)
             await app.engine.summaries.wait_idle(session_id)
-            assert model.summarized_texts == [] and await compactions(app, session_id) == []
+            assert model.summarized_texts == [] and await compaction_facts(app, session_id) == []
 
 
 async def test_an_answer_does_not_wait_for_a_summary_under_way(tmp_path: Path) -> None:
@@ -134,7 +136,7 @@ async def test_an_answer_does_not_wait_for_a_summary_under_way(tmp_path: Path) -
         await asyncio.wait_for(model.summary_started.wait(), 30)
         await run_turns(app, session_id, "and now?")
         model.hold.set()
-        await app.wait_until(lambda: compactions(app, session_id), "a summary")
+        await app.wait_until(lambda: compaction_facts(app, session_id), "a summary")
 
 
 async def test_a_failed_or_empty_summary_changes_nothing_and_backs_off(
@@ -154,7 +156,7 @@ async def test_a_failed_or_empty_summary_changes_nothing_and_backs_off(
             await run_turns(app, session_id, *["some words " * 100] * 3)
             await app.engine.summaries.wait_idle(session_id)
             assert len(model.summarized_texts) == asked == 1
-            assert await compactions(app, session_id) == []
+            assert await compaction_facts(app, session_id) == []
             with pytest.raises(SummaryFailed):
                 await app.engine.summaries.summarise(session_id)
 
@@ -206,7 +208,7 @@ async def test_a_summary_of_turns_undone_meanwhile_is_refused(tmp_path: Path, ho
         model.hold.set()
         with pytest.raises(SummaryRefused):
             await making
-        assert await compactions(app, session_id) == []
+        assert await compaction_facts(app, session_id) == []
 
 
 async def test_a_running_turn_is_never_summarised(tmp_path: Path) -> None:
@@ -221,7 +223,7 @@ async def test_a_running_turn_is_never_summarised(tmp_path: Path) -> None:
         sent = await app.send(session_id, "pull it")
         await app.wait_for_run(sent.run_id, "waiting")
         await app.engine.summaries.summarise(session_id)
-        assert (await compactions(app, session_id))[-1].covers == ((1, 1),)
+        assert (await compaction_facts(app, session_id))[-1].covers == ((1, 1),)
         drafted = compaction.DraftSummary(4, None, "too far")
         with pytest.raises(RunRefused):
             await app.engine.commands.compact(session_id, drafted)

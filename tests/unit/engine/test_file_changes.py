@@ -29,19 +29,19 @@ Step = tuple[str, dict[str, object]]
 SECRET = "hunter2-hunter2-hunter2"
 
 
-def own_tools(folder: Path) -> tuple[Tool, ...]:
+def masked_builtin_tools(folder: Path) -> tuple[Tool, ...]:
     return masked_tools(builtin_tools(folder), SecretMask((SECRET,)))
 
 
-def written(path: str, content: str) -> Step:
+def write_step(path: str, content: str) -> Step:
     return "write_file", {"path": path, "content": content}
 
 
-def edited(path: str, old: str, new: str) -> Step:
+def edit_step(path: str, old: str, new: str) -> Step:
     return "edit_file", {"path": path, "old_text": old, "new_text": new}
 
 
-async def done(app: AppHarness, session_id: SessionId, *steps: Step) -> RunId:
+async def run_steps(app: AppHarness, session_id: SessionId, *steps: Step) -> RunId:
     """A run in which the model makes these calls, one after the other."""
     app.model.steps += [
         tool_call_step(name, msgspec.json.encode(arguments).decode()) for name, arguments in steps
@@ -65,13 +65,13 @@ async def changes_of(app: AppHarness, run_id: RunId) -> list[tuple[str, int, int
 
 
 async def test_a_run_has_one_change_for_each_file_from_first_to_last(tmp_path: Path) -> None:
-    async with running_app(tmp_path, extra_tools=own_tools(tmp_path)) as app:
+    async with running_app(tmp_path, extra_tools=masked_builtin_tools(tmp_path)) as app:
         session_id = await app.create_session()
-        await done(app, session_id, written("old.txt", "a\nb\nc\n"))
-        run_id = await done(
+        await run_steps(app, session_id, write_step("old.txt", "a\nb\nc\n"))
+        run_id = await run_steps(
             app, session_id,
-            written("new/file.txt", "x\n"), edited("old.txt", "a", "A"), edited("./old.txt", "c\n", "C\nd\n"),
-            written("gone.txt", "1\n"), edited("new/../new/file.txt", "x", "y"), edited("old.txt", "A", "a"),
+            write_step("new/file.txt", "x\n"), edit_step("old.txt", "a", "A"), edit_step("./old.txt", "c\n", "C\nd\n"),
+            write_step("gone.txt", "1\n"), edit_step("new/../new/file.txt", "x", "y"), edit_step("old.txt", "A", "a"),
         )  # fmt: skip
         found = await changes_of(app, run_id)
         assert found == [("new/file.txt", 1, 0, True), ("old.txt", 2, 1, True), ("gone.txt", 1, 0, True)]
@@ -81,9 +81,9 @@ async def test_a_run_has_one_change_for_each_file_from_first_to_last(tmp_path: P
 
 
 async def test_the_model_sees_only_the_diff_of_an_edit(tmp_path: Path) -> None:
-    async with running_app(tmp_path, extra_tools=own_tools(tmp_path)) as app:
+    async with running_app(tmp_path, extra_tools=masked_builtin_tools(tmp_path)) as app:
         session_id = await app.create_session()
-        await done(app, session_id, written("f", "a\n"), edited("f", "a", "b"))
+        await run_steps(app, session_id, write_step("f", "a\n"), edit_step("f", "a", "b"))
         said = [message_text(m.parts) for m in app.model.requests[-1].messages if isinstance(m, ToolMessage)]
     assert said == [
         "created `f`, 2 bytes",
@@ -92,13 +92,13 @@ async def test_the_model_sees_only_the_diff_of_an_edit(tmp_path: Path) -> None:
 
 
 async def test_files_are_restored_to_their_state_before_the_run(tmp_path: Path) -> None:
-    async with running_app(tmp_path, extra_tools=own_tools(tmp_path)) as app:
+    async with running_app(tmp_path, extra_tools=masked_builtin_tools(tmp_path)) as app:
         session_id = await app.create_session()
         folder = workspace(tmp_path, session_id)
-        await done(app, session_id, written("old.txt", "before\n"))
+        await run_steps(app, session_id, write_step("old.txt", "before\n"))
         (folder / "old.txt").chmod(0o755)
-        run_id = await done(
-            app, session_id, edited("old.txt", "before", "after"), written("new.txt", "new\n")
+        run_id = await run_steps(
+            app, session_id, edit_step("old.txt", "before", "after"), write_step("new.txt", "new\n")
         )
         assert await app.engine.file_changes.restore(run_id, ["new.txt"]) == ("new.txt",)
         assert not (folder / "new.txt").exists() and (folder / "old.txt").read_text() == "after\n"
@@ -111,12 +111,12 @@ async def test_files_are_restored_to_their_state_before_the_run(tmp_path: Path) 
 
 
 async def test_a_file_whose_new_folder_was_removed_since_is_as_it_was_before(tmp_path: Path) -> None:
-    async with running_app(tmp_path, extra_tools=own_tools(tmp_path)) as app:
+    async with running_app(tmp_path, extra_tools=masked_builtin_tools(tmp_path)) as app:
         session_id = await app.create_session()
         folder = workspace(tmp_path, session_id)
-        await done(app, session_id, written("a", "1\n"), written("kept/b", "1\n"))
-        steps = (edited("a", "1", "2"), written("new/deep/c", "1\n"), edited("kept/b", "1", "2"))
-        run_id = await done(app, session_id, *steps)
+        await run_steps(app, session_id, write_step("a", "1\n"), write_step("kept/b", "1\n"))
+        steps = (edit_step("a", "1", "2"), write_step("new/deep/c", "1\n"), edit_step("kept/b", "1", "2"))
+        run_id = await run_steps(app, session_id, *steps)
         shutil.rmtree(folder / "new")
         assert set(await app.engine.file_changes.restore(run_id, ["a", "new/deep/c"])) == {"a", "new/deep/c"}
         assert (folder / "a").read_text() == "1\n" and not (folder / "new").exists()
@@ -127,11 +127,13 @@ async def test_a_file_whose_new_folder_was_removed_since_is_as_it_was_before(tmp
 
 
 async def test_nothing_is_restored_if_one_file_changed_after_the_run(tmp_path: Path) -> None:
-    async with running_app(tmp_path, extra_tools=own_tools(tmp_path)) as app:
+    async with running_app(tmp_path, extra_tools=masked_builtin_tools(tmp_path)) as app:
         session_id = await app.create_session()
         folder = workspace(tmp_path, session_id)
-        await done(app, session_id, written("a", "1\n"), written("b", "1\n"), written("c", "1\n"))
-        run_id = await done(app, session_id, *(edited(name, "1", "2") for name in "abc"))
+        await run_steps(
+            app, session_id, write_step("a", "1\n"), write_step("b", "1\n"), write_step("c", "1\n")
+        )
+        run_id = await run_steps(app, session_id, *(edit_step(name, "1", "2") for name in "abc"))
         (folder / "b").write_text("by a person\n")
         (folder / "c").unlink()
         with pytest.raises(FilesChanged, match=r"b \(it was changed since\), c \(it is no longer there\)"):
@@ -143,12 +145,12 @@ async def test_nothing_is_restored_if_one_file_changed_after_the_run(tmp_path: P
 
 
 async def test_concurrent_equal_restore_requests_all_succeed(tmp_path: Path) -> None:
-    async with running_app(tmp_path, extra_tools=own_tools(tmp_path)) as app:
+    async with running_app(tmp_path, extra_tools=masked_builtin_tools(tmp_path)) as app:
         session_id = await app.create_session()
         folder = workspace(tmp_path, session_id)
         for _ in range(5):
-            await done(app, session_id, written("a", "1\n"))
-            run_id = await done(app, session_id, edited("a", "1", "2"), written("b/c", "x\n"))
+            await run_steps(app, session_id, write_step("a", "1\n"))
+            run_id = await run_steps(app, session_id, edit_step("a", "1", "2"), write_step("b/c", "x\n"))
             wanted = [app.engine.file_changes.restore(run_id) for _ in range(8)]
             assert await asyncio.gather(*wanted) == [("a", "b/c")] * 8
             assert (folder / "a").read_text() == "1\n" and list((folder / "b").iterdir()) == []
@@ -158,10 +160,10 @@ async def test_only_files_in_the_workspace_of_the_run_are_restored(tmp_path: Pat
     data, first, second = tmp_path / "data", tmp_path / "first", tmp_path / "second"
     for folder in (data, first, second):
         folder.mkdir()
-    async with running_app(data, extra_tools=own_tools(data)) as app:
+    async with running_app(data, extra_tools=masked_builtin_tools(data)) as app:
         session_id = await app.engine.commands.create(f.SessionCreated(workspace=str(first)))
         (first / "file").write_text("1\n")
-        run_id = await done(app, session_id, edited("file", "1", "2"), written("made", "x\n"))
+        run_id = await run_steps(app, session_id, edit_step("file", "1", "2"), write_step("made", "x\n"))
         for chosen in (str(second), ""):
             # As the run left them, and not the run's.
             folder = Path(chosen) if chosen else workspace(data, session_id)
@@ -175,16 +177,16 @@ async def test_only_files_in_the_workspace_of_the_run_are_restored(tmp_path: Pat
         assert (first / "file").read_text() == "1\n" and not (first / "made").exists()
         for folder in (second, workspace(data, session_id)):
             assert (folder / "file").read_text() == "2\n" and (folder / "made").exists()
-        own = await done(app, session_id, edited("file", "2", "3"))
+        own = await run_steps(app, session_id, edit_step("file", "2", "3"))
         await app.engine.commands.configure(session_id, f.SessionConfigured(workspace=str(second)))
         assert await app.engine.file_changes.restore(own) == ("file",)
         assert (workspace(data, session_id) / "file").read_text() == (second / "file").read_text() == "2\n"
 
 
 async def test_nothing_is_restored_if_the_workspace_is_gone(tmp_path: Path) -> None:
-    async with running_app(tmp_path, extra_tools=own_tools(tmp_path)) as app:
+    async with running_app(tmp_path, extra_tools=masked_builtin_tools(tmp_path)) as app:
         session_id = await app.create_session()
-        run_id = await done(app, session_id, written("made", "x\n"))
+        run_id = await run_steps(app, session_id, write_step("made", "x\n"))
         shutil.rmtree(workspace(tmp_path, session_id))
         with pytest.raises(FilesChanged, match="the folder that the run worked in is no longer there"):
             await app.engine.file_changes.restore(run_id)
@@ -193,10 +195,10 @@ async def test_nothing_is_restored_if_the_workspace_is_gone(tmp_path: Path) -> N
 
 async def test_files_are_restored_in_the_successor_session(tmp_path: Path) -> None:
     tool = FakeTool("pull", "pure")
-    async with running_app(tmp_path, tool, extra_tools=own_tools(tmp_path)) as app:
+    async with running_app(tmp_path, tool, extra_tools=masked_builtin_tools(tmp_path)) as app:
         model, session_id = install_summarizing_model(app), await app.create_session()
-        await done(app, session_id, written("old", "1\n"))
-        run_id = await done(app, session_id, written("made", "x\n"), edited("old", "1", "2"))
+        await run_steps(app, session_id, write_step("old", "1\n"))
+        run_id = await run_steps(app, session_id, write_step("made", "x\n"), edit_step("old", "1", "2"))
         new = session_id
         for _ in range(2):
             new = await app.engine.continuation.continue_session(new)
@@ -216,9 +218,9 @@ async def test_files_are_restored_in_the_successor_session(tmp_path: Path) -> No
 
 
 async def test_a_list_that_is_cut_says_how_many_files_it_leaves_out(tmp_path: Path) -> None:
-    async with running_app(tmp_path, extra_tools=own_tools(tmp_path)) as app:
+    async with running_app(tmp_path, extra_tools=masked_builtin_tools(tmp_path)) as app:
         session_id = await app.create_session()
-        run_id = await done(app, session_id, written("f", "1\n"))
+        run_id = await run_steps(app, session_id, write_step("f", "1\n"))
         events = await app.store.read(session_id, 0, 1000)
         (settled,) = [each.fact for each in events if isinstance(each.fact, f.ToolSettled)]
         many = tuple(Change(f"file{n}", kept=False) for n in range(CHANGED_FILES_MAX + 2))
@@ -232,11 +234,11 @@ async def test_restoring_never_leaves_the_workspace(tmp_path: Path) -> None:
     outside.mkdir()
     (outside / "file").write_text("2\n")
     data.mkdir()
-    async with running_app(data, extra_tools=own_tools(data)) as app:
+    async with running_app(data, extra_tools=masked_builtin_tools(data)) as app:
         session_id = await app.create_session()
         folder = workspace(data, session_id)
-        await done(app, session_id, written("in/file", "1\n"))
-        run_id = await done(app, session_id, edited("in/file", "1", "2"))
+        await run_steps(app, session_id, write_step("in/file", "1\n"))
+        run_id = await run_steps(app, session_id, edit_step("in/file", "1", "2"))
         shutil.rmtree(folder / "in")
         (folder / "in").symlink_to(outside)
         with pytest.raises(FilesChanged):
@@ -258,11 +260,11 @@ async def test_restoring_never_leaves_the_workspace(tmp_path: Path) -> None:
 
 async def test_nothing_is_restored_while_a_run_is_active(tmp_path: Path) -> None:
     tool = FakeTool("pull", "pure")
-    async with running_app(tmp_path, tool, extra_tools=own_tools(tmp_path)) as app:
+    async with running_app(tmp_path, tool, extra_tools=masked_builtin_tools(tmp_path)) as app:
         session_id = await app.create_session()
         tool.hold = asyncio.Event()
         app.model.steps += [
-            tool_call_step(*_raw(written("f", "1\n"))),
+            tool_call_step(*_raw(write_step("f", "1\n"))),
             tool_call_step("pull"),
             text_step("Done."),
         ]
@@ -282,13 +284,15 @@ def _raw(step: Step) -> tuple[str, str]:
 
 
 async def test_contents_with_secrets_or_too_large_are_reported_and_not_stored(tmp_path: Path) -> None:
-    async with running_app(tmp_path, extra_tools=own_tools(tmp_path)) as app:
+    async with running_app(tmp_path, extra_tools=masked_builtin_tools(tmp_path)) as app:
         session_id = await app.create_session()
         folder = workspace(tmp_path, session_id)
         folder.mkdir(parents=True)
         (folder / ".env").write_text(f"KEY={SECRET}\nother=1\n")
         (folder / "large").write_bytes(b"x" * (CHANGE_BYTES_MAX + 1))
-        run_id = await done(app, session_id, edited(".env", "other=1", "other=2"), written("large", "y"))
+        run_id = await run_steps(
+            app, session_id, edit_step(".env", "other=1", "other=2"), write_step("large", "y")
+        )
         assert await changes_of(app, run_id) == [(".env", 1, 1, False), ("large", 0, 0, False)]
         with pytest.raises(FilesChanged, match="not kept"):
             await app.engine.file_changes.restore(run_id)
@@ -299,10 +303,10 @@ async def test_contents_with_secrets_or_too_large_are_reported_and_not_stored(tm
 
 async def test_restore_data_is_kept_as_long_as_the_conversation(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with running_app(tmp_path, extra_tools=own_tools(tmp_path), clock=clock) as app:
+    async with running_app(tmp_path, extra_tools=masked_builtin_tools(tmp_path), clock=clock) as app:
         session_id = await app.create_session()
-        await done(app, session_id, written("f", "1\n"))
-        run_id = await done(app, session_id, edited("f", "1", "2"))
+        await run_steps(app, session_id, write_step("f", "1\n"))
+        run_id = await run_steps(app, session_id, edit_step("f", "1", "2"))
         (change,), _ = await app.engine.file_changes.list_changes(run_id)
         branch = await app.engine.commands.fork(session_id)
         clock.advance(2 * UNUSED_BLOB_AFTER_MS)

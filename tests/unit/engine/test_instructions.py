@@ -11,7 +11,7 @@ from tests.support.in_process_app import AppHarness, FakeTool, running_app, text
 BRIEF = instructions_digest("Be brief.")
 
 
-async def kept(app: AppHarness) -> set[str]:
+async def stored_instructions(app: AppHarness) -> set[str]:
     return set(await app.store.items(KIND))
 
 
@@ -20,7 +20,7 @@ async def pruned(app: AppHarness, clock: FakeClock, *waits_ms: int) -> set[str]:
     for wait_ms in waits_ms:
         clock.advance(wait_ms)
         await InstructionStore(app.store, clock).prune()
-    return await kept(app)
+    return await stored_instructions(app)
 
 
 async def test_instructions_used_only_by_ended_runs_are_pruned(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ async def test_instructions_saved_again_survive_a_concurrent_prune(tmp_path: Pat
         await app.wait_for_run((await app.send(session_id, "Hello")).run_id, "completed")
         assert await pruned(app, clock, 0, UNUSED_INSTRUCTIONS_AFTER_MS) == set()
         await app.wait_for_run((await app.send(session_id, "Again")).run_id, "completed")
-        assert await kept(app) == {BRIEF}
+        assert await stored_instructions(app) == {BRIEF}
 
 
 async def test_instructions_about_to_be_used_are_not_pruned(tmp_path: Path) -> None:

@@ -19,23 +19,23 @@ from tests.support.in_process_app import (
 )
 
 
-def held(word: str) -> tuple[asyncio.Event, list[StepAction]]:
+def held_step(word: str) -> tuple[asyncio.Event, list[StepAction]]:
     hold = asyncio.Event()
     return hold, [TextDelta(word), hold, *text_step(".")]
 
 
-async def sent(app: AppHarness, count: int) -> list[AcceptedMessage]:
+async def send_many(app: AppHarness, count: int) -> list[AcceptedMessage]:
     return [await app.send(await app.create_session(), str(number)) for number in range(count)]
 
 
-async def asked(app: AppHarness, count: int) -> None:
-    async def is_so() -> bool:
+async def wait_for_requests(app: AppHarness, count: int) -> None:
+    async def has_requests() -> bool:
         return len(app.model.requests) >= count
 
-    await app.wait_until(is_so, f"{count} requests")
+    await app.wait_until(has_requests, f"{count} requests")
 
 
-def order(app: AppHarness) -> list[str]:
+def request_order(app: AppHarness) -> list[str]:
     return [request.messages[-1].parts[0].text for request in app.model.requests]  # type: ignore[union-attr]
 
 
@@ -45,10 +45,10 @@ async def statuses(app: AppHarness, accepted: list[AcceptedMessage]) -> list[str
 
 async def test_runs_beyond_the_limit_wait_in_order_of_arrival(tmp_path: Path) -> None:
     async with running_app(tmp_path, max_running=2) as app:
-        holds, steps = zip(*(held(str(number)) for number in range(6)), strict=True)
+        holds, steps = zip(*(held_step(str(number)) for number in range(6)), strict=True)
         app.model.steps = list(steps)
-        runs = await sent(app, 6)
-        await asked(app, 2)
+        runs = await send_many(app, 6)
+        await wait_for_requests(app, 2)
         assert await statuses(app, runs) == ["running"] * 2 + ["accepted"] * 4
         assert (app.engine.runner.running, app.engine.runner.waiting) == (2, 4)
         # A look at everything that is open begins nothing that is in line already.
@@ -56,34 +56,34 @@ async def test_runs_beyond_the_limit_wait_in_order_of_arrival(tmp_path: Path) ->
         assert (app.engine.runner.running, app.engine.runner.waiting) == (2, 4)
         for number in range(6):
             # The two that work at once may reach the model in either order: each is let go by its own hold.
-            holds[order(app).index(str(number))].set()
+            holds[request_order(app).index(str(number))].set()
             await app.wait_for_run(runs[number].run_id, "completed")
-            await asked(app, min(number + 3, 6))
-        assert set(order(app)[:2]) == {"0", "1"} and order(app)[2:] == ["2", "3", "4", "5"]
+            await wait_for_requests(app, min(number + 3, 6))
+        assert set(request_order(app)[:2]) == {"0", "1"} and request_order(app)[2:] == ["2", "3", "4", "5"]
         assert app.engine.runner.waiting == 0
 
 
 async def test_a_busy_conversation_does_not_block_others(tmp_path: Path) -> None:
     async with running_app(tmp_path, max_running=1) as app:
-        hold, first = held("a0")
+        hold, first = held_step("a0")
         app.model.steps = [first]
         busy, other = await app.create_session(), await app.create_session()
         await app.send(busy, "a0")
-        await asked(app, 1)
+        await wait_for_requests(app, 1)
         await app.send(busy, "a1")
         await app.send(busy, "a2")
         await app.send(other, "b0")
         hold.set()
-        await asked(app, 4)
-        assert order(app) == ["a0", "b0", "a1", "a2"]
+        await wait_for_requests(app, 4)
+        assert request_order(app) == ["a0", "b0", "a1", "a2"]
 
 
 async def test_a_run_waiting_for_a_slot_holds_no_lease_and_can_be_cancelled(tmp_path: Path) -> None:
     async with running_app(tmp_path, max_running=1) as app:
-        hold, first = held("0")
+        hold, first = held_step("0")
         app.model.steps = [first]
-        runs = await sent(app, 3)
-        await asked(app, 1)
+        runs = await send_many(app, 3)
+        await wait_for_requests(app, 1)
         waiting = runs[1].run_id
         assert waiting is not None
         await app.store.release(await app.store.claim(waiting, 1000))
@@ -91,15 +91,15 @@ async def test_a_run_waiting_for_a_slot_holds_no_lease_and_can_be_cancelled(tmp_
         assert (await app.run(waiting)).status == "cancelled"
         hold.set()
         await app.wait_for_run(runs[2].run_id, "completed")
-        assert order(app) == ["0", "2"] and app.engine.runner.waiting == 0
+        assert request_order(app) == ["0", "2"] and app.engine.runner.waiting == 0
 
 
 async def test_a_waiting_run_started_by_a_dead_process_is_recovered(tmp_path: Path) -> None:
     async with running_app(tmp_path, max_running=1) as app:
-        hold, first = held("0")
+        hold, first = held_step("0")
         app.model.steps = [first, text_step(" and the rest")]
         await app.send(await app.create_session(), "0")
-        await asked(app, 1)
+        await wait_for_requests(app, 1)
         session = await app.create_session()
         waiting = (await app.send(session, "1")).run_id
         assert waiting is not None
@@ -121,7 +121,7 @@ async def test_a_run_waiting_for_a_person_releases_its_slot(tmp_path: Path) -> N
     tool = FakeTool("pull", "unsafe")
     async with running_app(tmp_path, tool, approvals="ask", max_running=1) as app:
         app.model.steps = [tool_call_step("pull"), text_step("one")]
-        runs = await sent(app, 2)
+        runs = await send_many(app, 2)
         await app.wait_for_run(runs[1].run_id, "completed")
         assert await statuses(app, runs) == ["waiting", "completed"]
 
@@ -130,9 +130,9 @@ async def test_runs_waiting_at_shutdown_are_resumed_within_the_limit_by_the_next
     tmp_path: Path,
 ) -> None:
     async with running_app(tmp_path, max_running=2) as app:
-        app.model.steps = [held(str(number))[1] for number in range(2)]
-        runs = await sent(app, 30)
-        await asked(app, 2)
+        app.model.steps = [held_step(str(number))[1] for number in range(2)]
+        runs = await send_many(app, 30)
+        await wait_for_requests(app, 2)
     async with running_app(tmp_path, max_running=3, started=False) as app:
         assert await statuses(app, runs) == ["interrupted"] * 2 + ["accepted"] * 28
         most: list[int] = []
@@ -151,14 +151,14 @@ async def test_runs_waiting_at_shutdown_are_resumed_within_the_limit_by_the_next
 
 async def test_a_restart_with_many_interrupted_runs_does_not_begin_them_all_at_once(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app:
-        app.model.steps = [held(str(number))[1] for number in range(40)]
-        runs = await sent(app, 40)
-        await asked(app, 40)
+        app.model.steps = [held_step(str(number))[1] for number in range(40)]
+        runs = await send_many(app, 40)
+        await wait_for_requests(app, 40)
     async with running_app(tmp_path, max_running=4, started=False) as app:
-        holds, steps = zip(*(held(str(number)) for number in range(40)), strict=True)
+        holds, steps = zip(*(held_step(str(number)) for number in range(40)), strict=True)
         app.model.steps = list(steps)
         await app.engine.start()
-        await asked(app, 4)
+        await wait_for_requests(app, 4)
 
         async def all_in_line() -> bool:
             return app.engine.runner.waiting == 36

@@ -17,17 +17,17 @@ from holdfast.models.ports import TextDelta
 from tests.support.in_process_app import AppHarness, FakeTool, running_app, text_step, tool_call_step
 
 
-def seen(request: Request) -> list[tuple[str, str]]:
+def messages_shown(request: Request) -> list[tuple[str, str]]:
     """What a model was shown, as sides and words; a call by its tool's name."""
     sides = {UserMessage: "user", AssistantMessage: "assistant", ToolMessage: "tool"}
     return [(sides[type(message)], message_text(message.parts)) for message in request.messages]
 
 
-async def words(app: AppHarness, session_id: SessionId) -> list[tuple[str, str]]:
+async def role_texts(app: AppHarness, session_id: SessionId) -> list[tuple[str, str]]:
     return [(role, said) for role, _, said in await app.entry_texts(session_id)]
 
 
-async def agrees(app: AppHarness, session_id: SessionId) -> None:
+async def pages_match_events(app: AppHarness, session_id: SessionId) -> None:
     """The fold of all events reads as the pages of rows do."""
     page = await app.store.messages(session_id, None, 200)
     reading = TranscriptFold()
@@ -36,7 +36,7 @@ async def agrees(app: AppHarness, session_id: SessionId) -> None:
     assert reading.transcript().turns == fold_transcript(events).turns
 
 
-def busy(app: AppHarness, tool: FakeTool, *then: str) -> asyncio.Event:
+def start_busy_tool(app: AppHarness, tool: FakeTool, *then: str) -> asyncio.Event:
     """Have the model pull the lever and then answer; the lever stays down until the event is set."""
     tool.hold = asyncio.Event()
     app.model.steps = [tool_call_step("pull"), *(text_step(each) for each in then)]
@@ -46,7 +46,7 @@ def busy(app: AppHarness, tool: FakeTool, *then: str) -> asyncio.Event:
 async def test_a_steered_message_is_shown_to_the_model_after_the_results_of_its_calls(tmp_path: Path) -> None:
     tool = FakeTool("pull", "pure")
     async with running_app(tmp_path, tool) as app:
-        hold = busy(app, tool, "In French: un")
+        hold = start_busy_tool(app, tool, "In French: un")
         session = await app.create_session()
         first = await app.send(session, "Count")
         await tool.started.wait()
@@ -54,11 +54,11 @@ async def test_a_steered_message_is_shown_to_the_model_after_the_results_of_its_
         assert (await app.run(told.run_id)).status == "queued" and told.run_to_start is None
         hold.set()
         await app.wait_for_run(first.run_id, "completed")
-        assert seen(app.model.requests[-1]) == [
+        assert messages_shown(app.model.requests[-1]) == [
             ("user", "Count"), ("assistant", ""), ("tool", "pulled down"), ("user", "In French"),
         ]  # fmt: skip
         assert not find_problems(app.model.requests[-1])
-        assert await words(app, session) == [
+        assert await role_texts(app, session) == [
             ("user", "Count"), ("assistant", ""), ("tool", "pulled down"), ("user", "In French"),
             ("assistant", "In French: un"),
         ]  # fmt: skip
@@ -67,13 +67,13 @@ async def test_a_steered_message_is_shown_to_the_model_after_the_results_of_its_
         assert len(app.model.requests) == 2, "nothing is answered twice"
         row = await app.store.session(session)
         assert (row.live_turns, row.last_turn, row.status) == (1, 2, "idle")
-        await agrees(app, session)
+        await pages_match_events(app, session)
 
 
 async def test_several_steered_messages_keep_their_order_before_one_that_waits(tmp_path: Path) -> None:
     tool = FakeTool("pull", "pure")
     async with running_app(tmp_path, tool) as app:
-        hold = busy(app, tool, "both", "the last")
+        hold = start_busy_tool(app, tool, "both", "the last")
         session = await app.create_session()
         await app.send(session, "Go")
         await tool.started.wait()
@@ -83,11 +83,11 @@ async def test_several_steered_messages_keep_their_order_before_one_that_waits(t
         hold.set()
         await app.wait_for_run(last.run_id, "completed")
         await app.wait_until(lambda: _is_idle(app, session))
-        assert await words(app, session) == [
+        assert await role_texts(app, session) == [
             ("user", "Go"), ("assistant", ""), ("tool", "pulled down"), ("user", "First"),
             ("user", "Second"), ("assistant", "both"), ("user", "Wait for me"), ("assistant", "the last"),
         ]  # fmt: skip
-        await agrees(app, session)
+        await pages_match_events(app, session)
 
 
 async def _is_idle(app: AppHarness, session_id: SessionId) -> bool:
@@ -112,7 +112,7 @@ async def test_without_another_step_a_steered_message_is_the_next_turn(tmp_path:
 
 
 async def _has(app: AppHarness, session_id: SessionId, text: str) -> bool:
-    return any(text in said for _, said in await words(app, session_id))
+    return any(text in said for _, said in await role_texts(app, session_id))
 
 
 async def test_steering_an_idle_conversation_sends_a_message(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ async def test_steering_an_idle_conversation_sends_a_message(tmp_path: Path) -> 
         session = await app.create_session()
         sent = await app.send(session, "Hi", if_busy="steer")
         await app.wait_for_run(sent.run_id, "completed")
-        assert await words(app, session) == [("user", "Hi"), ("assistant", "Hello")]
+        assert await role_texts(app, session) == [("user", "Hi"), ("assistant", "Hello")]
 
 
 async def test_a_repeated_steered_message_gets_the_same_receipt(
@@ -129,7 +129,7 @@ async def test_a_repeated_steered_message_gets_the_same_receipt(
 ) -> None:
     tool = FakeTool("pull", "pure")
     async with running_app(tmp_path, tool) as app:
-        hold = busy(app, tool, "yes")
+        hold = start_busy_tool(app, tool, "yes")
         session = await app.create_session()
         first = await app.send(session, "Go")
         await tool.started.wait()
@@ -141,13 +141,13 @@ async def test_a_repeated_steered_message_gets_the_same_receipt(
         for other in (again, later):
             assert (other.turn_id, other.run_id, other.seq) == (told.turn_id, told.run_id, told.seq)
             assert other.run_to_start is None
-        assert [said for _, said in await words(app, session)].count("Quick") == 1
+        assert [said for _, said in await role_texts(app, session)].count("Quick") == 1
 
 
 async def test_a_steered_message_is_found_once_and_undone_with_its_turn(tmp_path: Path) -> None:
     tool = FakeTool("pull", "pure")
     async with running_app(tmp_path, tool) as app:
-        hold = busy(app, tool, "yes")
+        hold = start_busy_tool(app, tool, "yes")
         session = await app.create_session()
         first = await app.send(session, "Go")
         await tool.started.wait()
@@ -159,11 +159,11 @@ async def test_a_steered_message_is_found_once_and_undone_with_its_turn(tmp_path
         with pytest.raises(NoSuchTurn):
             await app.engine.commands.undo(session, told.turn_id)
         fork = await app.engine.commands.fork(session)
-        assert await words(app, fork) == await words(app, session)
+        assert await role_texts(app, fork) == await role_texts(app, session)
         await app.engine.commands.undo(session, None)
         assert (await app.store.session(session)).live_turns == 0
         assert not [hit for hit in await app.store.search("pumpernickel", 10) if hit.session_id == session]
-        await agrees(app, session)
+        await pages_match_events(app, session)
 
 
 @pytest.mark.parametrize("ending", ["cancel", "interrupt"])
@@ -172,7 +172,7 @@ async def test_a_message_for_a_run_that_is_stopped_stays_a_turn_in_the_queue(
 ) -> None:
     tool = FakeTool("pull", "pure")
     async with running_app(tmp_path, tool) as app:
-        busy(app, tool)
+        start_busy_tool(app, tool)
         session = await app.create_session()
         first = await app.send(session, "Go")
         await tool.started.wait()
@@ -195,7 +195,7 @@ async def test_a_message_for_a_run_that_is_stopped_stays_a_turn_in_the_queue(
 async def test_a_message_for_an_interrupted_run_is_sent_once_after_resuming(tmp_path: Path) -> None:
     tool = FakeTool("pull", "pure")
     async with running_app(tmp_path, tool) as app:
-        busy(app, tool)
+        start_busy_tool(app, tool)
         session = await app.create_session()
         first = await app.send(session, "Go")
         await tool.started.wait()
@@ -206,11 +206,11 @@ async def test_a_message_for_an_interrupted_run_is_sent_once_after_resuming(tmp_
         assert (await app.run(told.run_id)).status == "queued"
         await app.engine.start()
         await app.wait_for_run(first.run_id, "completed")
-        assert [said for side, said in seen(app.model.requests[0]) if side == "user"][-1] == "Quick"
+        assert [said for side, said in messages_shown(app.model.requests[0]) if side == "user"][-1] == "Quick"
         assert len(app.model.requests) == 1
         assert (await app.send(session, "Quick", "k", if_busy="steer")).run_id == told.run_id
         assert (await app.event_kinds(session)).count("turn_steered") == 1
-        await agrees(app, session)
+        await pages_match_events(app, session)
 
 
 async def test_interrupting_stops_the_run_and_accepts_the_message_at_once(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ async def test_queued_messages_are_answered_before_an_interrupting_message(tmp_p
         assert again.run_id == third.run_id
         await app.wait_for_run(third.run_id, "completed")
         assert (await app.run(first.run_id)).status == "cancelled"
-        assert await words(app, session) == [
+        assert await role_texts(app, session) == [
             ("user", "1"), ("assistant", "Well"), ("user", "2"), ("assistant", "two"), ("user", "3"),
             ("assistant", "three"),
         ]  # fmt: skip
@@ -297,7 +297,7 @@ async def test_a_message_to_a_waiting_run_closes_its_questions(tmp_path: Path, i
 async def test_a_stopped_run_writes_nothing_more(tmp_path: Path) -> None:
     tool = FakeTool("pull", "unsafe")
     async with running_app(tmp_path, tool) as app:
-        hold = busy(app, tool)
+        hold = start_busy_tool(app, tool)
         session = await app.create_session()
         first = await app.send(session, "Go")
         await tool.started.wait()

@@ -15,7 +15,7 @@ from tests.support.in_process_app import AppHarness, FakeTool, running_app, text
 from tests.support.summarising_model import install_summarizing_model, run_turns
 
 
-async def purge(app: AppHarness, clock: FakeClock, session_id: SessionId) -> None:
+async def delete_and_purge(app: AppHarness, clock: FakeClock, session_id: SessionId) -> None:
     """Have nothing left of a conversation."""
     await app.engine.delete(session_id)
     await app.create_session()  # The newest event of all stays.
@@ -39,7 +39,7 @@ async def test_two_concurrent_moves_of_a_purged_conversation_reach_one_successor
             return len(model.summarized_texts) == len(movers)
 
         await app.wait_until(are_all_asking)
-        await purge(app, clock, old)
+        await delete_and_purge(app, clock, old)
         model.hold.set()
         async with asyncio.timeout(30):
             (new,) = set(await asyncio.gather(*movers))
@@ -57,7 +57,7 @@ async def test_a_later_move_of_a_purged_conversation_reaches_the_first_successor
         await run_turns(app, old, "one")
         row, drafted = await app.store.session(old), await app.engine.summaries.draft(old, 0)
         first = await app.engine.continuation._start_successor(row, drafted)
-        await purge(app, clock, old)
+        await delete_and_purge(app, clock, old)
         with pytest.raises(SessionMoved) as moved:
             await app.engine.continuation._start_successor(row, drafted)
         assert moved.value.fields["successor"] == first

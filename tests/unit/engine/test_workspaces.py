@@ -14,7 +14,7 @@ from tests.support.repeating_store import RepeatedDecisions
 from tests.support.summarising_model import install_summarizing_model, run_turns
 
 
-def given_files(folder: Path, session_id: SessionId) -> Path:
+def workspace_with_file(folder: Path, session_id: SessionId) -> Path:
     """A session's own folder, with a file in it."""
     own = workspace_path(folder, session_id, "")
     own.mkdir(parents=True)
@@ -38,7 +38,7 @@ async def test_deleting_a_conversation_removes_only_its_own_workspace(tmp_path: 
 
 async def test_a_workspace_of_an_undeleted_session_is_kept(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app:
-        unknown = given_files(tmp_path, app.ids.session())
+        unknown = workspace_with_file(tmp_path, app.ids.session())
         for _ in range(3):
             await sweep(app.store, tmp_path)
         assert (unknown / "notes.txt").read_text() == "mine"
@@ -52,7 +52,7 @@ async def test_a_workspace_is_removed_after_its_session_was_purged(tmp_path: Pat
         await app.create_session()  # The newest event of all stays.
         clock.advance(PURGE_AFTER_MS)
         assert (await app.store.sweep()).sessions == 1
-        own = given_files(tmp_path, gone)
+        own = workspace_with_file(tmp_path, gone)
         await sweep(app.store, tmp_path)
         assert not own.exists()
         assert await app.store.items(DELETED) == {}, "the record has done its work"
@@ -65,7 +65,7 @@ async def test_a_stopping_tool_leaves_no_workspace_behind(tmp_path: Path) -> Non
         await app.engine.delete(gone)
         await app.create_session()
         await sweep(app.store, tmp_path)
-        own = given_files(tmp_path, gone)
+        own = workspace_with_file(tmp_path, gone)
         clock.advance(PURGE_AFTER_MS)
         await sweep(app.store, tmp_path)
         assert not own.exists()
@@ -74,7 +74,7 @@ async def test_a_stopping_tool_leaves_no_workspace_behind(tmp_path: Path) -> Non
 async def test_an_interrupted_workspace_removal_is_finished(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app:
         gone = await app.create_session()
-        own = given_files(tmp_path, gone)
+        own = workspace_with_file(tmp_path, gone)
         await app.engine.delete(gone)
         own.rename(own.with_name(f"{gone}.removed"))
         await sweep(app.store, tmp_path)
@@ -85,7 +85,7 @@ async def test_a_conversation_that_was_imported_again_keeps_its_folder(tmp_path:
     async with running_app(tmp_path) as app:
         session_id = await app.create_session()
         events = list(await app.store.read(session_id, 0, 100))
-        own = given_files(tmp_path, session_id)
+        own = workspace_with_file(tmp_path, session_id)
         await app.engine.delete(session_id)
         await app.store.import_session(session_id, events, cancel_open_runs=True)
         for _ in range(3):
@@ -104,7 +104,7 @@ async def test_a_workspace_not_moved_yet_moves_to_the_successor(
         old = await app.create_session()
         await run_turns(app, old, "one")
         new = await app.engine.continuation.continue_session(old)
-        given_files(tmp_path, old)  # As a server that was killed during the move leaves it.
+        workspace_with_file(tmp_path, old)  # As a server that was killed during the move leaves it.
         await app.engine.delete(old)
         await sweep(app.store, tmp_path)
         assert (workspace_path(tmp_path, new, "") / "notes.txt").read_text() == "mine"
@@ -114,9 +114,9 @@ async def test_a_workspace_not_moved_yet_moves_to_the_successor(
 async def test_several_servers_that_sweep_at_once_remove_every_folder(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app, running_app(tmp_path) as other:
         gone = [await app.create_session() for _ in range(5)]
-        kept = given_files(tmp_path, await app.create_session())
+        kept = workspace_with_file(tmp_path, await app.create_session())
         for session_id in gone:
-            given_files(tmp_path, session_id)
+            workspace_with_file(tmp_path, session_id)
             await app.engine.delete(session_id)
         await asyncio.gather(*(sweep(each.store, tmp_path) for each in (app, other, app, other)))
         assert list((tmp_path / "workspaces").iterdir()) == [kept]
@@ -125,7 +125,7 @@ async def test_several_servers_that_sweep_at_once_remove_every_folder(tmp_path: 
 async def test_a_read_only_workspace_is_removed_too(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app:
         gone = await app.create_session()
-        inner = given_files(tmp_path, gone) / "modules"
+        inner = workspace_with_file(tmp_path, gone) / "modules"
         inner.mkdir()
         (inner / "one").touch()
         inner.chmod(0o500)
@@ -138,7 +138,7 @@ async def test_a_read_only_workspace_is_removed_too(tmp_path: Path) -> None:
 async def test_the_folder_of_a_session_that_is_created_again_during_the_sweep_stays(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app:
         session_id = await app.create_session()
-        own = given_files(tmp_path, session_id)
+        own = workspace_with_file(tmp_path, session_id)
         events = await app.store.read(session_id, 0, 100)
         await app.engine.delete(session_id)
         await app.store.sweep()

@@ -26,7 +26,7 @@ TOLD = {
 }  # fmt: skip
 
 
-def at(port: int, **more: Any) -> dict[str, Any]:
+def server_table(port: int, **more: Any) -> dict[str, Any]:
     return {"url": f"http://127.0.0.1:{port}/mcp", **more}
 
 
@@ -89,7 +89,7 @@ async def rude() -> AsyncIterator[MisbehavingServer]:
 async def test_connects_calls_a_tool_and_receives_notifications(tmp_path: Path) -> None:
     port = own_port()
     with http_mcp_server(port=port):
-        async with mcp_servers(tmp_path, s=at(port)) as harness:
+        async with mcp_servers(tmp_path, s=server_table(port)) as harness:
             await harness.wait_until_ready()
             call = await harness.call("s__count", to=3)
             assert call.text == "counted"
@@ -103,7 +103,7 @@ async def test_server_killed_during_a_call_is_not_called_again_and_the_next_call
     tmp_path: Path,
 ) -> None:
     port, effects = own_port(), tmp_path / "effects"
-    async with mcp_servers(tmp_path, s=at(port)) as harness:
+    async with mcp_servers(tmp_path, s=server_table(port)) as harness:
         with http_mcp_server(port=port) as process:
             await harness.wait_until_ready()
             until = {"effects": str(effects), "until": str(tmp_path / "never")}
@@ -121,7 +121,9 @@ async def test_server_killed_during_a_call_is_not_called_again_and_the_next_call
 
 async def test_headers_expand_environment_variables(tmp_path: Path) -> None:
     async with rude() as server:
-        table = at(server.port, headers={"Authorization": "Bearer ${WIKI_TOKEN}", "X-Plain": "plain"})
+        table = server_table(
+            server.port, headers={"Authorization": "Bearer ${WIKI_TOKEN}", "X-Plain": "plain"}
+        )
         async with mcp_servers(tmp_path, {"WIKI_TOKEN": "for-the-wiki"}, s=table) as harness:
             await harness.wait_until_ready()
             assert (await harness.call("s__act")).text == "did it"
@@ -173,7 +175,7 @@ UNSURE: dict[str, Act] = {
 async def test_a_missing_response_leaves_the_outcome_unknown_without_a_retry(
     tmp_path: Path, how: str
 ) -> None:
-    async with rude() as server, mcp_servers(tmp_path, s=at(server.port)) as harness:
+    async with rude() as server, mcp_servers(tmp_path, s=server_table(server.port)) as harness:
         await harness.wait_until_ready()
         server.act = UNSURE[how]
         call = await harness.call("s__act")
@@ -187,7 +189,7 @@ async def test_a_missing_response_leaves_the_outcome_unknown_without_a_retry(
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 429])
 async def test_a_rejected_call_was_not_executed(tmp_path: Path, status: int) -> None:
-    async with rude() as server, mcp_servers(tmp_path, s=at(server.port)) as harness:
+    async with rude() as server, mcp_servers(tmp_path, s=server_table(server.port)) as harness:
         await harness.wait_until_ready()
         server.act = lambda request, body: _status(status, request, body)
         call = await harness.call("s__act")
@@ -200,7 +202,7 @@ async def test_a_rejected_call_was_not_executed(tmp_path: Path, status: int) -> 
 
 
 async def test_an_unreadable_response_ends_the_call_at_once(tmp_path: Path) -> None:
-    async with rude() as server, mcp_servers(tmp_path, s=at(server.port)) as harness:
+    async with rude() as server, mcp_servers(tmp_path, s=server_table(server.port)) as harness:
         await harness.wait_until_ready()
         server.act = _rubbish
         call = await harness.call("s__act")
@@ -209,7 +211,7 @@ async def test_an_unreadable_response_ends_the_call_at_once(tmp_path: Path) -> N
 
 async def test_an_unreachable_server_is_reported_and_connected_once_available(tmp_path: Path) -> None:
     port = own_port()
-    async with mcp_servers(tmp_path, s=at(port)) as harness:
+    async with mcp_servers(tmp_path, s=server_table(port)) as harness:
         told: McpServerInfo = await harness.wait_for_error()
         assert told.last_error.startswith("it cannot be reached")
         with http_mcp_server("--time", port=port):
@@ -224,7 +226,7 @@ async def test_a_redirect_to_another_server_is_not_followed(tmp_path: Path) -> N
         async def away(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
             return web.Response(status=307, headers={"location": f"http://127.0.0.1:{other.port}/mcp"})
 
-        async with mcp_servers(tmp_path, s=at(server.port, headers={"X-Key": "k"})) as harness:
+        async with mcp_servers(tmp_path, s=server_table(server.port, headers={"X-Key": "k"})) as harness:
             await harness.wait_until_ready()
             server.act = away
             assert (await harness.call("s__act")).outcome == "failed"
@@ -246,7 +248,7 @@ async def test_a_flooding_server_is_read_at_a_limited_rate(tmp_path: Path) -> No
         await response.write(b"event: message\ndata: " + msgspec.json.encode(result) + b"\n\n")
         return response
 
-    async with rude() as server, mcp_servers(tmp_path, s=at(server.port)) as harness:
+    async with rude() as server, mcp_servers(tmp_path, s=server_table(server.port)) as harness:
         await harness.wait_until_ready()
         server.act = chatter
         began = asyncio.get_running_loop().time()
@@ -258,7 +260,7 @@ async def test_a_flooding_server_is_read_at_a_limited_rate(tmp_path: Path) -> No
 async def test_reopening_the_notification_stream_is_rate_limited(tmp_path: Path) -> None:
     async with rude() as server:
         server.ends_notices = True
-        async with mcp_servers(tmp_path, s=at(server.port)) as harness:
+        async with mcp_servers(tmp_path, s=server_table(server.port)) as harness:
             await harness.wait_until_ready()
             at_once = MCP_MESSAGES_AT_ONCE // 50
             await harness.wait_for(lambda told: server.opened >= at_once)
@@ -270,7 +272,7 @@ async def test_reopening_the_notification_stream_is_rate_limited(tmp_path: Path)
 
 
 async def test_a_server_that_ignores_session_end_does_not_delay_shutdown(tmp_path: Path) -> None:
-    async with rude() as server, mcp_servers(tmp_path, s=at(server.port)) as harness:
+    async with rude() as server, mcp_servers(tmp_path, s=server_table(server.port)) as harness:
         await harness.wait_until_ready()
         server.lingers = True
         harness.servers.reconnect("s")

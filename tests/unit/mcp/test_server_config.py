@@ -13,16 +13,18 @@ from holdfast.mcp.tool_cache import ToolCache
 from holdfast.settings.settings import ConfigError, resolve
 
 
-def only(**table: object) -> McpServer:
+def read_one(**table: object) -> McpServer:
     return parse_servers({"own": table})[0]
 
 
 def test_a_table_configures_a_server() -> None:
-    server = only(command="uvx", args=["mcp-server-time"], env={"TZ": "UTC"}, tools=["now"], call_timeout_s=5)
+    server = read_one(
+        command="uvx", args=["mcp-server-time"], env={"TZ": "UTC"}, tools=["now"], call_timeout_s=5
+    )
     assert (server.name, server.is_remote) == ("own", False)
     assert (server.args, server.env, server.tools) == (("mcp-server-time",), {"TZ": "UTC"}, ("now",))
     assert (server.start_timeout_s, server.call_timeout_s) == (60, 5)
-    assert only(url="https://example.org/mcp").is_remote
+    assert read_one(url="https://example.org/mcp").is_remote
 
 
 @pytest.mark.parametrize(
@@ -52,7 +54,7 @@ def test_a_table_configures_a_server() -> None:
 )
 def test_a_bad_server_table_names_the_allowed_values(table: dict[str, object], said: str) -> None:
     with pytest.raises(BadMcpServer) as refused:
-        only(**table)
+        read_one(**table)
     assert str(refused.value).startswith(f"[mcp.own]: {said}")
 
 
@@ -80,12 +82,14 @@ def test_a_bad_table_error_names_the_file(tmp_path: Path) -> None:
 
 def test_variables_are_expanded_and_their_values_are_secret() -> None:
     environ = {"KEY": "k-123456789", "HOST": "example.org", "HOME": "/folder/ada"}
-    server = only(url="https://${HOST}/x", headers={"Authorization": "Bearer ${KEY}", "X-Team": "builders"})
+    server = read_one(
+        url="https://${HOST}/x", headers={"Authorization": "Bearer ${KEY}", "X-Team": "builders"}
+    )
     reached, secrets = expand_variables(server, environ)
     assert reached.url == "https://example.org/x"
     assert reached.headers["Authorization"] == "Bearer k-123456789"
     assert secrets == {"Bearer k-123456789", "k-123456789", "builders", "example.org"}
-    server = only(command="a", env={"API_KEY": "${KEY}", "DATA": "${HOME}/x", "PRICE": "$5 ${"})
+    server = read_one(command="a", env={"API_KEY": "${KEY}", "DATA": "${HOME}/x", "PRICE": "$5 ${"})
     reached, secrets = expand_variables(server, environ)
     assert reached.env == {"API_KEY": "k-123456789", "DATA": "/folder/ada/x", "PRICE": "$5 ${"}
     assert secrets == {"k-123456789"}, "a folder is none"
@@ -94,18 +98,18 @@ def test_variables_are_expanded_and_their_values_are_secret() -> None:
 
 def test_secrets_are_known_even_if_a_variable_is_unset() -> None:
     headers = {"Authorization": "Bearer ${KEY}", "X-Own": "own-123456789", "X-Bad": "a\nb"}
-    server = only(url="https://x/${PATH_SECRET}", headers=headers)
+    server = read_one(url="https://x/${PATH_SECRET}", headers=headers)
     assert server_secrets(server, {}) == {"own-123456789"}
     assert server_secrets(server, {"KEY": "k-1"}) == {"own-123456789", "Bearer k-1", "k-1"}
     assert server_secrets(server, {"KEY": "a\nb", "PATH_SECRET": "p-1"}) == {"own-123456789", "p-1"}
-    server = only(command="a", env={"API_KEY": "${KEY}", "API_TOKEN": "t-123456789"})
+    server = read_one(command="a", env={"API_KEY": "${KEY}", "API_TOKEN": "t-123456789"})
     assert server_secrets(server, {}) == {"t-123456789"}
 
 
 @pytest.mark.parametrize("value", ["a\nb", "a\r\nX: y"])
 def test_a_header_value_cannot_inject_another_header(value: str) -> None:
     with pytest.raises(BadMcpServer, match="no line break"):
-        expand_variables(only(url="http://x", headers={"A": "${B}"}), {"B": value})
+        expand_variables(read_one(url="http://x", headers={"A": "${B}"}), {"B": value})
 
 
 @given(st.text(max_size=200), st.text(max_size=200))
@@ -122,11 +126,11 @@ def test_cached_tools_belong_to_one_server_only(tmp_path: Path) -> None:
         ToolCache(tmp_path / "mcp"),
         ToolListing((OfferedTool("a", "A.", {"type": "object"}, "pure"),)),
     )
-    server = only(command="a")
+    server = read_one(command="a")
     assert kept.read(server) == ToolListing()
     kept.write(server, listing)
     assert kept.read(server) == listing
-    assert kept.read(only(command="b")) == ToolListing()
+    assert kept.read(read_one(command="b")) == ToolListing()
     for wrong in (b"", b"{", b"[]", b"\xff", b"[" * 100_000):
         (tmp_path / "mcp" / "own.json").write_bytes(wrong)
         assert kept.read(server) == ToolListing()

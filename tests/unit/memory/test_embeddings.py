@@ -16,7 +16,7 @@ Answering = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
-async def serving(answering: Answering) -> AsyncIterator[str]:
+async def embedding_server(answering: Answering) -> AsyncIterator[str]:
     """The base URL of a server that answers so."""
     app = web.Application()
     app.router.add_post("/v1/embeddings", answering)
@@ -31,8 +31,8 @@ async def serving(answering: Answering) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def asking(answering: Answering, wait_s: float = 20.0) -> AsyncIterator[EmbeddingClient]:
-    async with serving(answering) as url:
+async def embedder(answer: Answering, wait_s: float = 20.0) -> AsyncIterator[EmbeddingClient]:
+    async with embedding_server(answer) as url:
         embeddings = EmbeddingClient(url, "small", KEY, wait_s)
         try:
             yield embeddings
@@ -40,7 +40,7 @@ async def asking(answering: Answering, wait_s: float = 20.0) -> AsyncIterator[Em
             await embeddings.close()
 
 
-def saying(body: Any, status: int = 200) -> Answering:
+def json_answer(body: Any, status: int = 200) -> Answering:
     async def answer(request: web.Request) -> web.StreamResponse:
         if isinstance(body, bytes):
             return web.Response(body=body, status=status)
@@ -49,7 +49,7 @@ def saying(body: Any, status: int = 200) -> Answering:
     return answer
 
 
-def vectors(*numbers: list[float]) -> dict[str, Any]:
+def embedding_body(*numbers: list[float]) -> dict[str, Any]:
     return {"data": [{"index": n, "embedding": each} for n, each in enumerate(numbers)], "model": "small"}
 
 
@@ -58,9 +58,9 @@ async def test_a_request_names_the_model_and_carries_the_key() -> None:
 
     async def answer(request: web.Request) -> web.StreamResponse:
         asked.append((await request.json(), request.headers.get("Authorization")))
-        return web.json_response(vectors([1, 0], [0, 1.5]))
+        return web.json_response(embedding_body([1, 0], [0, 1.5]))
 
-    async with asking(answer) as embeddings:
+    async with embedder(answer) as embeddings:
         assert await embeddings(["a", "b"]) == [[1.0, 0.0], [0.0, 1.5]]
         assert asked == [({"model": "small", "input": ["a", "b"]}, f"Bearer {KEY}")]
         assert KEY not in repr(embeddings)
@@ -71,9 +71,9 @@ async def test_without_a_key_none_is_sent() -> None:
 
     async def answer(request: web.Request) -> web.StreamResponse:
         asked.append(request.headers.get("Authorization"))
-        return web.json_response(vectors([1]))
+        return web.json_response(embedding_body([1]))
 
-    async with serving(answer) as url:
+    async with embedding_server(answer) as url:
         embeddings = EmbeddingClient(url + "/", "small")
         assert await embeddings(["a"]) == [[1.0]]
         await embeddings.close()
@@ -81,10 +81,10 @@ async def test_without_a_key_none_is_sent() -> None:
 
 
 async def test_vectors_are_put_in_the_order_of_their_texts() -> None:
-    answer = saying({"data": [{"index": 1, "embedding": [2.0]}, {"index": 0, "embedding": [1.0]}]})
-    async with asking(answer) as embeddings:
+    answer = json_answer({"data": [{"index": 1, "embedding": [2.0]}, {"index": 0, "embedding": [1.0]}]})
+    async with embedder(answer) as embeddings:
         assert await embeddings(["a", "b"]) == [[1.0], [2.0]]
-    async with asking(saying({"data": [{"embedding": [1.0]}, {"embedding": [2.0]}]})) as embeddings:
+    async with embedder(json_answer({"data": [{"embedding": [1.0]}, {"embedding": [2.0]}]})) as embeddings:
         assert await embeddings(["a", "b"]) == [[1.0], [2.0]]
 
 
@@ -96,7 +96,7 @@ WRONG = {
     "empty": {"data": [{"index": 0, "embedding": []}]},
     "words": {"data": [{"index": 0, "embedding": ["x"]}]},
     "none": {"data": []},
-    "too many": vectors([1.0], [2.0]),
+    "too many": embedding_body([1.0], [2.0]),
     "nested": b'{"data": ' + b"[" * 100_000,
     "too large": b" " * (ANSWER_BYTES_MAX + 1),
     "not a number": b'{"data": [{"index": 0, "embedding": [NaN]}]}',
@@ -105,21 +105,21 @@ WRONG = {
 
 @pytest.mark.parametrize("what", sorted(WRONG))
 async def test_an_answer_that_is_wrong_is_a_failure(what: str) -> None:
-    async with asking(saying(WRONG[what])) as embeddings:
+    async with embedder(json_answer(WRONG[what])) as embeddings:
         with pytest.raises(ProviderFailure, match=r"127\.0\.0\.1"):
             await embeddings(["a"])
 
 
 async def test_vectors_of_different_lengths_are_a_failure() -> None:
-    async with asking(saying(vectors([1.0], [1.0, 2.0]))) as embeddings:
+    async with embedder(json_answer(embedding_body([1.0], [1.0, 2.0]))) as embeddings:
         with pytest.raises(ProviderFailure):
             await embeddings(["a", "b"])
 
 
 @pytest.mark.parametrize("status", [301, 401, 404, 429, 500])
 async def test_an_error_quotes_the_server_but_not_the_key(status: int) -> None:
-    answer = saying({"error": {"message": f"the key {KEY} is not known"}}, status)
-    async with asking(answer) as embeddings:
+    answer = json_answer({"error": {"message": f"the key {KEY} is not known"}}, status)
+    async with embedder(answer) as embeddings:
         with pytest.raises(ProviderFailure) as failure:
             await embeddings(["a"])
     assert f"answered {status}" in str(failure.value) and "is not known" in str(failure.value)
@@ -131,14 +131,14 @@ async def test_a_redirect_is_not_followed_with_the_key() -> None:
 
     async def elsewhere(request: web.Request) -> web.StreamResponse:
         followed.append(request.path)
-        return web.json_response(vectors([1.0]))
+        return web.json_response(embedding_body([1.0]))
 
-    async with serving(elsewhere) as other:
+    async with embedding_server(elsewhere) as other:
 
         async def answer(request: web.Request) -> web.StreamResponse:
             raise web.HTTPTemporaryRedirect(f"{other}/embeddings")
 
-        async with asking(answer) as embeddings:
+        async with embedder(answer) as embeddings:
             with pytest.raises(ProviderFailure, match="307"):
                 await embeddings(["a"])
     assert followed == []
@@ -151,7 +151,7 @@ async def test_a_silent_embedding_server_times_out() -> None:
         await gone.wait()
         return web.Response()
 
-    async with asking(answer, wait_s=0.1) as embeddings:
+    async with embedder(answer, wait_s=0.1) as embeddings:
         with pytest.raises(ProviderFailure, match=r"within 0\.1 s"):
             await embeddings(["a"])
         gone.set()
@@ -169,7 +169,7 @@ async def test_a_trickling_embedding_server_times_out() -> None:
             await asyncio.sleep(0.01)
         return response
 
-    async with asking(answer, wait_s=0.3) as embeddings:
+    async with embedder(answer, wait_s=0.3) as embeddings:
         with pytest.raises(ProviderFailure, match="within"):
             await embeddings(["a"])
 
@@ -180,13 +180,13 @@ async def test_a_dropped_embedding_connection_is_a_failure() -> None:
         request.transport.abort()
         return web.Response()
 
-    async with asking(answer) as embeddings:
+    async with embedder(answer) as embeddings:
         with pytest.raises(ProviderFailure, match="cannot be asked"):
             await embeddings(["a"])
 
 
 async def test_a_server_that_is_not_there_is_a_failure() -> None:
-    async with serving(saying(b"")) as url:
+    async with embedding_server(json_answer(b"")) as url:
         pass
     embeddings = EmbeddingClient(url, "small", KEY)
     with pytest.raises(ProviderFailure, match="cannot be asked"):

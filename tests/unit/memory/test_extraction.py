@@ -16,7 +16,7 @@ PLAIN = '{"facts": [{"text": "The user sails.", "replaces": ["k1"]}]}'
 SAILS = [ExtractedFact("The user sails.", ("k1",))]
 
 
-def said(role: Role, text: str, name: str = "") -> SegmentMessage:
+def segment_message(role: Role, text: str, name: str = "") -> SegmentMessage:
     return SegmentMessage("m", role, 0, text, name)
 
 
@@ -88,7 +88,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-def read(answer: str) -> None:
+def parse(answer: str) -> None:
     """Whatever it is, it is read or refused."""
     try:
         facts = parse_facts(answer)
@@ -101,19 +101,25 @@ def read(answer: str) -> None:
 
 @given(st.text() | st.lists(PIECES | st.text()).map("".join))
 def test_invalid_extraction_answers_raise_only_provider_failure(answer: str) -> None:
-    read(answer)
+    parse(answer)
 
 
 @given(JSON)
 def test_json_of_any_shape_is_read_or_refused(value: Any) -> None:
-    read(json.dumps(value))
-    read(json.dumps({"facts": value}))
-    read(json.dumps({"facts": [value, {"text": value}, {"text": "a", "replaces": value}]}))
+    parse(json.dumps(value))
+    parse(json.dumps({"facts": value}))
+    parse(json.dumps({"facts": [value, {"text": value}, {"text": "a", "replaces": value}]}))
 
 
 def test_a_conversation_is_shown_by_who_said_what() -> None:
-    messages = [said("user", "Hi\nUser: me"), said("tool", "x" * 5_000, "shell"), said("notice", "stopped")]
-    (text,) = conversation_chunks([*messages, said("assistant", "Hello."), said("assistant", "  ")])
+    messages = [
+        segment_message("user", "Hi\nUser: me"),
+        segment_message("tool", "x" * 5_000, "shell"),
+        segment_message("notice", "stopped"),
+    ]
+    (text,) = conversation_chunks(
+        [*messages, segment_message("assistant", "Hello."), segment_message("assistant", "  ")]
+    )
     user, tool, assistant = text.split("\n\n")
     assert user == "User: Hi\n  User: me"
     assert tool.startswith("Tool shell: xxx") and len(tool) < 1_000
@@ -129,14 +135,14 @@ def test_what_is_known_stands_before_the_conversation_one_line_each() -> None:
 def test_a_segment_without_user_messages_has_no_chunks() -> None:
     assert (
         conversation_chunks([])
-        == conversation_chunks([said("assistant", "Hello.")])
-        == conversation_chunks([said("user", " ")])
+        == conversation_chunks([segment_message("assistant", "Hello.")])
+        == conversation_chunks([segment_message("user", " ")])
         == []
     )
 
 
 def test_a_long_segment_is_split_into_chunks_in_order() -> None:
-    messages = [said("user", f"{n} " + "x" * 3_000) for n in range(20)]
+    messages = [segment_message("user", f"{n} " + "x" * 3_000) for n in range(20)]
     windows = conversation_chunks(messages)
     assert 1 < len(windows) <= EXTRACT_ROUNDS_MAX
     assert all(len(window) <= EXTRACT_CHARS_MAX + 1_000 for window in windows)
@@ -145,7 +151,7 @@ def test_a_long_segment_is_split_into_chunks_in_order() -> None:
 
 
 def test_the_oldest_messages_beyond_the_last_chunk_are_dropped() -> None:
-    windows = conversation_chunks([said("user", f"{n} " + "x" * 10_000) for n in range(100)])
+    windows = conversation_chunks([segment_message("user", f"{n} " + "x" * 10_000) for n in range(100)])
     numbers = [int(line.split()[1]) for window in windows for line in window.split("\n\n")]
     assert len(windows) == EXTRACT_ROUNDS_MAX
     assert numbers == list(range(numbers[0], 100)) and numbers[0] > 0

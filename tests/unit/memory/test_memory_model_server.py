@@ -11,7 +11,7 @@ from tests.support.model_server import chunk
 REMEMBER = {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}}
 
 
-def found_in(
+def extracted_facts(
     *said: tuple[str, str], known: dict[str, str] | None = None
 ) -> list[tuple[str, tuple[str, ...]]]:
     messages = [SegmentMessage(f"m_{n}", role, n, text) for n, (role, text) in enumerate(said)]  # type: ignore[arg-type]
@@ -29,7 +29,7 @@ def answer_to(*said: str) -> str:
 
 
 def test_it_finds_what_a_person_tells_of_themselves_and_nothing_else() -> None:
-    found = found_in(
+    found = extracted_facts(
         ("user", "Hello. My dog is called Rex, and I live in Lisbon, Portugal."),
         ("assistant", "I live in a computer. What is your cat called?"),
         ("user", "What is my cat called? I like green tea."),
@@ -43,7 +43,7 @@ def test_it_finds_what_a_person_tells_of_themselves_and_nothing_else() -> None:
 
 def test_what_is_said_later_replaces_what_was_said_or_known() -> None:
     known = {"3": "The user's dog is called Bo.", "4": "The user lives in Lisbon."}
-    found = found_in(
+    found = extracted_facts(
         ("user", "My dog is called Rex. I live in Lisbon."), ("user", "My dog is Max."), known=known
     )
     assert found == [("The user's dog is Max.", ("3",))]

@@ -37,7 +37,7 @@ NOBODY = IDS.session()
 OWNER = Owner("scripted")
 
 
-class Scripted:
+class ScriptedProvider:
     """A provider that does what `act` does before it answers; `answer` is what it gives where that is set."""
 
     name = "scripted"
@@ -45,12 +45,12 @@ class Scripted:
 
     def __init__(self) -> None:
         self.memories: list[Memory] = []
-        self.told: list[Segment] = []
+        self.committed: list[Segment] = []
         self.error: Exception | None = None
         self.hold: asyncio.Event | None = None
         self.answer: Any = None
 
-    async def _act(self, usual: Any) -> Any:
+    async def _answer_or_fail(self, usual: Any) -> Any:
         if self.hold is not None:
             await self.hold.wait()
         if self.error is not None:
@@ -61,20 +61,20 @@ class Scripted:
         return ()
 
     async def commit(self, segment: Segment) -> str:
-        await self._act("")
-        self.told.append(segment)
+        await self._answer_or_fail("")
+        self.committed.append(segment)
         return f"receipt of {segment.key}"
 
     async def retract(self, key: str, receipt: str) -> None:
-        await self._act(None)
+        await self._answer_or_fail(None)
 
     async def remember(self, text: str, scope: str, origin: Origin, key: str) -> Memory:
         self.memories.append(Memory(f"n_{len(self.memories)}", text, origin, key=key))
-        found: Memory = await self._act(self.memories[-1])
+        found: Memory = await self._answer_or_fail(self.memories[-1])
         return found
 
     async def list_(self, scope: str, words: str, cursor: str | None, limit: int) -> MemoryPage:
-        found: MemoryPage = await self._act(MemoryPage(tuple(self.memories)))
+        found: MemoryPage = await self._answer_or_fail(MemoryPage(tuple(self.memories)))
         return found
 
     async def edit(self, memory_id: str, text: str) -> Memory:
@@ -92,18 +92,18 @@ class Scripted:
         return
 
 
-class Room:
+class ServiceHarness:
     """A desk over a real store."""
 
     def __init__(self, store: SqliteStore, ask_s: float, wait_s: float) -> None:
-        self.store, self.ledger = store, StoreMemoryQueue(store)
-        self.provider: Scripted | None = Scripted()
+        self.store, self.queue = store, StoreMemoryQueue(store)
+        self.provider: ScriptedProvider | None = ScriptedProvider()
         self.owner: Owner | None = OWNER
-        self.lifecycle = CommitScheduler(
-            self.ledger, self._build, SystemClock(), IdGenerator(SystemClock()), "ask", lambda: 0.5
+        self.scheduler = CommitScheduler(
+            self.queue, self._build, SystemClock(), IdGenerator(SystemClock()), "ask", lambda: 0.5
         )
-        self.desk = ProviderMemoryService(
-            self.lifecycle, self.ledger, lambda: self.provider, lambda: self.owner, self.ledger.titles,
+        self.service = ProviderMemoryService(
+            self.scheduler, self.queue, lambda: self.provider, lambda: self.owner, self.queue.titles,
             lambda: {"found": 2}, IdGenerator(SystemClock()), lambda text: text.replace("hush", "[…]"), ask_s, wait_s,
         )  # fmt: skip
 
@@ -111,38 +111,40 @@ class Room:
         assert self.provider is not None
         return self.provider
 
-    async def owe(self, title: str = "", turns: int = 1) -> SessionId:
+    async def add_pending(self, title: str = "", turns: int = 1) -> SessionId:
         """A conversation whose turns are owed by nobody in particular."""
         session_id = IDS.session()
         await self.store.append(Append(session_id, (f.SessionCreated(title),)))
         for turn in range(1, turns + 1):
             story = TurnEvents(turn)
-            told = (*story.opening(), story.text("Much."), story.message_settled(), story.step_settled())
+            facts = (*story.opening(), story.text("Much."), story.message_settled(), story.step_settled())
             completed = f.RunCompleted(story.run_id, owed=True)
-            await self.store.append(Append(session_id, (*told, completed)))
+            await self.store.append(Append(session_id, (*facts, completed)))
         return session_id
 
-    async def waiting(self) -> Sequence[QueuedCommit]:
-        return (await self.desk.pending())[0]
+    async def pending(self) -> Sequence[QueuedCommit]:
+        return (await self.service.pending())[0]
 
-    async def kept(self) -> Sequence[QueuedCommit]:
-        return (await self.desk.pending())[1]
+    async def unretracted(self) -> Sequence[QueuedCommit]:
+        return (await self.service.pending())[1]
 
     async def states(self, session_id: SessionId) -> list[str]:
-        return [row.state for row in await self.ledger.entries(session_id)]
+        return [row.state for row in await self.queue.entries(session_id)]
 
 
 @asynccontextmanager
-async def room(folder: Path, ask_s: float = 20, wait_s: float = 20) -> AsyncIterator[Room]:
+async def service_harness(
+    folder: Path, ask_s: float = 20, wait_s: float = 20
+) -> AsyncIterator[ServiceHarness]:
     store = await SqliteStore.open(folder)
-    here = Room(store, ask_s, wait_s)
+    harness = ServiceHarness(store, ask_s, wait_s)
     try:
-        yield here
+        yield harness
     finally:
-        if here.provider is not None and here.provider.hold is not None:
-            here.provider.hold.set()
-        await here.desk.close()
-        await here.lifecycle.stop(1)
+        if harness.provider is not None and harness.provider.hold is not None:
+            harness.provider.hold.set()
+        await harness.service.close()
+        await harness.scheduler.stop(1)
         await store.close()
 
 
@@ -150,54 +152,54 @@ async def room(folder: Path, ask_s: float = 20, wait_s: float = 20) -> AsyncIter
 
 
 async def test_the_memory_list_shows_origins_and_the_pending_count(tmp_path: Path) -> None:
-    async with room(tmp_path) as here:
-        session_id = await here.owe("Dogs")
+    async with service_harness(tmp_path) as here:
+        session_id = await here.add_pending("Dogs")
         assert here.provider is not None
         gone = IDS.session()
         here.provider.memories = [
             Memory("n_1", "Rex", Origin("model", session_id, 1, 1)),
             Memory("n_2", "Tea", Origin("model", gone, 1, 1)),
         ]
-        added = await here.desk.add("hush: I like jam")
+        added = await here.service.add("hush: I like jam")
         assert (added.text, added.origin) == ("[…]: I like jam", Origin("user"))
-        known = await here.desk.list_memories("", None, 50)
+        known = await here.service.list_memories("", None, 50)
         assert (known.provider, known.is_healthy, known.detail) == ("scripted", True, "")
         assert known.can_list
         assert [each.text for each in known.page.memories] == ["Rex", "Tea", "[…]: I like jam"]
         assert known.titles == {session_id: "Dogs"}
-        (row,) = await here.ledger.entries(session_id)
-        assert (known.pending, known.pending_since) == (1, row.queued_at)
+        (row,) = await here.queue.entries(session_id)
+        assert (known.pending, known.pending_since) == (1, row.owed_at)
 
 
 async def test_without_memory_nothing_is_known_and_nothing_can_be_changed(tmp_path: Path) -> None:
-    async with room(tmp_path) as here:
-        await here.owe()
+    async with service_harness(tmp_path) as here:
+        await here.add_pending()
         here.provider = here.owner = None
-        known = await here.desk.list_memories("", None, 50)
+        known = await here.service.list_memories("", None, 50)
         assert (known.provider, known.is_healthy, known.page.memories, known.pending) == ("off", True, (), 1)
-        for refused in (here.desk.add("x"), here.desk.edit("n", "x"), here.desk.forget("n")):
+        for refused in (here.service.add("x"), here.service.edit("n", "x"), here.service.forget("n")):
             with pytest.raises(MemoryOff):
                 await refused
-        told = await here.desk.commit(None)
+        told = await here.service.commit(None)
         assert (told.outcome, told.committed) == ("no_owner", 0)
 
 
 async def test_what_a_provider_is_meant_to_refuse_is_passed_on(tmp_path: Path) -> None:
-    async with room(tmp_path) as here:
+    async with service_harness(tmp_path) as here:
         with pytest.raises(NoSuchMemory):
-            await here.desk.edit("n_0", "x")
+            await here.service.edit("n_0", "x")
         with pytest.raises(ProviderCannot):
-            await here.desk.forget("n_0")
+            await here.service.forget("n_0")
         with pytest.raises(TooLarge):
-            await here.desk.add("x" * (MEMORY_CHARS_MAX + 1))
+            await here.service.add("x" * (MEMORY_CHARS_MAX + 1))
 
 
 async def test_a_provider_that_cannot_show_what_it_knows_is_no_failure(tmp_path: Path) -> None:
-    async with room(tmp_path) as here:
+    async with service_harness(tmp_path) as here:
         assert here.provider is not None
         here.provider.error = ProviderCannot(verb="list what it knows")
         here.provider.memories = [Memory("n_1", "Rex", Origin("user"))]
-        known = await here.desk.list_memories("", None, 50)
+        known = await here.service.list_memories("", None, 50)
         assert known.page.memories == ()
         assert "no way to list what it knows" in known.detail
         assert not known.can_list
@@ -208,36 +210,36 @@ async def test_a_provider_that_cannot_show_what_it_knows_is_no_failure(tmp_path:
     [RuntimeError("broken"), ProviderFailure(detail="away"), TimeoutError(), asyncio.CancelledError()],
 )
 async def test_whatever_a_provider_raises_is_its_failure(error: Exception, tmp_path: Path) -> None:
-    async with room(tmp_path) as here:
+    async with service_harness(tmp_path) as here:
         assert here.provider is not None
         here.provider.error = error
-        for asked in (here.desk.list_memories("", None, 50), here.desk.add("x")):
+        for asked in (here.service.list_memories("", None, 50), here.service.add("x")):
             with pytest.raises(ProviderFailure):
                 await asked
 
 
 @pytest.mark.parametrize("rubbish", [5, "x", object(), MemoryPage((None,)), {"memories": 3}])  # type: ignore[arg-type]
 async def test_rubbish_from_a_provider_is_its_failure(rubbish: object, tmp_path: Path) -> None:
-    async with room(tmp_path) as here:
+    async with service_harness(tmp_path) as here:
         assert here.provider is not None
         here.provider.answer = rubbish
-        for asked in (here.desk.list_memories("", None, 50), here.desk.add("x")):
+        for asked in (here.service.list_memories("", None, 50), here.service.add("x")):
             with pytest.raises(ProviderFailure):
                 await asked
 
 
 async def test_a_hanging_provider_times_out(tmp_path: Path) -> None:
-    async with room(tmp_path, ask_s=0.5) as here:
+    async with service_harness(tmp_path, ask_s=0.5) as here:
         assert here.provider is not None
         here.provider.hold = asyncio.Event()
-        for asked in (here.desk.list_memories("", None, 50), here.desk.add("x")):
+        for asked in (here.service.list_memories("", None, 50), here.service.add("x")):
             async with asyncio.timeout(30):
                 with pytest.raises(ProviderFailure):
                     await asked
 
 
 async def test_a_provider_that_does_not_say_how_it_is_is_not_well(tmp_path: Path) -> None:
-    async with room(tmp_path, ask_s=0.5) as here:
+    async with service_harness(tmp_path, ask_s=0.5) as here:
         provider = here.provider
         assert provider is not None
 
@@ -246,7 +248,7 @@ async def test_a_provider_that_does_not_say_how_it_is_is_not_well(tmp_path: Path
 
         provider.list_ = list_  # type: ignore[method-assign]
         provider.hold = asyncio.Event()
-        known = await here.desk.list_memories("", None, 50)
+        known = await here.service.list_memories("", None, 50)
         assert not known.is_healthy and known.detail
 
 
@@ -254,143 +256,145 @@ async def test_a_provider_that_does_not_say_how_it_is_is_not_well(tmp_path: Path
 
 
 async def test_the_current_agent_commits_entries_without_an_owner(tmp_path: Path) -> None:
-    async with room(tmp_path) as here:
+    async with service_harness(tmp_path) as here:
         assert here.provider is not None
-        one, two = await here.owe("One", turns=2), await here.owe("Two")
-        told = await here.desk.commit(two)
+        one, two = await here.add_pending("One", turns=2), await here.add_pending("Two")
+        told = await here.service.commit(two)
         assert (told.outcome, told.committed) == ("committed", 1)
         assert await here.states(one) == ["pending"]
-        told = await here.desk.commit(None)
+        told = await here.service.commit(None)
         assert (told.outcome, told.committed) == ("committed", 1)
-        assert [each.title for each in here.provider.told] == ["Two", "One"]
-        assert (await here.desk.commit(None)).outcome == (await here.desk.commit(one)).outcome == "nothing"
-        assert here.desk.counts() == {"commits": {"committed": 2}, "recalls": {"found": 2}}
+        assert [each.title for each in here.provider.committed] == ["Two", "One"]
+        assert (
+            (await here.service.commit(None)).outcome == (await here.service.commit(one)).outcome == "nothing"
+        )
+        assert here.service.counts() == {"commits": {"committed": 2}, "recalls": {"found": 2}}
 
 
 async def test_commit_all_covers_more_sessions_than_one_page(tmp_path: Path) -> None:
-    async with room(tmp_path) as here:
+    async with service_harness(tmp_path) as here:
         assert here.provider is not None
-        sessions = [await here.owe() for _ in range(QUEUED_COMMITS_SHOWN_MAX + 2)]
-        assert len(await here.waiting()) == QUEUED_COMMITS_SHOWN_MAX
-        told = await here.desk.commit(None)
+        sessions = [await here.add_pending() for _ in range(QUEUED_COMMITS_SHOWN_MAX + 2)]
+        assert len(await here.pending()) == QUEUED_COMMITS_SHOWN_MAX
+        told = await here.service.commit(None)
         assert (told.outcome, told.committed) == ("committed", len(sessions))
 
 
 async def test_a_failed_commit_is_reported_and_stays_pending(tmp_path: Path) -> None:
-    async with room(tmp_path) as here:
+    async with service_harness(tmp_path) as here:
         assert here.provider is not None
         here.provider.error = RuntimeError("out of order")
-        session_id = await here.owe()
-        told = await here.desk.commit(None)
+        session_id = await here.add_pending()
+        told = await here.service.commit(None)
         assert (told.outcome, told.committed) == ("failed", 0)
         assert "out of order" in told.detail
-        (waiting,) = await here.waiting()
+        (waiting,) = await here.pending()
         assert (waiting.session_id, waiting.row.state) == (session_id, "failed")
         here.provider.error = None
         # A person does not wait for its time to come.
-        assert (await here.desk.commit(session_id)).outcome == "committed"
+        assert (await here.service.commit(session_id)).outcome == "committed"
 
 
 async def test_a_slow_commit_continues_in_the_background(tmp_path: Path) -> None:
-    async with room(tmp_path, wait_s=0.05) as here:
+    async with service_harness(tmp_path, wait_s=0.05) as here:
         assert here.provider is not None
         here.provider.hold = asyncio.Event()
-        session_id = await here.owe()
-        assert (await here.desk.commit(session_id)).outcome == "working"
-        assert (await here.desk.commit(session_id)).outcome == "working"
+        session_id = await here.add_pending()
+        assert (await here.service.commit(session_id)).outcome == "working"
+        assert (await here.service.commit(session_id)).outcome == "working"
         here.provider.hold.set()
 
         async def is_paid() -> bool:
             return await here.states(session_id) == ["committed"]
 
         await wait_until(is_paid)
-        assert len(here.provider.told) == 1
+        assert len(here.provider.committed) == 1
 
 
 async def test_a_user_resolves_a_pending_entry(tmp_path: Path) -> None:
-    async with room(tmp_path) as here:
-        session_id = await here.owe()
+    async with service_harness(tmp_path) as here:
+        session_id = await here.add_pending()
         for segment in (0, -1, 2, 2**63, 10**30):
             with pytest.raises(NoSuchQueuedCommit):
-                await here.desk.resolve(session_id, segment, "drop")
+                await here.service.resolve(session_id, segment, "drop")
         with pytest.raises(NoSuchSession):
-            await here.desk.resolve(NOBODY, 1, "drop")
+            await here.service.resolve(NOBODY, 1, "drop")
         with pytest.raises(CommitDecisionRefused):
-            await here.desk.resolve(session_id, 1, "done")
+            await here.service.resolve(session_id, 1, "done")
         assert await here.states(session_id) == ["pending"]
-        await here.desk.resolve(session_id, 1, "drop")
+        await here.service.resolve(session_id, 1, "drop")
         assert await here.states(session_id) == ["dropped"]
         with pytest.raises(CommitDecisionRefused):
-            await here.desk.resolve(session_id, 1, "drop")
+            await here.service.resolve(session_id, 1, "drop")
 
 
 async def test_what_memory_is_to_forget_of_a_deleted_conversation_is_shown_and_can_be_dropped(
     tmp_path: Path,
 ) -> None:
-    async with room(tmp_path) as here:
-        one, two = await here.owe("One"), await here.owe("Two")
-        assert (await here.desk.commit(None)).committed == 2
+    async with service_harness(tmp_path) as here:
+        one, two = await here.add_pending("One"), await here.add_pending("Two")
+        assert (await here.service.commit(None)).committed == 2
         for session_id in (one, two):
             await here.store.append(Append(session_id, (f.SessionDeleted(notes=True),)))
-        assert [each.buried for each in await here.waiting()] == [True, True]
-        await here.desk.resolve(one, 1, "drop")
-        assert [each.session_id for each in await here.waiting()] == [two]
-        assert (await here.desk.commit(two)).outcome == "nothing"
-        assert await here.waiting() == []
+        assert [each.buried for each in await here.pending()] == [True, True]
+        await here.service.resolve(one, 1, "drop")
+        assert [each.session_id for each in await here.pending()] == [two]
+        assert (await here.service.commit(two)).outcome == "nothing"
+        assert await here.pending() == []
 
 
 async def test_committing_an_unknown_session_is_refused(tmp_path: Path) -> None:
-    async with room(tmp_path) as here:
+    async with service_harness(tmp_path) as here:
         for nobody in (NOBODY, SessionId(""), SessionId("\0'")):
             with pytest.raises(NoSuchSession):
-                await here.desk.commit(nobody)
+                await here.service.commit(nobody)
 
 
 async def test_what_a_provider_answers_is_shown_without_secrets_and_at_a_time_that_there_is(
     tmp_path: Path,
 ) -> None:
-    async with room(tmp_path) as here:
+    async with service_harness(tmp_path) as here:
         assert here.provider is not None
         odd = Memory("n_1", "hush: the code is 1234", Origin("user"), -5, 10**30)
         here.provider.answer = odd
-        assert (await here.desk.add("the code")).text == "[…]: the code is 1234"
+        assert (await here.service.add("the code")).text == "[…]: the code is 1234"
         here.provider.answer = MemoryPage((odd,) * 9)
-        listed = (await here.desk.list_memories("", None, 2)).page.memories
+        listed = (await here.service.list_memories("", None, 2)).page.memories
         assert [(each.text, each.made_at, each.changed_at) for each in listed] == [
             ("[…]: the code is 1234", 0, 0)
         ] * 2
 
 
 async def test_a_person_says_whether_the_deleted_one_is_meant(tmp_path: Path) -> None:
-    async with room(tmp_path) as here:
-        session_id = await here.owe("One", turns=1)
+    async with service_harness(tmp_path) as here:
+        session_id = await here.add_pending("One", turns=1)
         events = list(await here.store.read(session_id, 0, 100))
-        assert (await here.desk.commit(session_id)).outcome == "committed"
+        assert (await here.service.commit(session_id)).outcome == "committed"
         await here.store.append(Append(session_id, (f.SessionDeleted(notes=True),)))
         await here.store.import_session(session_id, events)
-        assert [each.buried for each in await here.waiting()] == [True, False]
-        await here.desk.resolve(session_id, 1, "drop", deleted=True)
-        assert [each.buried for each in await here.waiting()] == [False]
+        assert [each.buried for each in await here.pending()] == [True, False]
+        await here.service.resolve(session_id, 1, "drop", deleted=True)
+        assert [each.buried for each in await here.pending()] == [False]
         with pytest.raises(NoSuchQueuedCommit):
-            await here.desk.resolve(session_id, 1, "drop", deleted=True)
-        await here.desk.resolve(session_id, 1, "drop")
-        assert await here.waiting() == []
+            await here.service.resolve(session_id, 1, "drop", deleted=True)
+        await here.service.resolve(session_id, 1, "drop")
+        assert await here.pending() == []
 
 
 async def test_an_unretractable_entry_is_shown_until_acknowledged(tmp_path: Path) -> None:
-    class Stubborn(Scripted):
+    class Stubborn(ScriptedProvider):
         async def retract(self, key: str, receipt: str) -> None:
             raise ProviderCannot(verb="forget")
 
-    async with room(tmp_path) as here:
+    async with service_harness(tmp_path) as here:
         here.provider = Stubborn()
-        session_id = await here.owe("Dogs", turns=2)
-        assert (await here.desk.commit(session_id)).outcome == "committed"
-        assert not await here.kept()
+        session_id = await here.add_pending("Dogs", turns=2)
+        assert (await here.service.commit(session_id)).outcome == "committed"
+        assert not await here.unretracted()
         await here.store.append(Append(session_id, (f.TurnsUndone(2),)))
-        await here.desk.commit(session_id)
-        (kept,) = await here.kept()
+        await here.service.commit(session_id)
+        (kept,) = await here.unretracted()
         assert (kept.session_id, kept.title, kept.row.retraction) == (session_id, "Dogs", "cannot")
         assert kept.row.failure is not None and "no way to forget" in kept.row.failure.detail
-        await here.desk.resolve(session_id, kept.row.n, "drop")
-        assert not await here.kept() and not await here.waiting()
+        await here.service.resolve(session_id, kept.row.n, "drop")
+        assert not await here.unretracted() and not await here.pending()

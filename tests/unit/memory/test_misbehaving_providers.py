@@ -37,19 +37,19 @@ from tests.support.source_files import ROOT
 SHELF = (ROOT / "docs/examples/memory_provider.py").read_text("utf-8")
 
 
-class Panic(BaseException):
+class NativePanic(BaseException):
     """As libraries in other languages raise it."""
 
 
-class Mute(Exception):
+class MessagelessError(Exception):
     def __str__(self) -> str:
         raise SystemExit(3)
 
 
-RUDE = [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), Panic("no"), Mute()]
+RUDE = [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), NativePanic("no"), MessagelessError()]
 
 
-def raising(error: BaseException) -> Callable[[], Awaitable[object]]:
+def raise_on_call(error: BaseException) -> Callable[[], Awaitable[object]]:
     async def ask() -> object:
         raise error
 
@@ -68,15 +68,15 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("error", RUDE, ids=repr)
 async def test_any_exception_from_a_provider_is_a_failure(error: BaseException) -> None:
     with pytest.raises(ProviderFailure, match=type(error).__name__):
-        await call_with_timeout(Health, raising(error), 5)
-    answer = await ProviderCaller(str, 1).call(raising(error), 5)
+        await call_with_timeout(Health, raise_on_call(error), 5)
+    answer = await ProviderCaller(str, 1).call(raise_on_call(error), 5)
     assert answer.failure is not None and type(error).__name__ in answer.failure.detail
     assert answer.cut_off
 
 
 async def test_a_provider_that_cancels_itself_fails_but_cancellation_propagates() -> None:
     with pytest.raises(ProviderFailure):
-        await call_with_timeout(Health, raising(asyncio.CancelledError()), 5)
+        await call_with_timeout(Health, raise_on_call(asyncio.CancelledError()), 5)
     began = asyncio.Event()
 
     async def hangs() -> object:
@@ -91,7 +91,7 @@ async def test_a_provider_that_cancels_itself_fails_but_cancellation_propagates(
 
 
 @pytest.mark.parametrize("takes_key", [True, False])
-@pytest.mark.parametrize("answer", [SystemExit(3), Panic("no"), ConnectionError("cut"), 7], ids=repr)
+@pytest.mark.parametrize("answer", [SystemExit(3), NativePanic("no"), ConnectionError("cut"), 7], ids=repr)
 async def test_a_broken_commit_is_retried_with_a_key_and_in_doubt_without(
     tmp_path: Path, takes_key: bool, answer: object
 ) -> None:
@@ -210,7 +210,7 @@ async def test_an_oversized_provider_answer_is_refused(parts: int) -> None:
 # A long stretch.
 
 
-class Pages(list[StoredMessage]):
+class ThreadRecordingList(list[StoredMessage]):
     """Notes which thread looks at them."""
 
     seen_in: set[int]
@@ -228,7 +228,7 @@ async def test_a_long_segment_is_prepared_off_the_loop_and_committed_whole(
         read = harness.queue.turn_messages
 
         async def told(session_id: SessionId, turns: Ranges, number: int) -> Sequence[StoredMessage]:
-            pages = Pages(await read(session_id, turns, number))
+            pages = ThreadRecordingList(await read(session_id, turns, number))
             pages.seen_in = seen_in
             slices.append(len(pages))
             return pages
@@ -256,5 +256,5 @@ def test_a_memory_time_out_of_range_is_refused(at: int) -> None:
 
 async def test_secrets_are_masked_in_provider_errors() -> None:
     failure = ProviderFailure(detail="hunter2hunter2 is refused")
-    answer = await ProviderCaller(SecretMask(["hunter2hunter2"]).mask, 1).call(raising(failure), 30)
+    answer = await ProviderCaller(SecretMask(["hunter2hunter2"]).mask, 1).call(raise_on_call(failure), 30)
     assert answer.failure is not None and "[secret] is refused" in answer.failure.detail

@@ -26,7 +26,7 @@ from tests.support.memory_model_server import MemoryModelServer
 HOME, AWAY = "http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1"
 
 
-class Board:
+class ModelBoard:
     """Says which model answers now, and answers for it."""
 
     def __init__(self, name: str = "openai:small", address: str = HOME) -> None:
@@ -42,12 +42,14 @@ class Board:
         return "from the board"
 
 
-def models(board: Board, folder: Path, mask: SecretMask | None = None, **environ: str) -> ExtractionModels:
+def models(
+    board: ModelBoard, folder: Path, mask: SecretMask | None = None, **environ: str
+) -> ExtractionModels:
     return ExtractionModels(lambda: board, folder, environ, mask or SecretMask())
 
 
 async def providers(
-    folder: Path, board: Board, note: Callable[[str], None] = lambda text: None, **settings: Any
+    folder: Path, board: ModelBoard, note: Callable[[str], None] = lambda text: None, **settings: Any
 ) -> tuple[MemoryProviders, SqliteStore]:
     store, clock, mask = await SqliteStore.open(folder), SystemClock(), SecretMask()
     chosen = Settings(data=folder, **settings)
@@ -56,7 +58,7 @@ async def providers(
 
 
 def test_the_present_model_is_named_with_where_its_key_is_and_without_what_is_secret(tmp_path: Path) -> None:
-    board = Board("openai:small", "http://127.0.0.1:1/v1")
+    board = ModelBoard("openai:small", "http://127.0.0.1:1/v1")
     write_connections(
         tmp_path,
         {"openai": SavedConnection("http://me:pass-word@127.0.0.1:1/v1?code=abcdefgh", "sk-mine-alone")},
@@ -73,7 +75,7 @@ def test_the_present_model_is_named_with_where_its_key_is_and_without_what_is_se
 
 
 async def test_an_agent_with_its_own_model_commits_with_it(tmp_path: Path) -> None:
-    made, store = await providers(tmp_path, Board("openai:small", HOME))
+    made, store = await providers(tmp_path, ModelBoard("openai:small", HOME))
     assert made.owner() == Owner("notes", model="openai:small", base_url=HOME)
     assert made.owner_for("", "openai:small", HOME) == made.owner(), (
         "the same configuration is the same owner"
@@ -85,7 +87,7 @@ async def test_an_agent_with_its_own_model_commits_with_it(tmp_path: Path) -> No
 
 
 async def test_the_model_that_answers_is_asked_where_it_is_the_owners(tmp_path: Path) -> None:
-    board = Board()
+    board = ModelBoard()
     ask = models(board, tmp_path).ask_function(Owner("notes", model="openai:small", base_url=HOME))
     assert await ask("be brief", "hello") == "from the board"
     assert board.asked == [("be brief", "hello")]
@@ -94,25 +96,25 @@ async def test_the_model_that_answers_is_asked_where_it_is_the_owners(tmp_path: 
 async def test_an_earlier_model_is_asked_with_the_key_that_was_given_for_its_server(tmp_path: Path) -> None:
     with scripted_model_server(MemoryModelServer()) as model:
         write_connections(tmp_path, {"openai": SavedConnection(model.url, "sk-for-this-server")})
-        board, mask = Board("openai:other", AWAY), SecretMask()
+        board, mask = ModelBoard("openai:other", AWAY), SecretMask()
         owner = Owner("notes", model="openai:early", base_url=model.url, key="connection")
         remembered = models(board, tmp_path, mask)
         await remembered.check(owner)
         await remembered.ask_function(owner)("be brief", "hello")
-        assert [(body["model"], body["messages"][0]["content"]) for body in _asked(model)] == [
+        assert [(body["model"], body["messages"][0]["content"]) for body in _requests_to(model)] == [
             ("early", "be brief")
         ]
         assert board.asked == [] and mask.mask("sk-for-this-server") == "[secret]"
 
 
-def _asked(model: ScriptedModelServer) -> list[dict[str, Any]]:
+def _requests_to(model: ScriptedModelServer) -> list[dict[str, Any]]:
     titles: list[dict[str, Any]] = getattr(model, "titles", [])
     return titles or model.requests
 
 
 async def test_a_key_goes_to_no_other_server_than_the_one_it_was_given_for(tmp_path: Path) -> None:
     write_connections(tmp_path, {"openai": SavedConnection(HOME, "sk-for-home")})
-    remembered = models(Board("openai:small", HOME), tmp_path, OPENAI_API_KEY="sk-of-the-shell")
+    remembered = models(ModelBoard("openai:small", HOME), tmp_path, OPENAI_API_KEY="sk-of-the-shell")
     gone = Owner("notes", model="openai:early", base_url=AWAY, key="connection")
     with pytest.raises(OwnerGone, match=r"openai:early at 127\.0\.0\.1:2 is not connected any more"):
         await remembered.check(gone)
@@ -125,7 +127,7 @@ async def test_a_key_goes_to_no_other_server_than_the_one_it_was_given_for(tmp_p
 
 
 async def test_the_demo_model_queues_nothing_for_the_notes(tmp_path: Path) -> None:
-    demo = Board("demo", "")
+    demo = ModelBoard("demo", "")
     made, store = await providers(tmp_path, demo)
     assert made.owner() is None
     assert made.current is not None
@@ -141,7 +143,7 @@ async def test_the_demo_model_queues_nothing_for_the_notes(tmp_path: Path) -> No
 
 
 async def test_each_owner_has_one_provider(tmp_path: Path) -> None:
-    made, store = await providers(tmp_path, Board())
+    made, store = await providers(tmp_path, ModelBoard())
     owner = made.owner()
     assert owner == Owner("notes", model="openai:small", base_url=HOME)
     first, again = await asyncio.gather(made.build(owner), made.build(owner))
@@ -155,7 +157,7 @@ async def test_each_owner_has_one_provider(tmp_path: Path) -> None:
 async def test_an_unusable_memory_setting_stops_the_start_unless_off(
     tmp_path: Path,
 ) -> None:
-    made, store = await providers(tmp_path, Board(), memory="webhook")
+    made, store = await providers(tmp_path, ModelBoard(), memory="webhook")
     with pytest.raises(ConfigError, match="memory_webhook_url"):
         made.check()
     with pytest.raises(OwnerGone):
@@ -165,11 +167,11 @@ async def test_an_unusable_memory_setting_stops_the_start_unless_off(
         await made.current.recall("dog", "", 8)
     assert not (await made.current.health()).ok
     await store.close()
-    made, store = await providers(tmp_path, Board(), memory="nobody-has-this")
+    made, store = await providers(tmp_path, ModelBoard(), memory="nobody-has-this")
     with pytest.raises(NoSuchMemoryProvider, match="notes, webhook, off"):
         made.check()
     await store.close()
-    made, store = await providers(tmp_path, Board(), memory="off")
+    made, store = await providers(tmp_path, ModelBoard(), memory="off")
     made.check()
     assert made.owner() is None and made.current is None
     with pytest.raises(OwnerGone, match="memory is off"):
@@ -179,7 +181,7 @@ async def test_an_unusable_memory_setting_stops_the_start_unless_off(
 
 @pytest.mark.parametrize("given, missing", [("url", "model"), ("model", "url")])
 async def test_incomplete_embedding_settings_are_refused(tmp_path: Path, given: str, missing: str) -> None:
-    made, store = await providers(tmp_path, Board(), **{f"memory_embedding_{given}": HOME})
+    made, store = await providers(tmp_path, ModelBoard(), **{f"memory_embedding_{given}": HOME})
     with pytest.raises(ConfigError, match=f"memory_embedding_{missing} must be set too"):
         made.check()
     await store.close()
@@ -187,12 +189,12 @@ async def test_incomplete_embedding_settings_are_refused(tmp_path: Path, given: 
 
 async def test_the_start_screen_names_the_memory_provider(tmp_path: Path) -> None:
     address = "https://me:pass-word@example.org/memory?code=abc"
-    cases: list[tuple[Board, dict[str, Any], str]] = [
-        (Board(), {}, "on"),
-        (Board("demo", ""), {}, "on, but the demo remembers nothing"),
-        (Board(), {"memory": "off"}, "off"),
-        (Board(), {"memory": "webhook", "memory_webhook_url": address}, "webhook at example.org"),
-        (Board(), {"memory": "shelf"}, "an installed provider, shelf"),
+    cases: list[tuple[ModelBoard, dict[str, Any], str]] = [
+        (ModelBoard(), {}, "on"),
+        (ModelBoard("demo", ""), {}, "on, but the demo remembers nothing"),
+        (ModelBoard(), {"memory": "off"}, "off"),
+        (ModelBoard(), {"memory": "webhook", "memory_webhook_url": address}, "webhook at example.org"),
+        (ModelBoard(), {"memory": "shelf"}, "an installed provider, shelf"),
     ]
     for board, settings, told in cases:
         made, store = await providers(tmp_path, board, **settings)
@@ -205,7 +207,7 @@ async def test_the_key_of_a_webhook_is_there_from_the_start_and_one_who_is_away_
 ) -> None:
     told: list[str] = []
     made, store = await providers(
-        tmp_path, Board(), told.append, memory="webhook", memory_webhook_url="http://127.0.0.1:1/x"
+        tmp_path, ModelBoard(), told.append, memory="webhook", memory_webhook_url="http://127.0.0.1:1/x"
     )
     await made.open()
     assert (tmp_path / "memory-webhook.key").read_text().startswith("whsec_")
@@ -223,12 +225,12 @@ async def test_one_that_can_never_be_loaded_stops_the_start_and_one_that_may_com
     modules = {"hf_broken": "import hf_not_there", "hf_away": away}
     entries = {"broken": "hf_broken:make", "away": "hf_away:make"}
     monkeypatch.syspath_prepend(str(install(tmp_path / "site", "hf_two", entries, modules)))
-    made, store = await providers(tmp_path, Board(), memory="broken")
+    made, store = await providers(tmp_path, ModelBoard(), memory="broken")
     with pytest.raises(BadMemoryProvider, match="No module named 'hf_not_there'"):
         await made.open()
     await store.close()
     told: list[str] = []
-    made, store = await providers(tmp_path, Board(), told.append, memory="away")
+    made, store = await providers(tmp_path, ModelBoard(), told.append, memory="away")
     await made.open()
     await made.report_health()
     assert len(told) == 1 and "its database is away" in told[0]
@@ -238,7 +240,7 @@ async def test_one_that_can_never_be_loaded_stops_the_start_and_one_that_may_com
 async def test_a_webhook_is_signed_with_a_secret_that_is_masked_from_then_on(tmp_path: Path) -> None:
     store, clock, mask = await SqliteStore.open(tmp_path), SystemClock(), SecretMask()
     settings = Settings(data=tmp_path, memory="webhook", memory_webhook_url=AWAY)
-    board = models(Board(), tmp_path)
+    board = models(ModelBoard(), tmp_path)
     made = MemoryProviders(settings, store, board, clock, IdGenerator(clock), mask, lambda note: None)
     provider = await made.build(Owner("webhook"))
     assert provider.name == "webhook"

@@ -12,7 +12,7 @@ from holdfast.store.ports import Event
 from tests.support.fake_memory_providers import FakeProvider, MemoryHarness, memory_harness
 
 
-async def begun(harness: MemoryHarness) -> tuple[SessionId, list[Event]]:
+async def start_with_first_turn(harness: MemoryHarness) -> tuple[SessionId, list[Event]]:
     """A conversation of which memory has the first turn, and its events so far."""
     session_id = await harness.app.create_session()
     await harness.run_turn(session_id, "one")
@@ -21,11 +21,13 @@ async def begun(harness: MemoryHarness) -> tuple[SessionId, list[Event]]:
     return session_id, events
 
 
-async def open_of(harness: MemoryHarness, session_id: SessionId) -> list[tuple[bool, int, str]]:
+async def pending_of(harness: MemoryHarness, session_id: SessionId) -> list[tuple[bool, int, str]]:
     return [(debt.buried, debt.row.n, debt.row.state) for debt in await harness.queue.pending_for(session_id)]
 
 
-async def again(harness: MemoryHarness, session_id: SessionId, events: list[Event], text: str) -> None:
+async def delete_and_reimport(
+    harness: MemoryHarness, session_id: SessionId, events: list[Event], text: str
+) -> None:
     """Delete the conversation, of which memory fails to forget a turn, import it again and go on in it."""
     await harness.scheduler.commit_pending(session_id, requested=True)
     await harness.app.engine.commands.undo(session_id, None)
@@ -34,30 +36,30 @@ async def again(harness: MemoryHarness, session_id: SessionId, events: list[Even
     await harness.run_turn(session_id, text)
 
 
-def failing(times: int = 50) -> list[Exception]:
+def provider_failures(times: int = 50) -> list[Exception]:
     return [ProviderFailure(detail="down") for _ in range(times)]
 
 
 async def test_a_decision_reaches_the_one_that_was_shown(tmp_path: Path) -> None:
     provider = FakeProvider()
     async with memory_harness(tmp_path, provider) as harness:
-        session_id, events = await begun(harness)
-        provider.retract_errors = failing()
+        session_id, events = await start_with_first_turn(harness)
+        provider.retract_errors = provider_failures()
         await harness.run_turn(session_id, "two")
-        await again(harness, session_id, events, "three")
-        assert await open_of(harness, session_id) == [(False, 2, "pending"), (True, 2, "committed")]
+        await delete_and_reimport(harness, session_id, events, "three")
+        assert await pending_of(harness, session_id) == [(False, 2, "pending"), (True, 2, "committed")]
         await harness.scheduler.resolve(session_id, 2, "drop", deleted=True)
-        assert await open_of(harness, session_id) == [(False, 2, "pending")]
+        assert await pending_of(harness, session_id) == [(False, 2, "pending")]
         with pytest.raises(NoSuchQueuedCommit):
             await harness.scheduler.resolve(session_id, 2, "drop", deleted=True)
         await harness.scheduler.resolve(session_id, 2, "drop")
-        assert await open_of(harness, session_id) == []
+        assert await pending_of(harness, session_id) == []
 
 
 async def test_a_receipt_finds_the_one_that_was_told_though_its_id_lives_again(tmp_path: Path) -> None:
     provider = FakeProvider()
     async with memory_harness(tmp_path, provider) as harness:
-        session_id, events = await begun(harness)
+        session_id, events = await start_with_first_turn(harness)
         await harness.run_turn(session_id, "two")
         provider.hold = asyncio.Event()
         provider.called.clear()
@@ -78,12 +80,12 @@ async def test_each_of_several_that_were_deleted_can_be_answered_for_and_is_forg
 ) -> None:
     provider = FakeProvider()
     async with memory_harness(tmp_path, provider) as harness:
-        session_id, events = await begun(harness)
-        provider.retract_errors = failing()
+        session_id, events = await start_with_first_turn(harness)
+        provider.retract_errors = provider_failures()
         await harness.run_turn(session_id, "two")
-        await again(harness, session_id, events, "three")
-        await again(harness, session_id, events, "four")
-        rows = await open_of(harness, session_id)
+        await delete_and_reimport(harness, session_id, events, "three")
+        await delete_and_reimport(harness, session_id, events, "four")
+        rows = await pending_of(harness, session_id)
         assert rows == [(False, 2, "pending"), (True, 2, "committed"), (True, 2, "committed")]
         first, second = (await harness.queue.pending_for(session_id))[1:]
         assert first.number < second.number
@@ -93,4 +95,4 @@ async def test_each_of_several_that_were_deleted_can_be_answered_for_and_is_forg
         provider.retract_errors = []
         assert (await harness.scheduler.commit_pending(session_id, requested=True)).committed == 1
         assert [segment.messages[0].text for segment in provider.stored.values()] == ["one", "two", "four"]
-        assert provider.retracted[-1][0] == second.row.key and await open_of(harness, session_id) == []
+        assert provider.retracted[-1][0] == second.row.key and await pending_of(harness, session_id) == []

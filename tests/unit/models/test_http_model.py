@@ -43,7 +43,7 @@ HELLO = chunk({"content": "Hello"})
 STOP = chunk({}, "stop")
 
 
-def failed(answer: tuple[list[ModelDelta], ModelFailure | None]) -> ModelFailure:
+def failure_of(answer: tuple[list[ModelDelta], ModelFailure | None]) -> ModelFailure:
     assert answer[1] is not None
     return answer[1]
 
@@ -213,7 +213,7 @@ def test_rejected_chat_fields_are_omitted_from_later_requests() -> None:
 
 
 def test_retries_with_fewer_fields_are_bounded() -> None:
-    assert not failed(ask_once(error_answer(400, {"error": "stream_options"}))).retryable
+    assert not failure_of(ask_once(error_answer(400, {"error": "stream_options"}))).retryable
 
 
 # Refusals.
@@ -228,7 +228,7 @@ def test_retries_with_fewer_fields_are_bounded() -> None:
 def test_an_error_response_keeps_the_server_message_and_says_whether_to_retry(
     status: int, retryable: bool
 ) -> None:
-    failure = failed(ask_once(error_answer(status, {"error": {"message": "Because of the moon."}})))
+    failure = failure_of(ask_once(error_answer(status, {"error": {"message": "Because of the moon."}})))
     assert failure.retryable is retryable
     assert str(status) in str(failure)
     if status != 204:
@@ -247,7 +247,7 @@ def test_an_error_response_keeps_the_server_message_and_says_whether_to_retry(
     ],
 )
 def test_the_server_message_is_found_in_every_error_shape(body: object) -> None:
-    assert "Because of the moon" in str(failed(ask_once(error_answer(400, body))))
+    assert "Because of the moon" in str(failure_of(ask_once(error_answer(400, body))))
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_the_server_message_is_found_in_every_error_shape(body: object) -> None:
     ],
 )
 def test_an_error_response_names_what_to_check(status: int, words: list[str]) -> None:
-    failure = str(failed(ask_once(error_answer(status, b""))))
+    failure = str(failure_of(ask_once(error_answer(status, b""))))
     assert all(word in failure for word in words), failure
 
 
@@ -270,7 +270,7 @@ def test_a_base_url_with_the_endpoint_path_is_reported() -> None:
             model_server(error_answer(404, b"")) as (url, _),
             http_model(f"{url}/chat/completions") as model,
         ):
-            return failed(await collect_deltas(model))
+            return failure_of(await collect_deltas(model))
 
     assert "more than a base URL" in str(asyncio.run(ask()))
 
@@ -278,7 +278,7 @@ def test_a_base_url_with_the_endpoint_path_is_reported() -> None:
 def test_a_missing_key_is_not_reported_as_wrong() -> None:
     async def ask() -> ModelFailure:
         async with model_server(error_answer(401, b"")) as (url, seen), http_model(url, key="") as model:
-            failure = failed(await collect_deltas(model))
+            failure = failure_of(await collect_deltas(model))
         assert "Authorization" not in seen.headers[0]
         return failure
 
@@ -304,19 +304,19 @@ def test_a_missing_key_is_not_reported_as_wrong() -> None:
 def test_the_retry_delay_is_taken_from_the_response_headers(
     headers: dict[str, str], wait_ms: int | None
 ) -> None:
-    failure = failed(ask_once(error_answer(429, {"error": {"message": "slow down"}}, **headers)))
+    failure = failure_of(ask_once(error_answer(429, {"error": {"message": "slow down"}}, **headers)))
     assert failure.retryable
     assert failure.retry_after_ms == wait_ms
 
 
 def test_a_billing_error_is_not_retryable() -> None:
     error = {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}
-    assert not failed(ask_once(error_answer(429, error))).retryable
+    assert not failure_of(ask_once(error_answer(429, error))).retryable
 
 
 def test_the_should_retry_header_decides() -> None:
-    assert not failed(ask_once(error_answer(500, b"", x_should_retry="false"))).retryable
-    assert failed(ask_once(error_answer(400, b"", x_should_retry="true"))).retryable
+    assert not failure_of(ask_once(error_answer(500, b"", x_should_retry="false"))).retryable
+    assert failure_of(ask_once(error_answer(400, b"", x_should_retry="true"))).retryable
 
 
 @pytest.mark.parametrize(
@@ -328,14 +328,14 @@ def test_the_should_retry_header_decides() -> None:
     ],
 )
 def test_a_too_long_conversation_is_a_distinct_failure(error: dict[str, str]) -> None:
-    failure = failed(ask_once(error_answer(400, {"error": error})))
+    failure = failure_of(ask_once(error_answer(400, {"error": error})))
     assert not failure.retryable
     assert str(failure.fields["detail"]).startswith(TOO_LONG)
 
 
 @pytest.mark.parametrize(("status", "retryable"), [(200, False), (404, False), (502, True)])
 def test_an_html_page_is_not_accepted_as_an_answer(status: int, retryable: bool) -> None:
-    failure = failed(ask_once(error_answer(status, b"<html><body>Welcome</body></html>", "text/html")))
+    failure = failure_of(ask_once(error_answer(status, b"<html><body>Welcome</body></html>", "text/html")))
     assert failure.retryable is retryable
     assert "base URL" in str(failure) or status == 502
     assert "<" not in str(failure)
@@ -343,12 +343,12 @@ def test_an_html_page_is_not_accepted_as_an_answer(status: int, retryable: bool)
 
 @pytest.mark.parametrize("body", [{"status": "ok"}, [], b"not JSON", {"choices": []}])
 def test_json_without_an_answer_is_a_failure(body: object) -> None:
-    failure = failed(ask_once(error_answer(200, body)))
+    failure = failure_of(ask_once(error_answer(200, body)))
     assert not failure.retryable and "base URL" in str(failure)
 
 
 def test_an_error_with_status_200_is_an_error() -> None:
-    failure = failed(ask_once(error_answer(200, {"error": {"message": "no such luck", "code": 503}})))
+    failure = failure_of(ask_once(error_answer(200, {"error": {"message": "no such luck", "code": 503}})))
     assert failure.retryable and "no such luck" in str(failure)
 
 
@@ -401,7 +401,7 @@ def test_a_server_that_never_answers_times_out() -> None:
         await asyncio.sleep(30)
         return web.Response()
 
-    failure = failed(ask_once(answer, timeouts=VERY_SHORT_TIMEOUTS))
+    failure = failure_of(ask_once(answer, timeouts=VERY_SHORT_TIMEOUTS))
     assert failure.retryable and "first byte within 0.3 s" in str(failure)
 
 
@@ -413,7 +413,7 @@ def test_an_error_with_an_unfinished_body_is_still_reported() -> None:
         await asyncio.sleep(30)
         return response
 
-    failure = failed(ask_once(answer, timeouts=SHORT_TIMEOUTS))
+    failure = failure_of(ask_once(answer, timeouts=SHORT_TIMEOUTS))
     assert failure.retryable and "it hangs" in str(failure)
 
 
@@ -442,7 +442,7 @@ def test_a_malformed_http_response_is_retryable(answer: bytes) -> None:
         async with await raw_server(answer) as server:
             port = server.sockets[0].getsockname()[1]
             async with http_model(f"http://127.0.0.1:{port}/v1") as model:
-                return failed(await collect_deltas(model))
+                return failure_of(await collect_deltas(model))
 
     assert asyncio.run(ask()).retryable
 
@@ -454,7 +454,7 @@ def test_a_refused_connection_is_retryable() -> None:
 
         async def ask() -> ModelFailure:
             async with http_model(f"http://127.0.0.1:{port}/v1") as model:
-                return failed(await collect_deltas(model))
+                return failure_of(await collect_deltas(model))
 
         failure = asyncio.run(ask())
     assert failure.retryable
@@ -477,7 +477,7 @@ def test_a_refused_connection_is_retryable() -> None:
 )
 def test_a_key_never_appears_in_failures_or_logs(answer: object, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    failure = failed(ask_once(answer))  # type: ignore[arg-type]
+    failure = failure_of(ask_once(answer))  # type: ignore[arg-type]
     shown = "".join(traceback.format_exception(failure)) + str(failure) + repr(failure) + caplog.text
     assert KEY not in shown and "sk-te" not in shown
     assert "***" in str(failure)
@@ -489,7 +489,7 @@ def test_the_repr_of_a_model_contains_no_secrets() -> None:
 
     async def ask() -> ModelFailure:
         try:
-            return failed(await collect_deltas(model))
+            return failure_of(await collect_deltas(model))
         finally:
             await model.close()
 
@@ -503,7 +503,7 @@ def test_a_key_is_not_sent_to_a_redirect_target() -> None:
         async with model_server(streaming_answer([HELLO, STOP, DONE])) as (elsewhere, seen):
             pointing = error_answer(307, b"", Location=f"{elsewhere}/chat/completions")
             async with model_server(pointing) as (url, _), http_model(url) as model:
-                assert not failed(await collect_deltas(model)).retryable
+                assert not failure_of(await collect_deltas(model)).retryable
             return len(seen.headers)
 
     assert asyncio.run(ask()) == 0

@@ -188,7 +188,7 @@ async def test_closing_the_stream_ends_the_request() -> None:
     assert script.ended
 
 
-class Printer:
+class PrintingTool:
     """A tool that prints what the test says, and then ends, fails or waits."""
 
     spec = ToolSpec("printer", "Prints.", {"type": "object"})
@@ -218,7 +218,7 @@ class Printer:
         return call_id != "c_busy"
 
 
-async def run_printer(tool: Printer) -> tuple[list[tuple[str, str]], ToolResult]:
+async def run_printer(tool: PrintingTool) -> tuple[list[tuple[str, str]], ToolResult]:
     told: list[tuple[str, str]] = []
     call = ToolRun(CallId("c_1"), "{}", Path(), lambda text, stream: told.append((text, stream)))
     return told, await MaskedTool(tool, SecretMask([KEY])).run(call)
@@ -226,7 +226,9 @@ async def run_printer(tool: Printer) -> tuple[list[tuple[str, str]], ToolResult]
 
 @pytest.mark.parametrize("cut", range(len(KEY) + 1))
 async def test_interleaved_output_streams_are_masked_separately(cut: int) -> None:
-    tool = Printer((f"a {KEY[:cut]}", "out"), ("noise\n", "err"), (f"{KEY[cut:]} b\n", "out"), (KEY, "err"))
+    tool = PrintingTool(
+        (f"a {KEY[:cut]}", "out"), ("noise\n", "err"), (f"{KEY[cut:]} b\n", "out"), (KEY, "err")
+    )
     told, _ = await run_printer(tool)
     text = "".join(text for text, _ in told)
     out = "".join(text for text, stream in told if stream == "stdout")
@@ -235,13 +237,13 @@ async def test_interleaved_output_streams_are_masked_separately(cut: int) -> Non
 
 
 async def test_output_streams_without_secrets_keep_their_order() -> None:
-    told, _ = await run_printer(Printer(("files", "err"), ("\nexit code 0\n", "out")))
+    told, _ = await run_printer(PrintingTool(("files", "err"), ("\nexit code 0\n", "out")))
     assert "".join(text for text, _ in told) == "files\nexit code 0\n"
 
 
 @pytest.mark.parametrize("ends", ["", "raises", "waits"])
 async def test_output_held_back_is_released_however_the_call_ends(ends: str) -> None:
-    tool, told = Printer(("ends in sk-proj", "out"), ends=ends), list[tuple[str, str]]()
+    tool, told = PrintingTool(("ends in sk-proj", "out"), ends=ends), list[tuple[str, str]]()
     call = ToolRun(CallId("c_1"), "{}", Path(), lambda text, stream: told.append((text, stream)))
     running = asyncio.create_task(MaskedTool(tool, SecretMask([KEY])).run(call))
     if ends == "waits":
@@ -255,7 +257,7 @@ async def test_output_held_back_is_released_however_the_call_ends(ends: str) -> 
 
 
 async def test_a_masked_tool_masks_results_and_is_otherwise_unchanged() -> None:
-    tool = Printer(result=ToolResult("failed", (Text(f"no {KEY}"), Text("more"))))
+    tool = PrintingTool(result=ToolResult("failed", (Text(f"no {KEY}"), Text("more"))))
     masked = MaskedTool(tool, SecretMask([KEY]))
     _, result = await run_printer(tool)
     assert result == ToolResult("failed", (Text(f"no {MASK}"), Text("more")))

@@ -38,7 +38,7 @@ TOOL_CALL_MESSAGE = AssistantMessage((ToolCall("c_01JQ0000000000000000000001", "
 TOOL_RESULT_MESSAGE = ToolMessage("c_01JQ0000000000000000000001", (Text("a.txt"),))
 
 
-def received(*pieces: bytes) -> tuple[list[ModelDelta], ModelFailure | None]:
+def receive(*pieces: bytes) -> tuple[list[ModelDelta], ModelFailure | None]:
     return ask_once(streaming_answer([*pieces, DONE]))
 
 
@@ -64,7 +64,7 @@ def test_parallel_calls_that_all_have_index_0_are_separate_calls(ids: tuple[str 
     first = call('{"path":"a"}', index=0, id=ids[0], name="read_file")
     second = call('{"path":"b"}', index=0, id=ids[1], name="read_file")
     third = call('{"command":"ls"}', index=0, id=None if ids[0] is None else ids[1], name="shell")
-    deltas, failure = received(chunk(first), chunk(second), *([chunk(third)] if not ids[0] else []),
+    deltas, failure = receive(chunk(first), chunk(second), *([chunk(third)] if not ids[0] else []),
                                chunk({}, "tool_calls"))  # fmt: skip
     assert failure is None
     expected = [("read_file", '{"path":"a"}'), ("read_file", '{"path":"b"}')]
@@ -72,7 +72,7 @@ def test_parallel_calls_that_all_have_index_0_are_separate_calls(ids: tuple[str 
 
 
 def test_complete_arguments_after_complete_arguments_start_another_call() -> None:
-    deltas, _ = received(
+    deltas, _ = receive(
         chunk(call("", index=0, id="toolu_1", name="glob")),
         chunk(call('{"pattern":"**"}', index=0, name="")),
         chunk(call('{"path":"docs"}', index=0, name="")),
@@ -84,7 +84,7 @@ def test_complete_arguments_after_complete_arguments_start_another_call() -> Non
 @pytest.mark.parametrize("call_id", ["call_1", "", None])
 def test_a_repeated_call_counts_once(call_id: str | None) -> None:
     whole = call('{"command":"rm x"}', index=0, id=call_id, name="shell")
-    deltas, _ = received(chunk(whole), chunk(whole), chunk({}, "tool_calls"))
+    deltas, _ = receive(chunk(whole), chunk(whole), chunk({}, "tool_calls"))
     assert calls_in(deltas) == [("shell", '{"command":"rm x"}')]
 
 
@@ -93,7 +93,7 @@ def test_a_nested_object_in_partial_arguments_does_not_start_a_call() -> None:
     first, *rest = (
         chunk(call(piece, index=0, name="run" if not at else None)) for at, piece in enumerate(pieces)
     )
-    deltas, _ = received(first, *rest, chunk({}, "tool_calls"))
+    deltas, _ = receive(first, *rest, chunk({}, "tool_calls"))
     assert calls_in(deltas) == [("run", "".join(pieces))]
 
 
@@ -110,14 +110,14 @@ def test_a_nested_object_in_partial_arguments_does_not_start_a_call() -> None:
     ],
 )
 def test_stop_reasons_are_normalised(reason: str, ours: str) -> None:
-    deltas, failure = received(chunk({"content": "So"}), chunk({}, reason))
+    deltas, failure = receive(chunk({"content": "So"}), chunk({}, reason))
     assert failure is None and deltas[-1] == StepEnd(ours)
 
 
 @pytest.mark.parametrize("reason", ["error", "insufficient_system_resource", "abort"])
 @pytest.mark.parametrize("last", ["", " far"])
 def test_an_aborted_answer_is_not_treated_as_complete(reason: str, last: str) -> None:
-    deltas, failure = received(chunk({"content": "So"}), chunk({"content": last}, reason))
+    deltas, failure = receive(chunk({"content": "So"}), chunk({"content": last}, reason))
     assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == f"So{last}"
     assert failure is not None and failure.retryable
     assert reason in str(failure) or "broke off" in str(failure)
@@ -126,7 +126,7 @@ def test_an_aborted_answer_is_not_treated_as_complete(reason: str, last: str) ->
 def test_an_error_inside_a_choice_keeps_its_message() -> None:
     error = {"code": 502, "message": "Provider went away"}
     broken = {"choices": [{"delta": {"content": ""}, "finish_reason": "error", "error": error}]}
-    deltas, failure = received(chunk({"content": "So"}), event(broken))
+    deltas, failure = receive(chunk({"content": "So"}), event(broken))
     assert deltas == [TextDelta("So")]
     assert failure is not None and failure.retryable and "Provider went away" in str(failure)
 

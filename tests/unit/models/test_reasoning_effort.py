@@ -50,40 +50,43 @@ MESSAGES = streaming_answer(
 )
 
 
-def sent(wire: WireProtocol, model: str, effort: Effort | None, *without: str) -> dict[str, Any]:
+def encode_request(wire: WireProtocol, model: str, effort: Effort | None, *without: str) -> dict[str, Any]:
     body = wire.encode(model, ROOMY, replace(REQUEST, effort=effort), (), without)
     decoded: dict[str, Any] = msgspec.json.decode(body)
     return decoded
 
 
 def test_each_protocol_encodes_the_effort_in_its_own_field() -> None:
-    assert sent(ChatWire(), "small", "high")["reasoning_effort"] == "high"
-    assert sent(ResponsesWire(), "gpt-6-sol", "low")["reasoning"] == {"summary": "auto", "effort": "low"}
-    claude = sent(MessagesWire(), "claude-sonnet-5-5", "medium")
+    assert encode_request(ChatWire(), "small", "high")["reasoning_effort"] == "high"
+    assert encode_request(ResponsesWire(), "gpt-6-sol", "low")["reasoning"] == {
+        "summary": "auto",
+        "effort": "low",
+    }
+    claude = encode_request(MessagesWire(), "claude-sonnet-5-5", "medium")
     assert claude["output_config"] == {"effort": "medium"} and claude["thinking"]["type"] == "adaptive"
 
 
 def test_no_effort_is_sent_by_default() -> None:
-    assert "reasoning_effort" not in sent(ChatWire(), "small", None)
-    assert sent(ResponsesWire(), "gpt-6-sol", None)["reasoning"] == {"summary": "auto"}
-    assert "output_config" not in sent(MessagesWire(), "claude-sonnet-5-5", None)
+    assert "reasoning_effort" not in encode_request(ChatWire(), "small", None)
+    assert encode_request(ResponsesWire(), "gpt-6-sol", None)["reasoning"] == {"summary": "auto"}
+    assert "output_config" not in encode_request(MessagesWire(), "claude-sonnet-5-5", None)
 
 
 def test_the_effort_scales_the_thinking_budget() -> None:
     budgets = [
-        sent(MessagesWire(), "claude-haiku-4-5", effort)["thinking"]["budget_tokens"]
+        encode_request(MessagesWire(), "claude-haiku-4-5", effort)["thinking"]["budget_tokens"]
         for effort in ("low", None, "medium", "high")
     ]
     assert budgets == [4_000, 16_000, 16_000, 24_000]
-    assert "output_config" not in sent(MessagesWire(), "claude-haiku-4-5", "high")
+    assert "output_config" not in encode_request(MessagesWire(), "claude-haiku-4-5", "high")
 
 
 def test_rejected_summary_and_effort_are_omitted_independently() -> None:
     wire = ResponsesWire()
-    assert sent(wire, "m", "low", "reasoning.summary")["reasoning"] == {"effort": "low"}
-    assert sent(wire, "m", "low", "effort")["reasoning"] == {"summary": "auto"}
-    assert "reasoning" not in sent(wire, "m", "low", "reasoning.summary", "effort")
-    assert "reasoning" not in sent(wire, "m", "low", "reasoning")
+    assert encode_request(wire, "m", "low", "reasoning.summary")["reasoning"] == {"effort": "low"}
+    assert encode_request(wire, "m", "low", "effort")["reasoning"] == {"summary": "auto"}
+    assert "reasoning" not in encode_request(wire, "m", "low", "reasoning.summary", "effort")
+    assert "reasoning" not in encode_request(wire, "m", "low", "reasoning")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tests.support.model_server import REQUEST, SHELL
 from tests.support.responses_streams import REASONING_ITEM, SIGNED
 
 
-def sent(
+def encode_request(
     request: Request,
     tools: tuple[ToolSpec, ...] = (),
     without: tuple[str, ...] = (),
@@ -30,7 +30,7 @@ def sent(
 
 
 def test_a_request_streams_and_keeps_nothing_at_the_server() -> None:
-    body = sent(REQUEST)
+    body = encode_request(REQUEST)
     assert len(body.pop("prompt_cache_key")) == 32
     assert body == {
         "model": "small",
@@ -45,13 +45,16 @@ def test_a_request_streams_and_keeps_nothing_at_the_server() -> None:
 
 def test_the_prompt_cache_key_depends_only_on_the_instructions() -> None:
     longer = Request(REQUEST.system, (*REQUEST.messages, AssistantMessage((Text("Hi."),)), *REQUEST.messages))
-    keys = [sent(asked)["prompt_cache_key"] for asked in (REQUEST, longer, Request("", REQUEST.messages))]
+    keys = [
+        encode_request(asked)["prompt_cache_key"]
+        for asked in (REQUEST, longer, Request("", REQUEST.messages))
+    ]
     assert keys[0] == keys[1] != keys[2]
-    assert "instructions" not in sent(Request("", REQUEST.messages))
+    assert "instructions" not in encode_request(Request("", REQUEST.messages))
 
 
 def test_tools_are_sent_as_flat_functions() -> None:
-    body = sent(REQUEST, (SHELL,))
+    body = encode_request(REQUEST, (SHELL,))
     assert body["parallel_tool_calls"] is True
     assert body["tools"] == [
         {
@@ -62,14 +65,14 @@ def test_tools_are_sent_as_flat_functions() -> None:
             "strict": False,
         }
     ]
-    assert not {"tools", "parallel_tool_calls"} & set(sent(REQUEST, (SHELL,), ("tools",)))
+    assert not {"tools", "parallel_tool_calls"} & set(encode_request(REQUEST, (SHELL,), ("tools",)))
 
 
 def test_an_output_limit_is_sent_only_if_set() -> None:
-    assert "max_output_tokens" not in sent(REQUEST)
-    assert sent(REQUEST, answer_tokens_max=5_000)["max_output_tokens"] == 5_000
-    assert sent(REQUEST, answer_tokens_max=5)["max_output_tokens"] == 16
-    assert "max_output_tokens" not in sent(REQUEST, (), ("max_output_tokens",), answer_tokens_max=5)
+    assert "max_output_tokens" not in encode_request(REQUEST)
+    assert encode_request(REQUEST, answer_tokens_max=5_000)["max_output_tokens"] == 5_000
+    assert encode_request(REQUEST, answer_tokens_max=5)["max_output_tokens"] == 16
+    assert "max_output_tokens" not in encode_request(REQUEST, (), ("max_output_tokens",), answer_tokens_max=5)
 
 
 def test_a_conversation_is_sent_as_items_with_reasoning_before_its_answer() -> None:
@@ -89,7 +92,7 @@ def test_a_conversation_is_sent_as_items_with_reasoning_before_its_answer() -> N
             ToolMessage("c_2", (Text("no"),)),
         ),
     )
-    asked, thought, said, *calls = sent(request)["input"]
+    asked, thought, said, *calls = encode_request(request)["input"]
     assert asked["content"] == "Look.\n\n[file a cat.png]"
     assert thought == REASONING_ITEM
     assert said == {
@@ -103,13 +106,13 @@ def test_a_conversation_is_sent_as_items_with_reasoning_before_its_answer() -> N
         {"type": "function_call_output", "call_id": "c_1", "output": "one\n\ntwo"},
         {"type": "function_call_output", "call_id": "c_2", "output": "no"},
     ]
-    kinds = [each["type"] for each in sent(request, (), ("conversation.thinking",))["input"]]
+    kinds = [each["type"] for each in encode_request(request, (), ("conversation.thinking",))["input"]]
     assert "reasoning" not in kinds and len(kinds) == 6
 
 
 def kinds_sent(*parts: Text | Reasoning | ToolCall) -> list[str]:
     request = Request("", (*REQUEST.messages, AssistantMessage(parts), *REQUEST.messages))
-    return [each["type"] for each in sent(request)["input"][1:-1]]
+    return [each["type"] for each in encode_request(request)["input"][1:-1]]
 
 
 def test_trailing_or_foreign_thinking_is_not_sent() -> None:
@@ -128,7 +131,7 @@ def test_trailing_or_foreign_thinking_is_not_sent() -> None:
 def test_unencrypted_thinking_is_sent_back_as_text() -> None:
     raw = Reasoning("Hm.", ReasoningItemSignature("rs_2", is_raw=True).signature(), "test")
     request = Request("", (*REQUEST.messages, AssistantMessage((raw, Text("Yes."))), *REQUEST.messages))
-    assert sent(request)["input"][1] == {
+    assert encode_request(request)["input"][1] == {
         "type": "reasoning",
         "id": "rs_2",
         "summary": [],
@@ -145,7 +148,7 @@ def test_images_and_files_are_sent_beside_the_text() -> None:
     }
     parts: tuple[Text | File, ...] = (Text("Look."), *(file for file, _ in files.values()))
     contents = {blob: content for blob, (_, content) in files.items()}
-    assert sent(Request("", (UserMessage(parts),), files=contents))["input"][0]["content"] == [
+    assert encode_request(Request("", (UserMessage(parts),), files=contents))["input"][0]["content"] == [
         {"type": "input_text", "text": "Look."},
         {"type": "input_image", "detail": "auto", "image_url": "data:image/png;base64,aGk="},
         {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,aG8="},

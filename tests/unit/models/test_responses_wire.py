@@ -79,7 +79,7 @@ def failure_of(*chunks: bytes) -> ModelFailure:
     return failure
 
 
-def joined(deltas: list[ModelDelta]) -> tuple[str, str, dict[int, tuple[str, str]]]:
+def join_answer(deltas: list[ModelDelta]) -> tuple[str, str, dict[int, tuple[str, str]]]:
     """The thinking, the words and the calls of an answer."""
     thought = "".join(each.text for each in deltas if isinstance(each, ReasoningDelta))
     said = "".join(each.text for each in deltas if isinstance(each, TextDelta))
@@ -126,8 +126,8 @@ def test_text_missing_from_the_deltas_is_taken_once_from_the_final_item() -> Non
         ev("output_text.done", item_id="msg_1", output_index=1, content_index=0, text="Grüße, 世界 🌍"),
     ):
         deltas = deltas_of(whole, completed(*FULL_STREAM))
-        assert joined(deltas)[1:] == ("Grüße, 世界 🌍", CALLS)
-        assert sorted(joined(deltas)[0]) == sorted("**Looking**\n\nFound.")
+        assert join_answer(deltas)[1:] == ("Grüße, 世界 🌍", CALLS)
+        assert sorted(join_answer(deltas)[0]) == sorted("**Looking**\n\nFound.")
         assert [each.signature for each in deltas if isinstance(each, ReasoningDelta) and each.signature] == [
             SIGNED
         ]
@@ -137,12 +137,12 @@ def test_deltas_after_an_item_has_ended_are_ignored() -> None:
     assert deltas_of(item("done", 1, MESSAGE_ITEM), MESSAGE_DONE, completed(*FULL_STREAM[1:2]))[:1] == [
         TextDelta("Grüße, 世界 🌍")
     ]
-    assert joined(deltas_of(item("done", 2, LS), CALL_DONE, CALL_DONE, completed(LS, PWD)))[2] == CALLS
+    assert join_answer(deltas_of(item("done", 2, LS), CALL_DONE, CALL_DONE, completed(LS, PWD)))[2] == CALLS
 
 
 def test_a_final_text_that_contradicts_the_deltas_is_ignored() -> None:
     other = {**MESSAGE_ITEM, "content": [{"type": "output_text", "text": "Hello."}]}
-    assert joined(deltas_of(MESSAGE_DONE, completed(other)))[1] == "Grüße, 世界 🌍"
+    assert join_answer(deltas_of(MESSAGE_DONE, completed(other)))[1] == "Grüße, 世界 🌍"
 
 
 def test_items_without_an_index_are_distinguished_by_id() -> None:
@@ -179,7 +179,7 @@ def test_items_without_an_index_are_distinguished_by_id() -> None:
         ReasoningDelta("", ReasoningItemSignature("rs_x", is_raw=True).signature()),
         TextDelta("Well."),
     ]
-    assert joined(deltas) == ("Let me look.", "Well.", CALLS)
+    assert join_answer(deltas) == ("Let me look.", "Well.", CALLS)
 
 
 @pytest.mark.parametrize(("first", "second"), [(0, 0), (None, None), (4, 7)])
@@ -198,14 +198,16 @@ def test_parallel_calls_are_distinguished_whatever_their_indexes(
         + part('{"command":"pwd"}', second, "fc_2")
         + item("done", second, PWD)
     )
-    assert joined(deltas_of(stream, completed(LS, PWD)))[2] == CALLS
+    assert join_answer(deltas_of(stream, completed(LS, PWD)))[2] == CALLS
 
 
 def test_an_item_whose_final_id_differs_stays_one_item() -> None:
     stream = MESSAGE_DONE[: MESSAGE_DONE.rindex(b"event: response.output_item.done")] + item(
         "done", 1, MESSAGE_ITEM, id="msg_other"
     )
-    assert joined(deltas_of(stream, completed({**MESSAGE_ITEM, "id": "msg_third"})))[1] == "Grüße, 世界 🌍"
+    assert (
+        join_answer(deltas_of(stream, completed({**MESSAGE_ITEM, "id": "msg_third"})))[1] == "Grüße, 世界 🌍"
+    )
 
 
 def test_two_messages_become_two_paragraphs() -> None:
@@ -216,14 +218,14 @@ def test_two_messages_become_two_paragraphs() -> None:
         text("Done.", 2, "msg_2"),
         completed(MESSAGE_ITEM, second),
     )
-    assert joined(deltas)[1] == "Grüße, 世界 🌍\n\nDone."
+    assert join_answer(deltas)[1] == "Grüße, 世界 🌍\n\nDone."
 
 
 def test_a_call_with_a_late_name_or_no_arguments_is_complete() -> None:
     nothing = {**LS, "arguments": ""}
-    assert joined(deltas_of(item("added", 0, nothing), item("done", 0, nothing), completed(nothing)))[2] == {
-        0: ("shell", "{}")
-    }
+    assert join_answer(deltas_of(item("added", 0, nothing), item("done", 0, nothing), completed(nothing)))[
+        2
+    ] == {0: ("shell", "{}")}
     late = arguments('{"command":', 0, "fc_1") + arguments('"ls"}', 0, "fc_1") + item("done", 0, LS)
     assert deltas_of(late, completed(LS))[0] == CallDelta(0, "shell", '{"command":"ls"}')
     unnamed = {**LS, "name": ""}
@@ -232,7 +234,7 @@ def test_a_call_with_a_late_name_or_no_arguments_is_complete() -> None:
         is CallDelta
     )
     as_object = {**LS, "arguments": {"command": "ls"}}
-    assert joined(deltas_of(completed(as_object)))[2] == {0: CALLS[0]}
+    assert join_answer(deltas_of(completed(as_object)))[2] == {0: CALLS[0]}
 
 
 def test_a_refusal_item_becomes_the_answer_text() -> None:
@@ -357,7 +359,7 @@ def test_a_response_that_does_not_stream_is_decoded() -> None:
     }
     [(deltas, failure)], _ = send(error_answer(200, {**whole, "error": None}))
     assert failure is None
-    assert joined(deltas) == ("**Looking**\n\nFound.", "Grüße, 世界 🌍", CALLS)
+    assert join_answer(deltas) == ("**Looking**\n\nFound.", "Grüße, 世界 🌍", CALLS)
     assert deltas[-1] == FULL_DELTAS[-1]
     error = {"code": "server_error", "message": "Broken."}
     [(_, failure)], _ = send(error_answer(200, {**whole, "status": "failed", "error": error}))

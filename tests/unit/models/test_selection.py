@@ -45,17 +45,17 @@ def choice(setting: str, **environ: str) -> tuple[str, str]:
     return asyncio.run(chosen(setting, environ))[:2]
 
 
-def found(answer: Answers, probe_s: float = 5.0) -> tuple[str, str, ModelProfile]:
+def select_with_server(answer: Answers, probe_s: float = 5.0) -> tuple[str, str, ModelProfile]:
     """What is chosen when a server with this answer sits on a usual port."""
 
-    async def look() -> tuple[str, str, ModelProfile]:
+    async def select() -> tuple[str, str, ModelProfile]:
         async with model_server(answer) as (url, seen):
             server = LocalServer("Ollama", int(url.split(":")[2].split("/")[0]), "ollama")
             result = await chosen("", {}, [server], probe_s)
             assert len(seen.bodies) == 1
             return result
 
-    return asyncio.run(look())
+    return asyncio.run(select())
 
 
 def test_the_demo_is_selected_by_name() -> None:
@@ -197,18 +197,18 @@ def test_the_default_ports_match_the_local_servers() -> None:
 
 
 def test_a_model_server_on_this_machine_is_found() -> None:
-    name, why, profile = found(listing("nomic-embed-text:latest", "llama3.2:3b"))
+    name, why, profile = select_with_server(listing("nomic-embed-text:latest", "llama3.2:3b"))
     assert name == "ollama:llama3.2:3b"
     assert "Ollama's usual port" in why and "llama3.2:3b" in why
     assert profile.window_tokens == 8_192
 
 
-async def hanging(request: web.Request) -> web.StreamResponse:
+async def never_answer(request: web.Request) -> web.StreamResponse:
     await asyncio.sleep(5)
     return web.Response()
 
 
-async def endless(request: web.Request) -> web.StreamResponse:
+async def endless_answer(request: web.Request) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     await response.prepare(request)
     for _ in range(10_000):
@@ -230,15 +230,15 @@ async def endless(request: web.Request) -> web.StreamResponse:
         error_answer(302, b"", Location="/elsewhere"),
         listing("text-embedding-small"),
         listing("holdfast", owned_by="holdfast"),
-        endless,
+        endless_answer,
     ],
 )
 def test_a_server_that_is_no_model_server_is_not_selected(answer: Answers) -> None:
-    assert found(answer)[0] == "demo"
+    assert select_with_server(answer)[0] == "demo"
 
 
 def test_a_server_that_does_not_answer_is_not_waited_for() -> None:
-    assert found(hanging, PROBE_TIMEOUT_S)[0] == "demo"
+    assert select_with_server(never_answer, PROBE_TIMEOUT_S)[0] == "demo"
 
 
 def test_all_ports_are_probed_concurrently() -> None:

@@ -14,7 +14,7 @@ from holdfast.store import archive
 ONE, TWO = "s_0000000000000001", "s_0000000000000002"
 
 
-def quiet(done: int, total: int) -> None:
+def ignore_progress(done: int, total: int) -> None:
     """No one watches."""
 
 
@@ -28,28 +28,28 @@ def source(tmp_path: Path) -> Path:
 
 def pack(tmp_path: Path, source: Path) -> list[str]:
     (tmp_path / "copy.db").write_bytes(b"the store")
-    return archive.pack(tmp_path / "all.tar", tmp_path / "copy.db", source, quiet)
+    return archive.pack(tmp_path / "all.tar", tmp_path / "copy.db", source, ignore_progress)
 
 
 def unpack(tmp_path: Path, name: str = "target") -> tuple[Path, list[str]]:
     """Unpack; return the folder of the workspaces, and what was left out."""
     target = tmp_path / name
     target.mkdir()
-    return target / "workspaces", archive.unpack(tmp_path / "all.tar", target, quiet)
+    return target / "workspaces", archive.unpack(tmp_path / "all.tar", target, ignore_progress)
 
 
-def forged(tmp_path: Path, *entries: tuple[tarfile.TarInfo, bytes]) -> None:
+def forge_archive(tmp_path: Path, *entries: tuple[tarfile.TarInfo, bytes]) -> None:
     """An archive that `pack` did not write: the store, a workspace with a folder in it, and `entries`."""
     with tarfile.open(tmp_path / "all.tar", "w") as tar:
-        tar.addfile(entry("holdfast.db"))
-        tar.addfile(entry(f"workspaces/{ONE}", tarfile.DIRTYPE))
-        tar.addfile(entry(f"workspaces/{ONE}/inner", tarfile.DIRTYPE))
+        tar.addfile(tar_entry("holdfast.db"))
+        tar.addfile(tar_entry(f"workspaces/{ONE}", tarfile.DIRTYPE))
+        tar.addfile(tar_entry(f"workspaces/{ONE}/inner", tarfile.DIRTYPE))
         for each, content in entries:
             each.size = len(content)
             tar.addfile(each, io.BytesIO(content))
 
 
-def entry(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.TarInfo:
+def tar_entry(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.TarInfo:
     made = tarfile.TarInfo(name)
     made.type, made.linkname, made.mode = kind, target, 0o644
     return made
@@ -174,7 +174,7 @@ def test_packing_that_is_stopped_leaves_nothing_and_the_archive_before_it(
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "../..", "../../x", "inner/../../../x", "inner/.."])
 def test_a_link_out_of_its_workspace_is_left_out_and_named(tmp_path: Path, target: str) -> None:
-    forged(tmp_path, (entry(f"workspaces/{ONE}/inner/link", tarfile.SYMTYPE, target), b""))
+    forge_archive(tmp_path, (tar_entry(f"workspaces/{ONE}/inner/link", tarfile.SYMTYPE, target), b""))
     found, (line,) = unpack(tmp_path)
     assert line == f"workspaces/{ONE}/inner/link: this link to {target} may lead out of its folder"
     assert list((found / ONE / "inner").iterdir()) == []
@@ -182,9 +182,12 @@ def test_a_link_out_of_its_workspace_is_left_out_and_named(tmp_path: Path, targe
 
 def test_links_that_stay_in_their_workspace_come_back(tmp_path: Path) -> None:
     targets = ("..", "../inner", "./x//y", "x")
-    forged(
+    forge_archive(
         tmp_path,
-        *((entry(f"workspaces/{ONE}/inner/{n}", tarfile.SYMTYPE, to), b"") for n, to in enumerate(targets)),
+        *(
+            (tar_entry(f"workspaces/{ONE}/inner/{n}", tarfile.SYMTYPE, to), b"")
+            for n, to in enumerate(targets)
+        ),
     )
     found, left_out = unpack(tmp_path)
     assert left_out == []
@@ -194,46 +197,46 @@ def test_links_that_stay_in_their_workspace_come_back(tmp_path: Path) -> None:
 
 
 HOSTILE = {
-    "an absolute name": [entry("/tmp/evil")],
-    "a way up": [entry(f"workspaces/{ONE}/../../evil")],
-    "a way up at the end": [entry(f"workspaces/{ONE}/..", tarfile.DIRTYPE)],
-    "a way up as a workspace": [entry("workspaces/..", tarfile.DIRTYPE)],
-    "a name in no workspace": [entry("evil")],
-    "a name that is no conversation's": [entry("workspaces/evil", tarfile.DIRTYPE)],
-    "a file in the place of a workspace": [entry(f"workspaces/{TWO}")],
-    "a link in the place of a workspace": [entry(f"workspaces/{TWO}", tarfile.SYMTYPE, "/etc")],
-    "a folder that was not made": [entry(f"workspaces/{ONE}/missing/evil")],
-    "a file in the place of the workspaces": [entry("workspaces")],
+    "an absolute name": [tar_entry("/tmp/evil")],
+    "a way up": [tar_entry(f"workspaces/{ONE}/../../evil")],
+    "a way up at the end": [tar_entry(f"workspaces/{ONE}/..", tarfile.DIRTYPE)],
+    "a way up as a workspace": [tar_entry("workspaces/..", tarfile.DIRTYPE)],
+    "a name in no workspace": [tar_entry("evil")],
+    "a name that is no conversation's": [tar_entry("workspaces/evil", tarfile.DIRTYPE)],
+    "a file in the place of a workspace": [tar_entry(f"workspaces/{TWO}")],
+    "a link in the place of a workspace": [tar_entry(f"workspaces/{TWO}", tarfile.SYMTYPE, "/etc")],
+    "a folder that was not made": [tar_entry(f"workspaces/{ONE}/missing/evil")],
+    "a file in the place of the workspaces": [tar_entry("workspaces")],
     "a file through a link": [
-        entry(f"workspaces/{ONE}/link", tarfile.SYMTYPE, "/tmp"), entry(f"workspaces/{ONE}/link/evil"),
+        tar_entry(f"workspaces/{ONE}/link", tarfile.SYMTYPE, "/tmp"), tar_entry(f"workspaces/{ONE}/link/evil"),
     ],
     "a folder through a link": [
-        entry(f"workspaces/{ONE}/link", tarfile.SYMTYPE, "inner"),
-        entry(f"workspaces/{ONE}/link/evil", tarfile.DIRTYPE),
+        tar_entry(f"workspaces/{ONE}/link", tarfile.SYMTYPE, "inner"),
+        tar_entry(f"workspaces/{ONE}/link/evil", tarfile.DIRTYPE),
     ],
     "a link through a link": [
-        entry(f"workspaces/{ONE}/link", tarfile.SYMTYPE, "inner"),
-        entry(f"workspaces/{ONE}/link/evil", tarfile.SYMTYPE, "x"),
+        tar_entry(f"workspaces/{ONE}/link", tarfile.SYMTYPE, "inner"),
+        tar_entry(f"workspaces/{ONE}/link/evil", tarfile.SYMTYPE, "x"),
     ],
     "a file after a link of its name": [
-        entry(f"workspaces/{ONE}/link", tarfile.SYMTYPE, "/tmp/evil"), entry(f"workspaces/{ONE}/link"),
+        tar_entry(f"workspaces/{ONE}/link", tarfile.SYMTYPE, "/tmp/evil"), tar_entry(f"workspaces/{ONE}/link"),
     ],
     "a link after a file of its name": [
-        entry(f"workspaces/{ONE}/file"), entry(f"workspaces/{ONE}/file", tarfile.SYMTYPE, "x"),
+        tar_entry(f"workspaces/{ONE}/file"), tar_entry(f"workspaces/{ONE}/file", tarfile.SYMTYPE, "x"),
     ],
-    "a file twice": [entry(f"workspaces/{ONE}/file"), entry(f"workspaces/{ONE}/file")],
-    "a second store": [entry("holdfast.db")],
-    "a hard link": [entry(f"workspaces/{ONE}/link", tarfile.LNKTYPE, "/etc/passwd")],
-    "a hard link to the store": [entry(f"workspaces/{ONE}/link", tarfile.LNKTYPE, "holdfast.db")],
-    "a device": [entry(f"workspaces/{ONE}/null", tarfile.CHRTYPE)],
-    "a pipe": [entry(f"workspaces/{ONE}/pipe", tarfile.FIFOTYPE)],
-    "a name with a zero": [entry(f"workspaces/{ONE}/a\0b" + "x" * 120)],
+    "a file twice": [tar_entry(f"workspaces/{ONE}/file"), tar_entry(f"workspaces/{ONE}/file")],
+    "a second store": [tar_entry("holdfast.db")],
+    "a hard link": [tar_entry(f"workspaces/{ONE}/link", tarfile.LNKTYPE, "/etc/passwd")],
+    "a hard link to the store": [tar_entry(f"workspaces/{ONE}/link", tarfile.LNKTYPE, "holdfast.db")],
+    "a device": [tar_entry(f"workspaces/{ONE}/null", tarfile.CHRTYPE)],
+    "a pipe": [tar_entry(f"workspaces/{ONE}/pipe", tarfile.FIFOTYPE)],
+    "a name with a zero": [tar_entry(f"workspaces/{ONE}/a\0b" + "x" * 120)],
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("what", HOSTILE)
 def test_a_crafted_archive_is_refused_and_writes_nothing_outside(tmp_path: Path, what: str) -> None:
-    forged(tmp_path, *((each, b"evil" if each.isreg() else b"") for each in HOSTILE[what]))
+    forge_archive(tmp_path, *((each, b"evil" if each.isreg() else b"") for each in HOSTILE[what]))
     with pytest.raises(BadBackup) as refused:
         unpack(tmp_path)
     assert str(tmp_path / "all.tar") in str(refused.value) and refused.value.advice
@@ -242,17 +245,17 @@ def test_a_crafted_archive_is_refused_and_writes_nothing_outside(tmp_path: Path,
 
 
 def test_special_permission_bits_are_not_restored(tmp_path: Path) -> None:
-    special = entry(f"workspaces/{ONE}/special")
+    special = tar_entry(f"workspaces/{ONE}/special")
     special.mode = 0o6777
-    forged(tmp_path, (special, b""))
+    forge_archive(tmp_path, (special, b""))
     found, _ = unpack(tmp_path)
     assert stat.S_IMODE((found / ONE / "special").stat().st_mode) == 0o777
 
 
 def test_an_archive_entry_with_an_invalid_time_is_refused(tmp_path: Path) -> None:
-    timeless = entry(f"workspaces/{ONE}/timeless")
+    timeless = tar_entry(f"workspaces/{ONE}/timeless")
     timeless.pax_headers = {"mtime": "inf"}
-    forged(tmp_path, (timeless, b""))
+    forge_archive(tmp_path, (timeless, b""))
     with pytest.raises(BadBackup):
         unpack(tmp_path)
 

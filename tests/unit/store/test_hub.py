@@ -13,18 +13,18 @@ def event(seq: int, kind: str = "session_renamed") -> Event:
     return Event(seq, 0, kind, 1, b"{}")
 
 
-class Bell:
+class CountingWakeup:
     def __init__(self) -> None:
         self.rung = 0
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         self.rung += 1
 
 
 def test_every_reader_of_a_session_gets_the_same_objects() -> None:
-    hub, bell, news = Hub(), Bell(), event(1)
-    one, two = hub.subscribe(ONE, bell.ring), hub.subscribe(ONE, bell.ring)
-    with one as first, two as second, hub.subscribe(TWO, bell.ring) as other:
+    hub, bell, news = Hub(), CountingWakeup(), event(1)
+    one, two = hub.subscribe(ONE, bell.notify), hub.subscribe(ONE, bell.notify)
+    with one as first, two as second, hub.subscribe(TWO, bell.notify) as other:
         hub.publish([(ONE, news)])
         assert first.take(0)[0] is second.take(0)[0] is news
         assert other.take(0) == []
@@ -40,8 +40,8 @@ def test_what_was_read_from_the_store_already_is_not_shown_again() -> None:
 
 
 def test_a_slow_subscription_overflows_at_its_bound() -> None:
-    hub, bell = Hub(), Bell()
-    with hub.subscribe(ONE, bell.ring) as reader:
+    hub, bell = Hub(), CountingWakeup()
+    with hub.subscribe(ONE, bell.notify) as reader:
         hub.publish([(ONE, event(seq)) for seq in range(1, SUBSCRIBER_EVENTS_MAX + 1)])
         assert not reader.overflowed
         hub.publish([(ONE, event(SUBSCRIBER_EVENTS_MAX + 1))])
@@ -56,16 +56,16 @@ def test_a_slow_subscription_overflows_at_its_bound() -> None:
 
 
 def test_resync_all_makes_every_reader_query_the_store() -> None:
-    hub, bell = Hub(), Bell()
-    with hub.subscribe(ONE, bell.ring) as first, hub.subscribe(TWO, bell.ring) as second:
+    hub, bell = Hub(), CountingWakeup()
+    with hub.subscribe(ONE, bell.notify) as first, hub.subscribe(TWO, bell.notify) as second:
         hub.resync_all()
         assert first.overflowed and second.overflowed
     assert bell.rung == 2
 
 
 def test_a_closed_subscription_is_removed() -> None:
-    hub, bell = Hub(), Bell()
-    with hub.subscribe(ONE, bell.ring):
+    hub, bell = Hub(), CountingWakeup()
+    with hub.subscribe(ONE, bell.notify):
         pass
     hub.publish([(ONE, event(1))])
     hub.resync_all()
@@ -73,8 +73,8 @@ def test_a_closed_subscription_is_removed() -> None:
 
 
 def test_a_watch_reports_each_changed_session_once() -> None:
-    hub, bell = Hub(), Bell()
-    with hub.watch(bell.ring) as one, hub.watch(bell.ring) as two:
+    hub, bell = Hub(), CountingWakeup()
+    with hub.watch(bell.notify) as one, hub.watch(bell.notify) as two:
         hub.publish([(ONE, event(1)), (TWO, event(1)), (ONE, event(2))])
         assert one.take_changed() == two.take_changed() == frozenset({ONE, TWO})
         assert one.take_changed() == frozenset()
@@ -84,8 +84,8 @@ def test_a_watch_reports_each_changed_session_once() -> None:
 
 
 def test_deltas_notify_no_watch() -> None:
-    hub, bell = Hub(), Bell()
-    with hub.watch(bell.ring) as watch:
+    hub, bell = Hub(), CountingWakeup()
+    with hub.watch(bell.notify) as watch:
         for kind in DELTA_KINDS:
             hub.publish([(ONE, event(seq, kind)) for seq in range(100)])
         assert (bell.rung, watch.take_changed()) == (0, frozenset())
@@ -95,15 +95,15 @@ def test_deltas_notify_no_watch() -> None:
 
 
 def test_an_event_of_an_unknown_kind_notifies_watches() -> None:
-    hub, bell = Hub(), Bell()
-    with hub.watch(bell.ring) as watch:
+    hub, bell = Hub(), CountingWakeup()
+    with hub.watch(bell.notify) as watch:
         hub.publish([(ONE, event(1, "something_new"))])
         assert watch.take_changed() == frozenset({ONE})
 
 
 def test_an_overflowed_watch_asks_for_a_full_resync() -> None:
-    hub, bell = Hub(), Bell()
-    with hub.watch(bell.ring) as watch:
+    hub, bell = Hub(), CountingWakeup()
+    with hub.watch(bell.notify) as watch:
         for n in range(WATCH_SESSIONS_MAX):
             hub.publish([(SessionId(f"s_{n}"), event(1))])
         hub.publish([(ONE, event(1))])

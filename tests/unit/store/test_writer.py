@@ -20,17 +20,17 @@ from holdfast.store.writer import PendingWrite
 from tests.support.turn_events import TurnEvents, accept, created
 
 
-class Hold:
+class WriterHold:
     """Keeps the writer busy inside a transaction until it is let go."""
 
     def __init__(self, store: SqliteStore, session_id: SessionId) -> None:
         self._busy, self._free = threading.Event(), threading.Event()
         self.future = store.submit(Append(session_id, self._decide))
 
-    async def begun(self) -> None:
+    async def wait_started(self) -> None:
         assert await asyncio.to_thread(self._busy.wait, 30)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._free.set()
 
     def _decide(self, view: SessionStateView) -> Sequence[f.AnyFact]:
@@ -39,7 +39,7 @@ class Hold:
         return ()
 
 
-async def talking(folder: Path) -> tuple[SqliteStore, SessionId, TurnEvents]:
+async def store_with_open_turn(folder: Path) -> tuple[SqliteStore, SessionId, TurnEvents]:
     store = await SqliteStore.open(folder)
     new, story = created(), TurnEvents()
     await store.append(new)
@@ -52,12 +52,12 @@ async def facts_after(store: SqliteStore, session_id: SessionId, head: int) -> l
 
 
 async def test_all_text_that_waits_for_one_commit_is_one_event(tmp_path: Path) -> None:
-    store, session_id, story = await talking(tmp_path)
-    hold = Hold(store, session_id)
-    await hold.begun()
+    store, session_id, story = await store_with_open_turn(tmp_path)
+    hold = WriterHold(store, session_id)
+    await hold.wait_started()
     waiting = [store.submit(Append(session_id, (story.text(f"{n} "),))) for n in range(500)]
     assert len(set(map(id, waiting))) == 1, "they share one answer"
-    hold.let_go()
+    hold.release()
     receipts = await asyncio.gather(hold.future, *waiting)
     assert {receipt.last_seq for (receipt,) in receipts[1:]} == {5}
     (fact,) = await facts_after(store, session_id, 4)
@@ -66,7 +66,7 @@ async def test_all_text_that_waits_for_one_commit_is_one_event(tmp_path: Path) -
 
 
 async def test_an_event_between_two_deltas_prevents_merging(tmp_path: Path) -> None:
-    store, session_id, story = await talking(tmp_path)
+    store, session_id, story = await store_with_open_turn(tmp_path)
     other = TurnEvents(2)
     other.step_started()
     call, second = CallId("c1"), CallId("c2")
@@ -75,26 +75,26 @@ async def test_an_event_between_two_deltas_prevents_merging(tmp_path: Path) -> N
         story.tool_arguments(call, "1"), story.tool_arguments(second, "2"), story.tool_arguments(call, "3"),
         f.SessionRenamed("x", "user"), story.text("f"),
     ]  # fmt: skip
-    hold = Hold(store, session_id)
-    await hold.begun()
+    hold = WriterHold(store, session_id)
+    await hold.wait_started()
     waiting = [store.submit(Append(session_id, (fact,))) for fact in told]
-    hold.let_go()
+    hold.release()
     await asyncio.gather(hold.future, *waiting)
     assert await facts_after(store, session_id, 4) == told
     await store.close()
 
 
 async def test_deltas_of_other_sessions_do_not_prevent_merging(tmp_path: Path) -> None:
-    store, session_id, story = await talking(tmp_path)
+    store, session_id, story = await store_with_open_turn(tmp_path)
     other = created()
     await store.append(other)
-    hold = Hold(store, session_id)
-    await hold.begun()
+    hold = WriterHold(store, session_id)
+    await hold.wait_started()
     waiting = []
     for _ in range(3):
         waiting.append(store.submit(Append(session_id, (story.text("a"),))))
         waiting.append(store.submit(Append(other.session_id, (story.text("b"),))))
-    hold.let_go()
+    hold.release()
     await asyncio.gather(hold.future, *waiting)
     assert [fact.text for fact in await facts_after(store, session_id, 4)] == ["aaa"]
     assert [fact.text for fact in await facts_after(store, other.session_id, 1)] == ["bbb"]
@@ -102,23 +102,23 @@ async def test_deltas_of_other_sessions_do_not_prevent_merging(tmp_path: Path) -
 
 
 async def test_a_transaction_between_deltas_prevents_merging(tmp_path: Path) -> None:
-    store, session_id, story = await talking(tmp_path)
-    hold = Hold(store, session_id)
-    await hold.begun()
+    store, session_id, story = await store_with_open_turn(tmp_path)
+    hold = WriterHold(store, session_id)
+    await hold.wait_started()
     first = store.submit(Append(session_id, (story.text("before"),)))
     claiming = asyncio.ensure_future(store.claim(story.run_id, 1_000))
     await asyncio.sleep(0.01)
     second = store.submit(Append(session_id, (story.text("after"),)))
-    hold.let_go()
+    hold.release()
     await asyncio.gather(hold.future, first, claiming, second)
     assert [fact.text for fact in await facts_after(store, session_id, 4)] == ["before", "after"]
     await store.close()
 
 
 async def test_capacity_returns_only_after_a_commit(tmp_path: Path) -> None:
-    store, session_id, story = await talking(tmp_path)
-    hold = Hold(store, session_id)
-    await hold.begun()
+    store, session_id, story = await store_with_open_turn(tmp_path)
+    hold = WriterHold(store, session_id)
+    await hold.wait_started()
     delta = Append(session_id, (story.text("x"),))
     waiting = [store.submit(delta) for _ in range(PENDING_APPENDS_MAX - 2)]
     await asyncio.wait_for(store.wait_for_capacity(), 30)
@@ -128,33 +128,33 @@ async def test_capacity_returns_only_after_a_commit(tmp_path: Path) -> None:
     await asyncio.sleep(0.05)
     assert not any(each.done() for each in (*blocked, appending))
     blocked[0].cancel()
-    hold.let_go()
+    hold.release()
     await asyncio.wait_for(asyncio.gather(*blocked[1:], appending, *waiting, hold.future), 30)
     await store.close()
 
 
 async def test_readers_do_not_wait_for_a_busy_writer(tmp_path: Path) -> None:
-    store, session_id, _ = await talking(tmp_path)
-    hold = Hold(store, session_id)
-    await hold.begun()
+    store, session_id, _ = await store_with_open_turn(tmp_path)
+    hold = WriterHold(store, session_id)
+    await hold.wait_started()
     assert await asyncio.wait_for(store.head(session_id), 30) == 4
     assert len((await asyncio.wait_for(store.messages(session_id, None, 10), 30)).messages) == 2
-    hold.let_go()
+    hold.release()
     await hold.future
     await store.close()
 
 
 async def test_closing_commits_submitted_appends_and_refuses_new_ones(tmp_path: Path) -> None:
-    store, session_id, story = await talking(tmp_path)
-    hold = Hold(store, session_id)
-    await hold.begun()
+    store, session_id, story = await store_with_open_turn(tmp_path)
+    hold = WriterHold(store, session_id)
+    await hold.wait_started()
     waiting = [store.submit(Append(session_id, (story.text("x"),)))]
     waiting += [store.submit(Append(SessionId("s_none"), (story.text("x"),)))]
     closing = asyncio.ensure_future(store.close())
     await asyncio.sleep(0.01)
     with pytest.raises(StoreClosed):
         store.submit(Append(session_id, (story.text("late"),)))
-    hold.let_go()
+    hold.release()
     await closing
     assert (await waiting[0])[0].last_seq == 5
     with pytest.raises(NoSuchSession):
@@ -164,18 +164,18 @@ async def test_closing_commits_submitted_appends_and_refuses_new_ones(tmp_path: 
 async def test_a_failed_writer_fails_every_pending_append(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, session_id, story = await talking(tmp_path)
+    store, session_id, story = await store_with_open_turn(tmp_path)
     seen: list[type[BaseException] | None] = []
     monkeypatch.setattr(threading, "excepthook", lambda about: seen.append(about.exc_type))
-    hold = Hold(store, session_id)
-    await hold.begun()
+    hold = WriterHold(store, session_id)
+    await hold.wait_started()
 
     def fail(idle: bool) -> bool:
         raise ZeroDivisionError
 
     monkeypatch.setattr(store._writer._committer, "housekeep", fail)
     waiting = store.submit(Append(session_id, (story.text("x"),)))
-    hold.let_go()
+    hold.release()
     await hold.future
     with pytest.raises(StoreClosed):
         await asyncio.wait_for(waiting, 30)
@@ -215,7 +215,7 @@ async def test_what_is_not_one_delta_joins_nothing() -> None:
 
 
 async def test_change_listeners_run_in_order_before_the_append_returns(tmp_path: Path) -> None:
-    store, session_id, story = await talking(tmp_path)
+    store, session_id, story = await store_with_open_turn(tmp_path)
     told: list[CommittedChange] = []
     store.add_change_listener(told.append)
     head = await store.head(session_id)
@@ -234,7 +234,7 @@ async def test_change_listeners_run_in_order_before_the_append_returns(tmp_path:
 
 
 async def test_refused_and_repeated_appends_are_not_reported(tmp_path: Path) -> None:
-    store, session_id, _ = await talking(tmp_path)
+    store, session_id, _ = await store_with_open_turn(tmp_path)
     await store.append(accept(session_id, "More", key="k"))
     told: list[CommittedChange] = []
     store.add_change_listener(told.append)
@@ -247,7 +247,7 @@ async def test_refused_and_repeated_appends_are_not_reported(tmp_path: Path) -> 
 
 
 async def test_an_import_is_reported_without_context_versions(tmp_path: Path) -> None:
-    store, session_id, _ = await talking(tmp_path / "from")
+    store, session_id, _ = await store_with_open_turn(tmp_path / "from")
     there = await SqliteStore.open(tmp_path / "to")
     told: list[CommittedChange] = []
     there.add_change_listener(told.append)

@@ -38,14 +38,14 @@ class FakeMemory:
         return self.found
 
 
-async def use(tool: RememberTool | RecallTool, **arguments: object) -> ToolResult:
+async def run_tool(tool: RememberTool | RecallTool, **arguments: object) -> ToolResult:
     written = json.dumps(arguments)
     return await tool.run(
         ToolRun(CallId("c_1"), written, Path(), lambda text, stream: None, SessionId("s"), 4)
     )
 
 
-def words(result: ToolResult) -> str:
+def result_text(result: ToolResult) -> str:
     assert result.parts is not None
     return "".join(part.text for part in result.parts if isinstance(part, Text))
 
@@ -53,8 +53,8 @@ def words(result: ToolResult) -> str:
 async def test_a_repeated_remember_call_stores_one_memory() -> None:
     shelf = FakeMemory()
     for _ in range(2):
-        result = await use(RememberTool(shelf), text="  The dog is called Rex. ")
-        assert (result.outcome, words(result)) == ("done", "Remembered: The dog is called Rex.")
+        result = await run_tool(RememberTool(shelf), text="  The dog is called Rex. ")
+        assert (result.outcome, result_text(result)) == ("done", "Remembered: The dog is called Rex.")
     assert shelf.kept == {"call_c_1": ("The dog is called Rex.", SessionId("s"), 4)}
 
 
@@ -69,8 +69,8 @@ async def test_a_repeated_remember_call_stores_one_memory() -> None:
 )
 async def test_an_invalid_memory_is_refused_with_a_reason(arguments: dict[str, object], problem: str) -> None:
     shelf = FakeMemory()
-    result = await use(RememberTool(shelf), **arguments)
-    assert result.outcome == "failed" and problem in words(result)
+    result = await run_tool(RememberTool(shelf), **arguments)
+    assert result.outcome == "failed" and problem in result_text(result)
     assert not shelf.kept
 
 
@@ -78,24 +78,24 @@ async def test_an_invalid_memory_is_refused_with_a_reason(arguments: dict[str, o
 async def test_a_disabled_or_failing_memory_fails_the_call(error: HoldfastError) -> None:
     shelf = FakeMemory()
     shelf.error = error
-    kept, found = await use(RememberTool(shelf), text="x"), await use(RecallTool(shelf), query="x")
-    assert (kept.outcome, words(kept)) == ("failed", f"Not remembered. {error}")
-    assert (found.outcome, words(found)) == ("failed", f"Memory could not be asked. {error}")
+    kept, found = await run_tool(RememberTool(shelf), text="x"), await run_tool(RecallTool(shelf), query="x")
+    assert (kept.outcome, result_text(kept)) == ("failed", f"Not remembered. {error}")
+    assert (found.outcome, result_text(found)) == ("failed", f"Memory could not be asked. {error}")
 
 
 async def test_recall_lists_sources_within_a_size_limit() -> None:
     shelf = FakeMemory()
-    assert words(await use(RecallTool(shelf), query="dog")) == "Nothing is remembered about that."
+    assert result_text(await run_tool(RecallTool(shelf), query="dog")) == "Nothing is remembered about that."
     shelf.found = [
         RecalledMemory("The dog\nis Rex.", "from here"),
         RecalledMemory("Likes tea.", "from there"),
     ]
-    found = await use(RecallTool(shelf), query="dog")
-    assert words(found) == "- The dog\n  is Rex.\n  (from here)\n- Likes tea.\n  (from there)"
+    found = await run_tool(RecallTool(shelf), query="dog")
+    assert result_text(found) == "- The dog\n  is Rex.\n  (from here)\n- Likes tea.\n  (from there)"
     assert shelf.sought == [("dog", SessionId("s"))] * 2
     shelf.found = [RecalledMemory("x" * 2_000, "from here")] * 100
-    assert 14_000 < len(words(await use(RecallTool(shelf), query="dog"))) <= RECALLED_BYTES_MAX
-    assert (await use(RecallTool(shelf), query=" ")).outcome == "failed"
+    assert 14_000 < len(result_text(await run_tool(RecallTool(shelf), query="dog"))) <= RECALLED_BYTES_MAX
+    assert (await run_tool(RecallTool(shelf), query=" ")).outcome == "failed"
 
 
 async def test_remember_needs_no_approval(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ asyncio.run(Shell(folder, {"PATH": "/usr/bin:/bin"}, NO_SANDBOX).run(call))
 
 
 @contextmanager
-def serving(bench: ToolHarness, command: str) -> "Iterator[tuple[subprocess.Popen[bytes], CallId]]":
+def start_server(bench: ToolHarness, command: str) -> "Iterator[tuple[subprocess.Popen[bytes], CallId]]":
     """A process of its own that runs one command, as a server does."""
     call = bench.prepare(command=command)
     words = [sys.executable, "-c", SERVER, str(bench.store), str(bench.workspace), call.id, call.arguments]
@@ -65,7 +65,7 @@ def is_reaped(pid: int) -> bool:
     return False
 
 
-def begun(bench: ToolHarness) -> list[int]:
+def started_pids(bench: ToolHarness) -> list[int]:
     """The processes that have said who they are; one may have been killed before it could."""
     return [int(text) for path in bench.workspace.glob("*.pid") if (text := path.read_text())]
 
@@ -99,7 +99,7 @@ def test_cancelling_twice_and_at_any_moment_leaves_nothing(bench: ToolHarness) -
 
     for delay_ms in range(0, 40, 4):
         asyncio.run(cancelled(delay_ms / 1000))
-        wait_for_exit(begun(bench), within_s=0)
+        wait_for_exit(started_pids(bench), within_s=0)
 
 
 def test_a_failure_to_emit_output_ends_the_command(bench: ToolHarness) -> None:
@@ -117,7 +117,7 @@ def test_a_failure_to_emit_output_ends_the_command(bench: ToolHarness) -> None:
 
 @pytest.mark.parametrize("whole_group", [False, True])
 def test_a_killed_server_leaves_no_process_and_frees_the_lock(bench: ToolHarness, whole_group: bool) -> None:
-    with serving(bench, COMMAND) as (server, call_id):
+    with start_server(bench, COMMAND) as (server, call_id):
         pids = read_pids(bench.workspace, MEMBERS)
         shell = bench.tools["shell"]
         assert not asyncio.run(shell.is_finished(call_id))
@@ -135,7 +135,7 @@ def test_a_killed_server_leaves_no_process_and_frees_the_lock(bench: ToolHarness
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_supervisor_survives_what_ends_the_server_and_cleans_up(bench: ToolHarness, number: int) -> None:
-    with serving(bench, SLEEPER) as (server, call_id):
+    with start_server(bench, SLEEPER) as (server, call_id):
         pids = read_pids(bench.workspace, 2)
         os.kill(int((bench.workspace / "supervisor.pid").read_text()), number)
         time.sleep(0.1)
@@ -147,7 +147,7 @@ def test_the_supervisor_survives_what_ends_the_server_and_cleans_up(bench: ToolH
 
 
 def test_a_server_that_is_stopped_keeps_its_command_and_its_lock(bench: ToolHarness) -> None:
-    with serving(bench, "echo $$ >leader.pid; exec sleep 100") as (server, call_id):
+    with start_server(bench, "echo $$ >leader.pid; exec sleep 100") as (server, call_id):
         pids = read_pids(bench.workspace, 1)
         server.send_signal(signal.SIGSTOP)
         time.sleep(0.2)
@@ -161,7 +161,7 @@ def test_a_server_that_is_stopped_keeps_its_command_and_its_lock(bench: ToolHarn
 def test_a_server_killed_while_it_starts_a_command_leaves_nothing(bench: ToolHarness) -> None:
     """Wherever it stood: once it is dead and the lock is free, the command does not begin."""
     shell = bench.tools["shell"]
-    with serving(bench, "echo $$ >leader.pid; exec sleep 100") as (server, call_id):
+    with start_server(bench, "echo $$ >leader.pid; exec sleep 100") as (server, call_id):
         while not (bench.store / "calls").exists():
             assert server.poll() is None, "the server ended before it began the call"
             time.sleep(0.001)
@@ -171,10 +171,10 @@ def test_a_server_killed_while_it_starts_a_command_leaves_nothing(bench: ToolHar
         while not asyncio.run(shell.is_finished(call_id)):
             assert time.monotonic() < until
             time.sleep(0.002)
-        before = begun(bench)
+        before = started_pids(bench)
         time.sleep(0.3)
-        assert begun(bench) == before
-        wait_for_exit(begun(bench), within_s=0)
+        assert started_pids(bench) == before
+        wait_for_exit(started_pids(bench), within_s=0)
 
 
 @linux_only
@@ -187,7 +187,7 @@ def test_a_command_that_kills_its_supervisor_dies_and_is_reported(bench: ToolHar
 
 @linux_only
 def test_a_command_dies_even_when_server_and_supervisor_are_killed_together(bench: ToolHarness) -> None:
-    with serving(bench, SLEEPER) as (server, call_id):
+    with start_server(bench, SLEEPER) as (server, call_id):
         pids = read_pids(bench.workspace, 2)
         server.send_signal(signal.SIGSTOP)
         os.kill(int((bench.workspace / "supervisor.pid").read_text()), signal.SIGKILL)

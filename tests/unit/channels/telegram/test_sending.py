@@ -40,7 +40,7 @@ LONG_PRESS = '{"inline_keyboard":[[{"text":"a","callback_data":"' + "y" * 65 + '
 CHANNELS_PAGE = Path(__file__).parents[4] / "docs" / "channels.md"
 
 
-async def refused(harness: TelegramHarness, *faults: Fault, chat: Chat = HERE) -> ChannelFailure:
+async def send_failure(harness: TelegramHarness, *faults: Fault, chat: Chat = HERE) -> ChannelFailure:
     harness.api.add_faults("sendMessage", *faults)
     with pytest.raises(ChannelFailure) as caught:
         await harness.channel.send(chat, OutboundMessage("Hello"), "k")
@@ -187,7 +187,7 @@ async def test_a_file_of_this_machine_is_never_taken_for_one_of_telegram(tmp_pat
 @pytest.mark.parametrize("fault", [NO_REPLY_AFTER, DROPPED_AFTER, DROPPED, BROKEN, BROKEN_AFTER])
 async def test_nobody_can_tell_whether_what_was_not_answered_arrived(fault: Fault) -> None:
     async with telegram_harness(SHORT if fault is NO_REPLY_AFTER else CALM) as harness:
-        failure = await refused(harness, fault)
+        failure = await send_failure(harness, fault)
         assert (failure.arrived, failure.final, failure.retry_after_ms) == (None, False, None)
         assert len(harness.api.shown(ADA)) == fault.is_done
 
@@ -206,11 +206,11 @@ async def test_what_could_not_be_sent_at_all_has_not_arrived() -> None:
 
 async def test_telegram_retry_after_is_honoured_without_another_request() -> None:
     async with telegram_harness() as harness:
-        failure = await refused(harness, too_many_requests(7))
+        failure = await send_failure(harness, too_many_requests(7))
         assert (failure.arrived, failure.retry_after_ms, failure.final) == (False, 7_000, False)
         asked = harness.api.count("sendMessage")
         harness.clock.advance(5_000)
-        assert (await refused(harness)).retry_after_ms == 2_000
+        assert (await send_failure(harness)).retry_after_ms == 2_000
         assert harness.api.count("sendMessage") == asked
         harness.clock.advance(2_000)
         await harness.channel.send(HERE, OutboundMessage("Hello"), "k")
@@ -229,7 +229,7 @@ async def test_a_group_is_written_to_no_faster_than_it_takes() -> None:
         assert caught.value.retry_after_ms == WINDOW_MS - (GROUP_EDITS_MAX - 1) * 1_000
         for number in range(GROUP_WRITES_MAX - GROUP_EDITS_MAX):
             await harness.channel.send(THERE, OutboundMessage(f"answer {number}"), "k")
-        assert (await refused(harness, chat=THERE)).retry_after_ms
+        assert (await send_failure(harness, chat=THERE)).retry_after_ms
         await harness.channel.send(HERE, OutboundMessage("Another chat goes on"), "k")
         harness.clock.advance(caught.value.retry_after_ms or 0)
         await harness.channel.send(THERE, OutboundMessage("again"), "k")
@@ -243,7 +243,7 @@ async def test_a_chat_that_cannot_be_written_to_is_given_up(words: str, status: 
     async with telegram_harness() as harness:
         harness.api.blocked = {ADA}
         chat = HERE if status == 403 else Chat("telegram", "dm", "4711")
-        failure = await refused(harness, chat=chat)
+        failure = await send_failure(harness, chat=chat)
         assert failure.final and failure.arrived is False and words in str(failure)
 
 
@@ -280,7 +280,7 @@ async def test_an_invalid_token_is_reported_without_revealing_it() -> None:
 async def test_telegram_error_text_never_contains_the_token() -> None:
     async with telegram_harness() as harness:
         words = f"Bad Request: see https://api.telegram.org/bot{TOKEN}/sendMessage"
-        failure = await refused(harness, Fault("refused", status=400, words=words))
+        failure = await send_failure(harness, Fault("refused", status=400, words=words))
         assert "api.telegram.org/bot…/sendMessage" in str(failure)
 
 

@@ -38,13 +38,13 @@ async def bot(app: AppHarness, api: TelegramApi | None = None) -> AsyncIterator[
             await gateway.stop(5.0)
 
 
-async def asked(api: TelegramApi, chat: int) -> ShownMessage:
+async def wait_for_buttons(api: TelegramApi, chat: int) -> ShownMessage:
     """The message with buttons that a chat shows."""
 
-    def found() -> ShownMessage | None:
+    def message_with_buttons() -> ShownMessage | None:
         return next((each for each in api.shown(chat) if each.buttons), None)
 
-    shown = await api.wait_until(found)
+    shown = await api.wait_until(message_with_buttons)
     assert isinstance(shown, ShownMessage)
     return shown
 
@@ -55,7 +55,7 @@ async def test_a_press_that_was_made_up_answers_nothing_of_another_chat(tmp_path
     async with running_app(tmp_path, tool, approvals="ask") as app, bot(app) as (api, _):
         app.model.steps = [tool_call_step("lever"), text_step("Hello, Bob."), text_step("Pulled.")]
         api.post_message(ADA, "pull it")
-        question = await asked(api, ADA)
+        question = await wait_for_buttons(api, ADA)
         api.post_message(GROUP, f"{NAME} hello", sender=BOB, **ADDRESSED)
         await api.wait_until(lambda: api.texts(GROUP) == ["Hello, Bob."])
         for chat in (GROUP, BOB):
@@ -79,7 +79,7 @@ async def test_only_what_was_offered_can_be_pressed(tmp_path: Path) -> None:
             text_step("Then not."),
         ]
         api.post_message(ADA, "go")
-        question = await asked(api, ADA)
+        question = await wait_for_buttons(api, ADA)
         (deny,) = question.buttons
         assert deny["text"] == "Deny" and deny["callback_data"].startswith("deny ")
         api.press_button(ADA, question.id, deny["callback_data"].replace("deny", "allow"))
@@ -136,7 +136,7 @@ async def test_removed_turns_are_marked_in_the_chat(tmp_path: Path) -> None:
 # Groups and chats that change.
 
 
-def moves(api: TelegramApi, old: int, new: int) -> None:
+def migrate_group(api: TelegramApi, old: int, new: int) -> None:
     """Telegram has made a larger group of a group: both say so, and the old one is no more."""
     api.open_chat(new)
     api.moved[old] = new
@@ -151,7 +151,7 @@ async def test_a_group_that_became_a_larger_one_goes_on_with_its_conversation(tm
         api.post_message(GROUP, f"{NAME} 1", sender=ADA, **ADDRESSED)
         await api.wait_until(lambda: api.texts(GROUP) == ["One."])
         api.post_message(GROUP, f"{NAME} 2", sender=ADA, **ADDRESSED)
-        moves(api, GROUP, larger)
+        migrate_group(api, GROUP, larger)
         api.post_message(larger, f"{NAME} 3", sender=ADA, **ADDRESSED)
         # What was said in the old one is answered in the new one: it is the only one left.
         await api.wait_until(lambda: {*api.texts(GROUP)[1:], *api.texts(larger)} == {"Two.", "Three."})

@@ -48,13 +48,13 @@ async def test_the_commands_are_offered_and_nothing_depends_on_it() -> None:
             harness.api.post_message(ADA, "hello")
             assert [each.text for each in await harness.wait_for_inbound()] == ["hello"]
         async with listening_channel(harness):
-            await harness.api.wait_until(lambda: len(offered(harness)) == 2)
-        commands = msgspec.json.decode(offered(harness)[-1])
+            await harness.api.wait_until(lambda: len(registered_commands(harness)) == 2)
+        commands = msgspec.json.decode(registered_commands(harness)[-1])
         assert {"command": "new", "description": "Begin another conversation."} in commands
         assert [each["command"] for each in commands] == list(COMMANDS)
 
 
-def offered(harness: TelegramHarness) -> list[str]:
+def registered_commands(harness: TelegramHarness) -> list[str]:
     return [asked["commands"] for method, asked in harness.api.calls if method == "setMyCommands"]
 
 

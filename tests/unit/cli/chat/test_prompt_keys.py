@@ -19,7 +19,7 @@ AT_ONCE, NEVER = 0.0, 3_600.0
 PASTED = b"\x1b[200~%s\x1b[201~"
 
 
-class Typist:
+class PromptTypist:
     """Types into prompts that have a terminal of their own."""
 
     def __init__(self, terminal: int) -> None:
@@ -54,41 +54,41 @@ class Typist:
 
 
 @pytest.fixture
-def typist(monkeypatch: pytest.MonkeyPatch) -> Iterator[Typist]:
+def typist(monkeypatch: pytest.MonkeyPatch) -> Iterator[PromptTypist]:
     terminal, own = pty.openpty()
     with os.fdopen(own, "r") as keyboard, create_app_session(output=DummyOutput()):
         monkeypatch.setattr(sys, "stdin", keyboard)
-        yield Typist(terminal)
+        yield PromptTypist(terminal)
     os.close(terminal)
 
 
-async def test_a_key_answers_without_enter(typist: Typist) -> None:
+async def test_a_key_answers_without_enter(typist: PromptTypist) -> None:
     assert await typist.ask(b"a") == "a"
     assert await typist.ask(b"D", is_answer=lambda letter: letter in "dD") == "D"
 
 
-async def test_a_message_starting_with_an_answer_letter_is_a_message(typist: Typist) -> None:
+async def test_a_message_starting_with_an_answer_letter_is_a_message(typist: PromptTypist) -> None:
     assert await typist.ask(b"and then stop\r") == "and then stop"
     assert await typist.ask(b"a", b"n", b"d\r", pause_s=NEVER) == "and"
 
 
-async def test_pasted_text_never_answers_a_question(typist: Typist) -> None:
+async def test_pasted_text_never_answers_a_question(typist: PromptTypist) -> None:
     assert await typist.ask(PASTED % b"a", b"gain\r") == "again"
     assert await typist.ask(PASTED % b"all of it", b"\r") == "all of it"
 
 
-async def test_an_answer_letter_in_a_started_line_is_text(typist: Typist) -> None:
+async def test_an_answer_letter_in_a_started_line_is_text(typist: PromptTypist) -> None:
     assert await typist.ask(b"x", b"a", b"\r") == "xa"
 
 
-async def test_an_answer_letter_is_ignored_until_the_question_was_read(typist: Typist) -> None:
+async def test_an_answer_letter_is_ignored_until_the_question_was_read(typist: PromptTypist) -> None:
     assert await typist.ask(b"a", b"nd\r", is_answer=lambda letter: False) == "and"
 
 
-async def test_a_pending_key_does_not_answer_a_closed_question(typist: Typist) -> None:
+async def test_a_pending_key_does_not_answer_a_closed_question(typist: PromptTypist) -> None:
     assert await typist.ask(b"a", b"nd\r", is_answer=lambda letter: not typist.line()) == "and"
 
 
-async def test_letters_in_a_reason_are_text_and_escape_cancels(typist: Typist) -> None:
+async def test_letters_in_a_reason_are_text_and_escape_cancels(typist: PromptTypist) -> None:
     assert await typist.ask(b"a", b" good one\r", label="Reason > ") == "a good one"
     assert await typist.ask(b"a", b"\x1b", label="Reason > ") is None

@@ -49,7 +49,7 @@ def plain(text: str) -> str:
     return re.sub(r"\x1b\[[\d;]*m", "", text)
 
 
-def played(conversation: ConversationViewModel, *facts: AnyFact) -> list[PrintedItem]:
+def printed_blocks(conversation: ConversationViewModel, *facts: AnyFact) -> list[PrintedItem]:
     """All that is printed for `facts`, as one run of events."""
     return [
         each
@@ -68,7 +68,7 @@ def started(
     return f.ModelStepStarted(RUN, 1, place, message, "small", continues)
 
 
-def drawn(conversation: ConversationViewModel) -> str:
+def live_text(conversation: ConversationViewModel) -> str:
     """What stands below all that is printed."""
     return "".join(text for _, text in Renderer(str).render_live(conversation, 80, 30, 0))
 
@@ -214,10 +214,10 @@ class TestFileDiff:
             json.dumps({"path": "a.md", "content": "line\n" * 2_000}),
         )
         intended = f.ToolIntended(RUN, 1, 2, ONE, CALL, "write_file", given, "idempotent")
-        played(conversation, accepted("go"), f.RunStarted(RUN), intended)
+        printed_blocks(conversation, accepted("go"), f.RunStarted(RUN), intended)
         cut = QuestionData("s_1", RUN, "approval", "", CALL, "write_file", given[:100], True)
         conversation.apply_feed_update(FeedUpdate(None, (cut,)))
-        assert drawn(conversation).startswith("  Write a.md?\n    + line\n    + line\n")
+        assert live_text(conversation).startswith("  Write a.md?\n    + line\n    + line\n")
 
 
 class TestNarrowScreen:
@@ -283,7 +283,7 @@ class TestFailedAnswer:
 class TestServerLost:
     def test_text_received_before_a_disconnect_is_printed_once(self) -> None:
         conversation = ConversationViewModel(SESSION)
-        played(
+        printed_blocks(
             conversation,
             accepted("hi"), f.RunStarted(RUN), started(),
             f.ReasoningAppended(RUN, ONE, "Hm."), f.TextAppended(RUN, ONE, "One.\n\nTwo thr"),
@@ -292,14 +292,14 @@ class TestServerLost:
             MarkdownBlock("Two thr"),
             Notice(SERVER_GONE),
         ]
-        assert drawn(conversation) == "", "nothing of it is left below"
+        assert live_text(conversation) == "", "nothing of it is left below"
         assert conversation.apply_connection_change(ConnectionChange(True)) == [Notice(SERVER_BACK)]
-        shown = played(conversation, f.TextAppended(RUN, ONE, "ee."), settled("One.\n\nTwo three."))
+        shown = printed_blocks(conversation, f.TextAppended(RUN, ONE, "ee."), settled("One.\n\nTwo three."))
         assert shown == [MarkdownBlock("ee.")]
 
     def test_thinking_received_before_a_disconnect_is_printed_once(self) -> None:
         conversation = ConversationViewModel(SESSION)
-        played(
+        printed_blocks(
             conversation, accepted("hi"), f.RunStarted(RUN), started(), f.ReasoningAppended(RUN, ONE, "Hm.")
         )
         assert conversation.apply_connection_change(ConnectionChange(False)) == [
@@ -308,13 +308,13 @@ class TestServerLost:
         ]
         assert conversation.apply_connection_change(ConnectionChange(False)) == [Notice(SERVER_GONE)]
         cut = f.MessageSettled(1, 1, ONE, "assistant", (Reasoning("Hm."),), "", RUN, "interrupted")
-        assert played(conversation, cut) == []
+        assert printed_blocks(conversation, cut) == []
 
 
 class TestConversationViewModel:
     def test_complete_blocks_are_printed_once_and_the_rest_stays_live(self) -> None:
         conversation = ConversationViewModel(SESSION)
-        shown = played(
+        shown = printed_blocks(
             conversation,
             accepted("hi"), f.RunStarted(RUN), started(),
             f.ReasoningAppended(RUN, ONE, "Hm."),
@@ -323,7 +323,7 @@ class TestConversationViewModel:
         assert shown == [UserMessageItem("hi"), ThinkingText("Hm."), MarkdownBlock("One.\n\n")]
         assert conversation.status == "working" and conversation.run_id == RUN
         assert "Tw" in "".join(text for _, text in Renderer(str).render_live(conversation, 80, 30, 0))
-        done = played(
+        done = printed_blocks(
             conversation, f.TextAppended(RUN, ONE, "o."), settled("One.\n\nTwo."), f.RunCompleted(RUN)
         )
         assert done == [MarkdownBlock("Two.")]
@@ -331,37 +331,41 @@ class TestConversationViewModel:
 
     def test_a_settled_message_adds_only_unstreamed_text(self) -> None:
         conversation = ConversationViewModel(SESSION)
-        played(conversation, started(), f.TextAppended(RUN, ONE, "One.\n\nTw"))
-        assert played(conversation, settled("One.\n\nTwo and more.")) == [MarkdownBlock("Two and more.")]
+        printed_blocks(conversation, started(), f.TextAppended(RUN, ONE, "One.\n\nTw"))
+        assert printed_blocks(conversation, settled("One.\n\nTwo and more.")) == [
+            MarkdownBlock("Two and more.")
+        ]
         body = f.MessageSettled(1, 2, TWO, "assistant", (Reasoning("Hm"), Text("New")), "", RUN)
-        assert played(conversation, body) == [ThinkingText("Hm"), MarkdownBlock("New")]
+        assert printed_blocks(conversation, body) == [ThinkingText("Hm"), MarkdownBlock("New")]
 
     def test_an_interruption_notice_stays_live_until_the_answer_continues(self) -> None:
         conversation = ConversationViewModel(SESSION)
-        played(
+        printed_blocks(
             conversation, accepted("go"), f.RunStarted(RUN), started(), f.TextAppended(RUN, ONE, "Half of")
         )
-        stopped = played(conversation, settled("Half of"), f.RunInterrupted(RUN, 1, 2, TWO))
+        stopped = printed_blocks(conversation, settled("Half of"), f.RunInterrupted(RUN, 1, 2, TWO))
         assert stopped == [MarkdownBlock("Half of")], "the text before it stays"
-        assert drawn(conversation) == "  — Interrupted by a server restart. —\n"
-        assert played(conversation, f.RunResumed(RUN, "policy", 1)) == []
-        assert conversation.status == "working" and "Interrupted by" in drawn(conversation)
-        went_on = played(
+        assert live_text(conversation) == "  — Interrupted by a server restart. —\n"
+        assert printed_blocks(conversation, f.RunResumed(RUN, "policy", 1)) == []
+        assert conversation.status == "working" and "Interrupted by" in live_text(conversation)
+        went_on = printed_blocks(
             conversation, started(MessageId("m_3"), ONE, 3), f.TextAppended(RUN, MessageId("m_3"), "it")
         )
-        assert went_on == [Notice("Continued after restart", at=1)] and drawn(conversation) == "  it\n"
-        assert played(conversation, settled("it", MessageId("m_3")), f.RunCompleted(RUN)) == [
+        assert went_on == [Notice("Continued after restart", at=1)] and live_text(conversation) == "  it\n"
+        assert printed_blocks(conversation, settled("it", MessageId("m_3")), f.RunCompleted(RUN)) == [
             MarkdownBlock("it")
         ]
 
     def test_an_interruption_is_final_when_the_answer_does_not_continue(self) -> None:
         conversation = ConversationViewModel(SESSION)
-        played(conversation, accepted("go"), f.RunStarted(RUN), f.RunInterrupted(RUN, 1, 2, TWO, asks=True))
-        assert drawn(conversation).count("Interrupted by a server restart.") == 1, "the question says it"
-        over = played(conversation, f.RunCancelled(RUN))
+        printed_blocks(
+            conversation, accepted("go"), f.RunStarted(RUN), f.RunInterrupted(RUN, 1, 2, TWO, asks=True)
+        )
+        assert live_text(conversation).count("Interrupted by a server restart.") == 1, "the question says it"
+        over = printed_blocks(conversation, f.RunCancelled(RUN))
         assert (
             over == [Notice("Interrupted by a server restart."), Notice("Stopped.")]
-            and drawn(conversation) == ""
+            and live_text(conversation) == ""
         )
 
     @pytest.mark.parametrize(
@@ -371,15 +375,17 @@ class TestConversationViewModel:
         self, found: bool, words: str
     ) -> None:
         conversation, finished = ConversationViewModel(SESSION), f.RecoveryFinished(RUN, 1, 2, found)
-        played(conversation, accepted("go"), f.RunStarted(RUN), f.RunInterrupted(RUN, 1, 2, TWO))
-        played(conversation, f.RecoveryPending(RUN, 1, 2))
-        assert drawn(conversation) == "  — Looking for the rest… —\n"
-        early = played(
+        printed_blocks(conversation, accepted("go"), f.RunStarted(RUN), f.RunInterrupted(RUN, 1, 2, TWO))
+        printed_blocks(conversation, f.RecoveryPending(RUN, 1, 2))
+        assert live_text(conversation) == "  — Looking for the rest… —\n"
+        early = printed_blocks(
             conversation, finished, f.RunResumed(RUN, "policy", 1), started(MessageId("m_3"), None, 3)
         )
         assert early == [Notice(f"{words} · Continued after restart", at=3)]
-        played(conversation, f.RunInterrupted(RUN, 1, 4, MessageId("m_4")), f.RecoveryPending(RUN, 1, 4))
-        late = played(
+        printed_blocks(
+            conversation, f.RunInterrupted(RUN, 1, 4, MessageId("m_4")), f.RecoveryPending(RUN, 1, 4)
+        )
+        late = printed_blocks(
             conversation, f.RunResumed(RUN, "policy", 2), started(MessageId("m_5"), None, 5),
             f.RecoveryPending(RUN, 1, 4, reads=1), f.RecoveryFinished(RUN, 1, 4, found),
         )  # fmt: skip
@@ -405,21 +411,23 @@ class TestConversationViewModel:
         assert conversation.load_page(
             MessagePageData((*messages, of_next_turn), (RunData(RUN, status),), 7), 8
         ) == [*shown, UserMessageItem("")]
-        assert drawn(conversation) == live
-        assert bool(played(conversation, started(MessageId("m_3"), None, 3))) == bool(live)
+        assert live_text(conversation) == live
+        assert bool(printed_blocks(conversation, started(MessageId("m_3"), None, 3))) == bool(live)
 
     def test_a_queued_message_is_shown_when_it_is_dequeued(self) -> None:
         conversation = ConversationViewModel(SESSION)
-        played(conversation, accepted("one"), f.RunStarted(RUN))
-        assert played(conversation, accepted("two", OTHER, 2), f.TurnQueued(2, OTHER)) == []
+        printed_blocks(conversation, accepted("one"), f.RunStarted(RUN))
+        assert printed_blocks(conversation, accepted("two", OTHER, 2), f.TurnQueued(2, OTHER)) == []
         assert list(conversation.queued.values()) == [UserMessageItem("two")]
-        shown = played(conversation, f.RunCompleted(RUN), f.TurnDequeued(2, OTHER), f.RunStarted(OTHER))
+        shown = printed_blocks(
+            conversation, f.RunCompleted(RUN), f.TurnDequeued(2, OTHER), f.RunStarted(OTHER)
+        )
         assert shown == [UserMessageItem("two")] and conversation.queued == {}
 
     @pytest.mark.parametrize("end", [f.RunCancelled(RUN), f.RunFailed(RUN, f.Failure("x", "No key."))])
     def test_a_message_queued_behind_a_stopped_answer_waits_for_the_user(self, end: AnyFact) -> None:
         conversation = ConversationViewModel(SESSION)
-        played(
+        printed_blocks(
             conversation,
             accepted("one"),
             f.RunStarted(RUN),
@@ -427,18 +435,19 @@ class TestConversationViewModel:
             f.TurnQueued(2, OTHER),
         )
         assert conversation.status == "working" and conversation.pending_questions == ()
-        played(conversation, end)
+        printed_blocks(conversation, end)
         (question,) = conversation.pending_questions
         assert (conversation.status, question.run_id) == ("needs_you", OTHER)
         assert (
-            drawn(conversation) == "  One message is not answered yet.\n  [g] answer it now  /stop drops it\n"
+            live_text(conversation)
+            == "  One message is not answered yet.\n  [g] answer it now  /stop drops it\n"
         )
         assert (
             Renderer(str)
             .render_toolbar(conversation, True, 0)
             .endswith("needs you: one message is not answered yet")
         )
-        shown = played(conversation, f.TurnDequeued(2, OTHER), f.RunStarted(OTHER))
+        shown = printed_blocks(conversation, f.TurnDequeued(2, OTHER), f.RunStarted(OTHER))
         assert shown == [UserMessageItem("two")] and (
             conversation.status,
             conversation.pending_questions,
@@ -457,10 +466,10 @@ class TestConversationViewModel:
     def test_an_approved_tool_call_becomes_one_line(self) -> None:
         conversation = ConversationViewModel(SESSION)
         intended = f.ToolIntended(RUN, 1, 2, ONE, CALL, "shell", '{"command":"ls"}', "unsafe")
-        played(
+        printed_blocks(
             conversation, accepted("ls"), f.RunStarted(RUN), intended, f.ApprovalRequested(RUN, CALL, "here")
         )
-        played(conversation, f.RunWaiting(RUN, "approval"))
+        printed_blocks(conversation, f.RunWaiting(RUN, "approval"))
         conversation.apply_feed_update(
             FeedUpdate(
                 None, (QuestionData("s_1", RUN, "approval", "here", CALL, "shell", '{"command":"ls"}'),)
@@ -469,14 +478,16 @@ class TestConversationViewModel:
         drawn = "".join(text for _, text in Renderer(str).render_live(conversation, 80, 30, 0))
         assert "Run this command?\n    ls\n    here\n  [a] allow" in drawn
         assert conversation.status == "needs_you"
-        shown = played(conversation, f.ApprovalResolved(RUN, CALL, "approve"), f.RunResumed(RUN, "user", 0))
+        shown = printed_blocks(
+            conversation, f.ApprovalResolved(RUN, CALL, "approve"), f.RunResumed(RUN, "user", 0)
+        )
         assert shown == [Notice("Allowed.")] and conversation.pending_questions == ()
-        played(conversation, f.ToolStarted(RUN, CALL))
+        printed_blocks(conversation, f.ToolStarted(RUN, CALL))
         assert "… shell  ls" in "".join(
             text for _, text in Renderer(str).render_live(conversation, 80, 30, 3_000)
         )
         done = f.ToolSettled(1, 2, ONE, CALL, "shell", "done", (Text("a\n"),), "", RUN, ms=40)
-        assert played(conversation, done) == [
+        assert printed_blocks(conversation, done) == [
             FinishedToolCall("shell", '{"command":"ls"}', "done", 40, "a\n")
         ]
 
@@ -484,7 +495,7 @@ class TestConversationViewModel:
         conversation = ConversationViewModel(SESSION)
         intended = f.ToolIntended(RUN, 1, 2, ONE, CALL, "ask_user", "{}", "pure")
         asked = f.QuestionAsked(RUN, CALL, "Which?", ("Red", "Green"))
-        played(
+        printed_blocks(
             conversation, accepted("go"), f.RunStarted(RUN), intended, asked, f.RunWaiting(RUN, "question")
         )
         shown = AgentQuestionData("Which?", ("Red", "Green"))
@@ -494,29 +505,33 @@ class TestConversationViewModel:
         drawn = "".join(text for _, text in Renderer(str).render_live(conversation, 80, 30, 0))
         assert "It asks you:\n    Which?\n    1. Red\n    2. Green\n  Type its number" in drawn
         assert conversation.status == "needs_you"
-        played(conversation, f.QuestionAnswered(RUN, CALL, choices=("Red",)), f.RunResumed(RUN, "user", 0))
+        printed_blocks(
+            conversation, f.QuestionAnswered(RUN, CALL, choices=("Red",)), f.RunResumed(RUN, "user", 0)
+        )
         assert conversation.pending_questions == () and conversation.status == "working"
 
     def test_an_interrupted_answer_can_be_resumed(self) -> None:
         conversation = ConversationViewModel(SESSION)
-        played(conversation, accepted("go"), f.RunStarted(RUN), f.RunInterrupted(RUN, 1, 2, TWO, asks=True))
+        printed_blocks(
+            conversation, accepted("go"), f.RunStarted(RUN), f.RunInterrupted(RUN, 1, 2, TWO, asks=True)
+        )
         assert [each.run_id for each in conversation.pending_questions] == [
             RUN
         ] and conversation.status == "needs_you"
-        played(conversation, f.RunResumed(RUN, "user", 1))
+        printed_blocks(conversation, f.RunResumed(RUN, "user", 1))
         assert conversation.pending_questions == () and conversation.status == "working"
 
     def test_the_terminal_view_masks_secrets_everywhere(self) -> None:
         conversation = ConversationViewModel(SessionData("s_1", "open-sesame-open", "idle", 0, 1), "small")
         drawing = Renderer(SecretMask(["open-sesame-open"]).mask)
-        played(
+        printed_blocks(
             conversation,
             started(),
             f.TextAppended(RUN, ONE, "open-sesame"),
             f.TextAppended(RUN, ONE, "-open is it"),
         )
         live = "".join(text for _, text in drawing.render_live(conversation, 80, 30, 0))
-        printed = drawing.render_items(played(conversation, settled("open-sesame-open is it")), 80)
+        printed = drawing.render_items(printed_blocks(conversation, settled("open-sesame-open is it")), 80)
         for shown in (live, printed, drawing.render_toolbar(conversation, True, 0)):
             assert "sesame" not in shown and "[secret]" in shown
 

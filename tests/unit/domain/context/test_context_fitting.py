@@ -35,13 +35,13 @@ PROFILE = ModelProfile("puppet", 8_000, answer_tokens=1_000)
 MEGABYTE = "A line of a very long paste. " * 36_000
 
 
-def asked(journal: InMemoryJournal, turn: int, text: str) -> RunId:
+def accept_turn(journal: InMemoryJournal, turn: int, text: str) -> RunId:
     run_id = RunId(f"r_{turn}")
     journal.append(f.TurnAccepted(TurnId(f"t_{turn}"), turn, MessageId(f"u_{turn}"), (Text(text),), run_id))
     return run_id
 
 
-def told(
+def settle_answer(
     journal: InMemoryJournal, turn: int, text: str, weight: tuple[int, ...] = (), model: str = "m"
 ) -> None:
     settled = f.MessageSettled(
@@ -62,7 +62,7 @@ def test_digits_signs_and_pictures_count_for_more_than_words_do(text: str, at_le
 
 def test_a_huge_message_is_sent_without_its_middle() -> None:
     journal = InMemoryJournal()
-    asked(journal, 1, "BEGIN " + MEGABYTE + " END")
+    accept_turn(journal, 1, "BEGIN " + MEGABYTE + " END")
     request = build_request(fold(journal.events), "Be brief.", PROFILE)
     assert find_problems(request) == [] and messages_tokens(request.messages) <= 7_000
     (part,) = request.messages[0].parts
@@ -73,15 +73,15 @@ def test_a_huge_message_is_sent_without_its_middle() -> None:
 def test_a_huge_message_of_an_earlier_turn_does_not_drive_out_what_came_before() -> None:
     journal = InMemoryJournal()
     for turn, text in enumerate(("remember the blue door", MEGABYTE, "which door?"), 1):
-        asked(journal, turn, text)
+        accept_turn(journal, turn, text)
         if turn < 3:
-            told(journal, turn, "Noted.")
+            settle_answer(journal, turn, "Noted.")
     request = build_request(fold(journal.events), "", PROFILE)
     assert request.cut_turns == () and request.tokens == messages_tokens(request.messages) <= 7_000
     assert request.messages[0] == UserMessage((Text("remember the blue door"),))
 
 
-def rounds(count: int, output: str) -> list[RequestMessage]:
+def tool_rounds(count: int, output: str) -> list[RequestMessage]:
     block: list[RequestMessage] = [UserMessage((Text("do it"),))]
     for n in range(count):
         block.append(AssistantMessage((ToolCall(f"c{n}", "shell", '{"command": "ls"}'),)))
@@ -90,7 +90,7 @@ def rounds(count: int, output: str) -> list[RequestMessage]:
 
 
 def test_of_many_long_outputs_the_newest_are_whole_and_the_oldest_go_first() -> None:
-    block = rounds(40, "word " * 400)
+    block = tool_rounds(40, "word " * 400)
     kept = fitting.fit_messages(block, 5_000)
     assert messages_tokens(kept) <= 5_000 and find_problems(Request("", tuple(_joined(kept)))) == []
     assert kept[-1] == block[-1] and kept[0] == block[0]
@@ -140,9 +140,9 @@ def test_a_turn_always_fits_and_stays_a_valid_request(steps: list[tuple[int, int
 def test_the_provider_s_own_count_makes_more_room_or_less() -> None:
     journal = InMemoryJournal()
     for turn in range(1, 81):
-        asked(journal, turn, "some words " * 40)
-        told(journal, turn, "Noted.", (10_000, 6_000) if turn == 80 else ())
-    asked(journal, 81, "and?")
+        accept_turn(journal, turn, "some words " * 40)
+        settle_answer(journal, turn, "Noted.", (10_000, 6_000) if turn == 80 else ())
+    accept_turn(journal, 81, "and?")
     transcript = fold(journal.events)
     factor = token_factor(transcript, "m")
     assert factor == pytest.approx(7_000 / 11_000) and token_factor(transcript, "another") == 1.0
@@ -165,8 +165,8 @@ def test_the_provider_s_own_count_makes_more_room_or_less() -> None:
 )
 def test_a_count_that_cannot_be_right_is_believed_only_so_far(weight: tuple[int, int], factor: float) -> None:
     journal = InMemoryJournal()
-    asked(journal, 1, "x")
-    told(journal, 1, "y", weight)
+    accept_turn(journal, 1, "x")
+    settle_answer(journal, 1, "y", weight)
     assert token_factor(fold(journal.events), "m") == factor
     assert token_factor(Transcript(), "m") == 1.0
 
@@ -180,9 +180,9 @@ MATTERS = "Please delete the folder build, but never touch the folder photos: it
 def test_a_short_newest_message_is_never_truncated(gauge: TokenBudget) -> None:
     journal = InMemoryJournal()
     for turn in range(1, 30):
-        asked(journal, turn, "some words " * 40)
-        told(journal, turn, "Noted.")
-    asked(journal, 30, MATTERS)
+        accept_turn(journal, turn, "some words " * 40)
+        settle_answer(journal, turn, "Noted.")
+    accept_turn(journal, 30, MATTERS)
     transcript = fold(journal.events)
     for made in (
         transcript,

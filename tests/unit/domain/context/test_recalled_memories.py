@@ -34,14 +34,16 @@ class FakeMemory:
     async def owner(self, session_id: SessionId) -> str | None:
         return self.owned
 
-    async def recall(self, session_id: SessionId, said: str, given: Collection[str]) -> tuple[str, ...]:
-        self.asked.append((said, given))
+    async def recall(
+        self, session_id: SessionId, said: str, already_given: Collection[str]
+    ) -> tuple[str, ...]:
+        self.asked.append((said, already_given))
         found = (text for word, text in self.known.items() if word in said.lower())
-        return tuple(text for text in found if text not in given)
+        return tuple(text for text in found if text not in already_given)
 
 
-async def talk(app: AppHarness, session_id: SessionId, *said: str) -> None:
-    for text in said:
+async def run_turns(app: AppHarness, session_id: SessionId, *texts: str) -> None:
+    for text in texts:
         sent = await app.send(session_id, text)
         await app.wait_for_run(sent.run_id, "completed")
 
@@ -65,7 +67,7 @@ async def test_recalled_memories_precede_their_message(tmp_path: Path) -> None:
     memory = FakeMemory(dog="The dog is called Rex.")
     async with running_app(tmp_path, memory=memory) as app:
         session_id = await app.create_session()
-        await talk(app, session_id, "Hello", "What is my dog called?")
+        await run_turns(app, session_id, "Hello", "What is my dog called?")
         hello, asked = app.model.requests
         assert last_said(hello) == ("Hello",)
         assert last_said(asked) == (notes("The dog is called Rex."), "What is my dog called?")
@@ -78,7 +80,7 @@ async def test_every_request_begins_with_the_one_before_byte_for_byte(tmp_path: 
     said = ("My dog?", "Hello", "My cat?", "And home, dog and cat?", "Bye")
     async with running_app(tmp_path, memory=memory) as app:
         session_id = await app.create_session()
-        await talk(app, session_id, *said)
+        await run_turns(app, session_id, *said)
         encoded = [_messages(request) for request in app.model.requests]
     assert len(encoded) == len(said)
     for before, after in pairwise(encoded):
@@ -99,11 +101,11 @@ async def test_a_memory_in_the_context_is_not_repeated(
     memory = FakeMemory(dog="The dog is called Rex.")
     async with running_app(tmp_path, memory=memory) as app:
         session_id = await app.create_session()
-        await talk(app, session_id, "My dog?", "My dog again?")
+        await run_turns(app, session_id, "My dog?", "My dog again?")
         assert await prepared(app, session_id) == [("The dog is called Rex.",), ()]
         assert [set(given) for _, given in memory.asked] == [set(), {"The dog is called Rex."}]
         await app.engine.clear(session_id)
-        await talk(app, session_id, "My dog, once more?")
+        await run_turns(app, session_id, "My dog, once more?")
         assert (await prepared(app, session_id))[-1] == ("The dog is called Rex.",)
 
 
@@ -112,7 +114,7 @@ async def test_a_memory_whose_turn_no_longer_fits_is_given_again(tmp_path: Path)
     async with running_app(tmp_path, memory=memory) as app:
         app.model.profile = ModelProfile("puppet", 1_000, answer_tokens=100)
         session_id = await app.create_session()
-        await talk(app, session_id, "My dog?", *["long " * 600] * 5, "My dog again?")
+        await run_turns(app, session_id, "My dog?", *["long " * 600] * 5, "My dog again?")
         assert 1 in app.model.requests[-1].cut_turns
         assert await prepared(app, session_id) == [
             ("The dog is called Rex.",),
@@ -125,10 +127,10 @@ async def test_earlier_turns_keep_what_they_were_given_after_a_restart(tmp_path:
     memory = FakeMemory(dog="The dog is called Rex.")
     async with running_app(tmp_path, memory=memory) as app:
         session_id = await app.create_session()
-        await talk(app, session_id, "My dog?", *(f"Hello {i}" for i in range(20)))
+        await run_turns(app, session_id, "My dog?", *(f"Hello {i}" for i in range(20)))
         before = _messages(app.model.requests[-1])
     async with running_app(tmp_path, memory=memory) as app:
-        await talk(app, session_id, "Still there?")
+        await run_turns(app, session_id, "Still there?")
         assert _messages(app.model.requests[-1]).startswith(before)
 
 
@@ -160,7 +162,7 @@ async def test_an_agent_without_memory_recalls_nothing(tmp_path: Path) -> None:
     memory.owned = None
     async with running_app(tmp_path, memory=memory) as app:
         session_id = await app.create_session()
-        await talk(app, session_id, "My dog?")
+        await run_turns(app, session_id, "My dog?")
         assert last_said(app.model.requests[-1]) == ("My dog?",)
     assert memory.asked == []
 

@@ -24,19 +24,19 @@ from tests.support.in_process_app import AppHarness, FakeTool, running_app, text
 RUN = RunId("r_1")
 
 
-def used(steps: int = 0, tokens: int = 0, cost_micros: int = 0, allowances: int = 1) -> RunRow:
+def run_with_usage(steps: int = 0, tokens: int = 0, cost_micros: int = 0, allowances: int = 1) -> RunRow:
     usage = Usage(tokens - tokens // 3, tokens // 3, tokens, cost_micros)
     return RunRow(RUN, 1, steps=steps, usage=usage, allowances=allowances)
 
 
 @pytest.mark.parametrize(("allowance", "below", "at", "says"), [
-    (RunLimits(steps=50), used(steps=49), used(steps=50), "50 steps"),
-    (RunLimits(steps=1), used(), used(steps=1), "1 step"),
-    (RunLimits(steps=2), used(steps=3, allowances=2), used(steps=4, allowances=2), "4 steps"),
-    (RunLimits(tokens=2_000_000), used(tokens=1_999_999), used(tokens=2_000_000), "2,000,000 tokens"),
-    (RunLimits(cost_micros=5_000_000), used(cost_micros=4_999_999), used(cost_micros=5_000_000),
+    (RunLimits(steps=50), run_with_usage(steps=49), run_with_usage(steps=50), "50 steps"),
+    (RunLimits(steps=1), run_with_usage(), run_with_usage(steps=1), "1 step"),
+    (RunLimits(steps=2), run_with_usage(steps=3, allowances=2), run_with_usage(steps=4, allowances=2), "4 steps"),
+    (RunLimits(tokens=2_000_000), run_with_usage(tokens=1_999_999), run_with_usage(tokens=2_000_000), "2,000,000 tokens"),
+    (RunLimits(cost_micros=5_000_000), run_with_usage(cost_micros=4_999_999), run_with_usage(cost_micros=5_000_000),
      "5.00 US dollars"),
-    (RunLimits(), used(10_000, 10**9, 10**9), None, ""),
+    (RunLimits(), run_with_usage(10_000, 10**9, 10**9), None, ""),
 ])  # fmt: skip
 def test_usage_is_compared_with_the_run_limits(
     allowance: RunLimits, below: RunRow, at: RunRow | None, says: str
@@ -53,10 +53,10 @@ def test_time_is_counted_from_when_work_began(time_s: int, says: str) -> None:
     clock = FakeClock()
     stretch = RunLimiter(RunLimits(time_s=time_s), clock)
     clock.advance(time_s * 1000 - 1)
-    assert stretch.reached_limit(used()) == "" and stretch.remaining_s == pytest.approx(0.001)
+    assert stretch.reached_limit(run_with_usage()) == "" and stretch.remaining_s == pytest.approx(0.001)
     clock.advance(1)
-    assert stretch.reached_limit(used()) == says
-    assert RunLimiter(RunLimits(time_s=time_s), clock).reached_limit(used()) == ""
+    assert stretch.reached_limit(run_with_usage()) == says
+    assert RunLimiter(RunLimits(time_s=time_s), clock).reached_limit(run_with_usage()) == ""
     assert RunLimiter(RunLimits(), clock).remaining_s is None
 
 

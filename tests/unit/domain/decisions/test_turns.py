@@ -22,7 +22,7 @@ from holdfast.domain.transcript.transcript import fold as fold_transcript
 from tests.support.in_memory_session import SESSION, InMemoryJournal
 
 
-def begun() -> InMemoryJournal:
+def journal_with_session() -> InMemoryJournal:
     journal = InMemoryJournal()
     journal.append(*turns.create_session(journal.book, f.SessionCreated(model="demo")))
     return journal
@@ -51,18 +51,18 @@ def kinds(facts: Sequence[f.AnyFact]) -> list[str]:
 
 def test_a_session_is_created_once() -> None:
     with pytest.raises(SessionExists):
-        turns.create_session(begun().book, f.SessionCreated())
+        turns.create_session(journal_with_session().book, f.SessionCreated())
 
 
 def test_turns_are_numbered_from_one_and_wait_for_each_other() -> None:
-    journal = begun()
+    journal = journal_with_session()
     first, second = accept(journal), accept(journal)
     assert (first.turn, first.status) == (1, "accepted")
     assert (second.turn, second.status) == (2, "queued")
 
 
 def test_a_turn_ends_a_run_that_waits_for_a_person() -> None:
-    journal = begun()
+    journal = journal_with_session()
     run = accept(journal)
     journal.append(*runs.start(run))
     journal.append(
@@ -87,7 +87,7 @@ def test_a_turn_ends_a_run_that_waits_for_a_person() -> None:
 
 @pytest.mark.parametrize("status", ["accepted", "running", "interrupted"])
 def test_a_message_that_steers_is_queued_and_says_whom_it_is_meant_for(status: str) -> None:
-    journal = begun()
+    journal = journal_with_session()
     run = in_state(journal, accept(journal), status)
     told = accept(journal, "quick", "steer")
     assert (told.status, told.steers, run.steers) == ("queued", run.id, None)
@@ -106,7 +106,7 @@ def in_state(journal: InMemoryJournal, run: RunRow, status: str) -> RunRow:
 
 
 def test_a_steering_message_moves_into_the_turn_of_its_run() -> None:
-    journal = begun()
+    journal = journal_with_session()
     run = in_state(journal, accept(journal), "running")
     accept(journal, "for later")
     told = [accept(journal, text, "steer") for text in ("first", "second")]
@@ -127,7 +127,7 @@ def test_a_steering_message_moves_into_the_turn_of_its_run() -> None:
 
 
 def test_a_fact_that_names_another_turns_message_leaves_that_turn_alone() -> None:
-    journal = begun()
+    journal = journal_with_session()
     run = in_state(journal, accept(journal), "running")
     waiting = accept(journal, "for later")
     for from_turn in (1, 2, 9):
@@ -139,7 +139,7 @@ def test_a_fact_that_names_another_turns_message_leaves_that_turn_alone() -> Non
 
 @pytest.mark.parametrize("status", ["accepted", "running", "interrupted"])
 def test_interrupting_cancels_the_active_run_and_keeps_queue_order(status: str) -> None:
-    journal = begun()
+    journal = journal_with_session()
     run = in_state(journal, accept(journal), status)
     second, third = accept(journal, "2"), accept(journal, "3")
     last = accept(journal, "4", "interrupt")
@@ -150,7 +150,7 @@ def test_interrupting_cancels_the_active_run_and_keeps_queue_order(status: str) 
 
 
 def test_a_busy_session_rejects_a_new_message_but_accepts_a_repeat() -> None:
-    journal = begun()
+    journal = journal_with_session()
     finish(journal, accept(journal, "kept", "reject", "k"))
     run = accept(journal)
     moves: Sequence[Callable[[], list[f.AnyFact]]] = (
@@ -174,7 +174,7 @@ def call_named(name: str) -> CallId:
 
 
 def test_undo_takes_the_last_live_turn_and_its_run() -> None:
-    journal = begun()
+    journal = journal_with_session()
     finish(journal, accept(journal))
     run = accept(journal)
     journal.append(*runs.start(run))
@@ -188,7 +188,7 @@ def test_undo_takes_the_last_live_turn_and_its_run() -> None:
 
 
 def test_undo_from_a_turn_takes_all_after_it() -> None:
-    journal = begun()
+    journal = journal_with_session()
     for _ in range(3):
         finish(journal, accept(journal))
     journal.append(*turns.undo(journal.book, SESSION, journal.book.turns[2].id))
@@ -200,7 +200,7 @@ def test_undo_from_a_turn_takes_all_after_it() -> None:
 
 
 def test_a_retry_undoes_and_accepts_in_one_list() -> None:
-    journal = begun()
+    journal = journal_with_session()
     run = accept(journal)
     journal.append(*runs.start(run))
     old = journal.book.turns[1].id
@@ -212,7 +212,7 @@ def test_a_retry_undoes_and_accepts_in_one_list() -> None:
 
 
 def test_clear_hides_every_turn_and_again_changes_nothing() -> None:
-    journal = begun()
+    journal = journal_with_session()
     finish(journal, accept(journal))
     accept(journal)
     journal.append(*turns.clear(journal.book, SESSION))
@@ -222,7 +222,7 @@ def test_clear_hides_every_turn_and_again_changes_nothing() -> None:
 
 
 def test_compaction_covers_the_live_turns_as_ranges() -> None:
-    journal = begun()
+    journal = journal_with_session()
     for _ in range(2):
         finish(journal, accept(journal))
     finish(journal, accept(journal))
@@ -237,14 +237,14 @@ def test_compaction_covers_the_live_turns_as_ranges() -> None:
 
 
 def test_a_turn_that_is_worked_on_cannot_be_summarised() -> None:
-    journal = begun()
+    journal = journal_with_session()
     accept(journal)
     with pytest.raises(RunRefused):
         turns.compact(journal.book, SESSION, 1, "too early")
 
 
 def test_a_title_made_in_the_background_never_replaces_one_that_a_person_chose() -> None:
-    journal = begun()
+    journal = journal_with_session()
     journal.append(*turns.rename(journal.book, SESSION, "made", "model"))
     journal.append(*turns.rename(journal.book, SESSION, "chosen", "user"))
     assert turns.rename(journal.book, SESSION, "made later", "model") == []
@@ -252,7 +252,7 @@ def test_a_title_made_in_the_background_never_replaces_one_that_a_person_chose()
 
 
 def test_a_change_without_effect_appends_no_fact() -> None:
-    journal = begun()
+    journal = journal_with_session()
     assert turns.configure(journal.book, SESSION, f.SessionConfigured(model="demo")) == []
     changed = turns.configure(journal.book, SESSION, f.SessionConfigured(model="other", resume="ask"))
     assert changed == [f.SessionConfigured(model="other", resume="ask")]
@@ -272,7 +272,7 @@ def test_the_workspace_cannot_change_while_a_run_is_open() -> None:
             return True
         return False
 
-    journal = begun()
+    journal = journal_with_session()
     assert turns.configure(journal.book, SESSION, elsewhere) == [elsewhere]
     run = accept(journal)
     refused = {run.status: is_refused(journal)}
@@ -294,7 +294,7 @@ def test_the_workspace_cannot_change_while_a_run_is_open() -> None:
 
 
 def test_delete_ends_everything() -> None:
-    journal = begun()
+    journal = journal_with_session()
     journal.append(*runs.start(accept(journal)))
     journal.append(*turns.delete(journal.book, SESSION))
     assert not journal.book.open_runs()
@@ -320,14 +320,14 @@ def test_nothing_can_be_done_to_a_session_that_is_not_there(
 ) -> None:
     with pytest.raises(NoSuchSession):
         verb(InMemoryJournal())
-    deleted = begun()
+    deleted = journal_with_session()
     deleted.append(*turns.delete(deleted.book, SESSION))
     with pytest.raises(NoSuchSession):
         verb(deleted)
 
 
 def test_what_is_too_large_is_refused() -> None:
-    journal = begun()
+    journal = journal_with_session()
     with pytest.raises(TooLarge):
         turns.accept_turn(journal.book, SESSION, journal.ids, (Text("é" * 500_001),))
     with pytest.raises(TooLarge):

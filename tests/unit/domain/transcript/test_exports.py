@@ -21,7 +21,7 @@ CONTENT = bytes(range(256))
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 
-def written(session_id: Any, events: list[Event], *files: tuple[str, bytes]) -> bytes:
+def export_document(session_id: Any, events: list[Event], *files: tuple[str, bytes]) -> bytes:
     """A document as the command line writes it."""
     return b"".join((
         exports.export_head(session_id, "Title"),
@@ -45,7 +45,7 @@ def story() -> SampleConversation:
 @pytest.fixture(scope="module")
 def document(story: SampleConversation) -> bytes:
     events = [Event(n, 1_700_000_000_000 + n, *encode(fact)) for n, fact in enumerate(story.facts, 1)]
-    return written(story.id, events, (DIGEST, CONTENT))
+    return export_document(story.id, events, (DIGEST, CONTENT))
 
 
 def test_an_export_round_trips(story: SampleConversation, document: bytes) -> None:
@@ -65,7 +65,7 @@ def test_the_bytes_of_a_newer_programs_event_are_kept(fields: dict[str, Any], sp
         (json.dumps(fields, separators=(f",{space}", ":"), indent=None) + space).encode() if fields else b"{}"
     )
     newer = Event(2, 5, *encode(UnknownFact("dream_dreamt", 9, body)))
-    text = written(SampleConversation().id, [Event(1, 5, "session_created", 1, b"{}"), newer])
+    text = export_document(SampleConversation().id, [Event(1, 5, "session_created", 1, b"{}"), newer])
     assert text.count(b"\n") == 1
     assert exports.parse_export(text, "a file").events[1] == newer
 

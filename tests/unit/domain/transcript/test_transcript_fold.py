@@ -18,18 +18,18 @@ VECTORS = sorted((Path(__file__).parents[3] / "vectors" / "transcript").glob("*.
 Wire = dict[str, object]
 
 
-class Vector(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TranscriptVector(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     about: str
     events: list[Wire]
     transcript: Wire
 
 
 def read(path: Path) -> tuple[list[Event], Wire]:
-    vector = msgspec.json.decode(path.read_bytes(), type=Vector)
+    vector = msgspec.json.decode(path.read_bytes(), type=TranscriptVector)
     return [from_wire(event) for event in vector.events], vector.transcript
 
 
-class Head(msgspec.Struct, frozen=True):
+class EventHead(msgspec.Struct, frozen=True):
     seq: int
     at: int
     kind: str
@@ -37,8 +37,8 @@ class Head(msgspec.Struct, frozen=True):
 
 
 def from_wire(wire: Wire) -> Event:
-    head = msgspec.convert(wire, Head)
-    body = {name: value for name, value in wire.items() if name not in Head.__struct_fields__}
+    head = msgspec.convert(wire, EventHead)
+    body = {name: value for name, value in wire.items() if name not in EventHead.__struct_fields__}
     return Event(head.seq, head.at, head.kind, head.version, msgspec.json.encode(body))
 
 

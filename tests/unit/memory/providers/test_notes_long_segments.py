@@ -16,7 +16,7 @@ from holdfast.store.sqlite.store import SqliteStore
 BONN = "The user lives in Bonn."
 
 
-class Narrow:
+class SmallWindowExtractor:
     """A model that takes so many characters and no more, and notes where a person lives."""
 
     def __init__(self, window: int) -> None:
@@ -31,7 +31,7 @@ class Narrow:
         return msgspec.json.encode({"facts": facts}).decode()
 
 
-def stretch() -> Segment:
+def long_segment() -> Segment:
     """Much that was answered, and then something worth noting."""
     answers = [SegmentMessage(f"m_{n}", "assistant", n, "I see. " * 2_000) for n in range(30)]
     return Segment(
@@ -48,12 +48,12 @@ def stretch() -> Segment:
 async def test_a_segment_too_large_for_the_window_is_read_in_smaller_chunks(
     tmp_path: Path, window: int
 ) -> None:
-    clock, model = FakeClock(), Narrow(window)
+    clock, model = FakeClock(), SmallWindowExtractor(window)
     store = await SqliteStore.open(tmp_path)
     known = [NewNote(f"Something {n} about Bonn. " + "x" * 1_800) for n in range(EXTRACT_KNOWN_MAX)]
     await store.add_notes("known", "r", Origin("user"), "", known)
     notes = NotesProvider(store, model, IdGenerator(clock), clock)
-    assert await notes.commit(stretch())
+    assert await notes.commit(long_segment())
     assert BONN in [each.text for each in (await store.notes("", "", None, 100)).memories]
     assert 1 <= model.answered <= 2 * EXTRACT_ROUNDS_MAX
     await notes.close()
@@ -63,8 +63,8 @@ async def test_a_segment_too_large_for_the_window_is_read_in_smaller_chunks(
 async def test_a_too_small_model_window_fails_with_a_reason(tmp_path: Path) -> None:
     clock = FakeClock()
     store = await SqliteStore.open(tmp_path)
-    notes = NotesProvider(store, Narrow(10), IdGenerator(clock), clock)
+    notes = NotesProvider(store, SmallWindowExtractor(10), IdGenerator(clock), clock)
     with pytest.raises(ProviderFailure, match="it does not fit"):
-        await notes.commit(stretch())
+        await notes.commit(long_segment())
     await notes.close()
     await store.close()

@@ -50,7 +50,7 @@ class TestTheWebhook(ProviderCases):
         return WebhookProvider(self.url, SECRET, clock, IdGenerator(clock).commit_key)
 
 
-class NotesOfTheirOwn(NotesProvider):
+class NotesWithOwnStore(NotesProvider):
     """The notes with a store that nobody else has."""
 
     def __init__(self, store: SqliteStore, ask: AskModel, clock: SystemClock) -> None:
@@ -73,15 +73,15 @@ class TestTheNotes(ProviderCases):
 
     async def provider(self) -> Provider:
         clock = SystemClock()
-        return NotesOfTheirOwn(await SqliteStore.open(self.folder, clock=clock), whatever_they_said, clock)
+        return NotesWithOwnStore(await SqliteStore.open(self.folder, clock=clock), echo_extractor, clock)
 
 
-async def whatever_they_said(instructions: str, text: str) -> str:
+async def echo_extractor(instructions: str, text: str) -> str:
     said = re.findall(r"^User: (.+)$", text.partition("The conversation:")[2], re.MULTILINE)
     return json.dumps({"facts": [{"text": line[:MEMORY_CHARS_MAX]} for line in said]})
 
 
-class Relayed(WebhookProvider):
+class RelayedWebhook(WebhookProvider):
     """A webhook whose receiver has every verb, as it stands behind it itself: notes, asked by the format."""
 
     def __init__(self, notes: Provider, clock: SystemClock) -> None:
@@ -130,7 +130,7 @@ class TestTheWebhookWithEveryVerb(TestTheNotes):
     """The format has room for all that the notes can do."""
 
     async def provider(self) -> Provider:
-        relayed = Relayed(await super().provider(), SystemClock())
+        relayed = RelayedWebhook(await super().provider(), SystemClock())
         await relayed.open()
         return relayed
 
@@ -198,17 +198,17 @@ def example() -> Any:
 Shelf: Any = example().Shelf
 
 
-class Deaf(Shelf):  # type: ignore[misc]
+class CommitIgnoringProvider(Shelf):  # type: ignore[misc]
     async def commit(self, segment: Segment) -> str:
         return "noted"
 
 
-class Receiptless(Shelf):  # type: ignore[misc]
+class ReceiptlessProvider(Shelf):  # type: ignore[misc]
     async def commit(self, segment: Segment) -> None:
         await super().commit(segment)
 
 
-class Twice(Shelf):  # type: ignore[misc]
+class DoubleCommitProvider(Shelf):  # type: ignore[misc]
     times = 0
 
     async def commit(self, segment: Segment) -> str:
@@ -218,41 +218,41 @@ class Twice(Shelf):  # type: ignore[misc]
         return key
 
 
-class Clinging(Shelf):  # type: ignore[misc]
+class RetractIgnoringProvider(Shelf):  # type: ignore[misc]
     async def retract(self, key: str, receipt: str) -> None:
         pass
 
 
-class Sweeping(Shelf):  # type: ignore[misc]
+class OverRetractingProvider(Shelf):  # type: ignore[misc]
     async def retract(self, key: str, receipt: str) -> None:
         self._keep({})
 
 
-class Strict(Shelf):  # type: ignore[misc]
+class StrictRetractProvider(Shelf):  # type: ignore[misc]
     async def retract(self, key: str, receipt: str) -> None:
         if key not in self._told:
             raise ProviderFailure(detail=f"there is no {key}")
         await super().retract(key, receipt)
 
 
-class Gossip(Shelf):  # type: ignore[misc]
+class ScopeLeakingProvider(Shelf):  # type: ignore[misc]
     async def recall(self, query: str, scope: str, limit: int) -> Sequence[Memory]:
         others = {told["scope"] for told in self._told.values()} - {scope}
         return [each for one in (scope, *others) for each in await Shelf.recall(self, query, one, limit)]
 
 
-class Generous(Shelf):  # type: ignore[misc]
+class LimitIgnoringProvider(Shelf):  # type: ignore[misc]
     async def recall(self, query: str, scope: str, limit: int) -> Sequence[Memory]:
         found: Sequence[Memory] = await super().recall(query, scope, 100)
         return found
 
 
-class Careless(Shelf):  # type: ignore[misc]
+class ForgetIgnoringProvider(Shelf):  # type: ignore[misc]
     async def forget(self, memory_id: str) -> None:
         pass
 
 
-class Brittle(Shelf):  # type: ignore[misc]
+class RecallFailingProvider(Shelf):  # type: ignore[misc]
     async def recall(self, query: str, scope: str, limit: int) -> Sequence[Memory]:
         if "\0" in query:
             raise ValueError("embedded null byte")
@@ -260,12 +260,12 @@ class Brittle(Shelf):  # type: ignore[misc]
         return found
 
 
-class Ailing(Shelf):  # type: ignore[misc]
+class UnhealthyProvider(Shelf):  # type: ignore[misc]
     async def health(self) -> Health:
         raise RuntimeError("ill")
 
 
-class Slamming(Shelf):  # type: ignore[misc]
+class SecondCloseFailsProvider(Shelf):  # type: ignore[misc]
     is_closed = False
 
     async def close(self) -> None:
@@ -277,20 +277,20 @@ class Slamming(Shelf):  # type: ignore[misc]
 @pytest.mark.parametrize(
     "wrong, case",
     [
-        (Deaf, "test_what_it_was_told_can_be_recalled"),
-        (Receiptless, "test_what_it_was_told_is_answered_with_a_receipt"),
-        (Twice, "test_the_same_key_twice_is_remembered_once"),
-        (Twice, "test_the_same_key_at_the_same_time_is_remembered_once"),
-        (Clinging, "test_what_is_taken_back_is_gone"),
-        (Clinging, "test_taking_back_without_a_receipt_is_enough"),
-        (Sweeping, "test_what_is_taken_back_is_gone"),
-        (Strict, "test_taking_back_what_is_not_there_is_harmless"),
-        (Gossip, "test_one_scope_does_not_see_what_another_was_told"),
-        (Generous, "test_no_more_is_recalled_than_was_asked_for"),
-        (Careless, "test_an_unknown_memory_is_told_as_such"),
-        (Brittle, "test_odd_text_raises_nothing_but_what_is_declared"),
-        (Ailing, "test_its_health_is_told_and_nothing_else"),
-        (Slamming, "test_closing_twice_is_harmless"),
+        (CommitIgnoringProvider, "test_what_it_was_told_can_be_recalled"),
+        (ReceiptlessProvider, "test_what_it_was_told_is_answered_with_a_receipt"),
+        (DoubleCommitProvider, "test_the_same_key_twice_is_remembered_once"),
+        (DoubleCommitProvider, "test_the_same_key_at_the_same_time_is_remembered_once"),
+        (RetractIgnoringProvider, "test_what_is_taken_back_is_gone"),
+        (RetractIgnoringProvider, "test_taking_back_without_a_receipt_is_enough"),
+        (OverRetractingProvider, "test_what_is_taken_back_is_gone"),
+        (StrictRetractProvider, "test_taking_back_what_is_not_there_is_harmless"),
+        (ScopeLeakingProvider, "test_one_scope_does_not_see_what_another_was_told"),
+        (LimitIgnoringProvider, "test_no_more_is_recalled_than_was_asked_for"),
+        (ForgetIgnoringProvider, "test_an_unknown_memory_is_told_as_such"),
+        (RecallFailingProvider, "test_odd_text_raises_nothing_but_what_is_declared"),
+        (UnhealthyProvider, "test_its_health_is_told_and_nothing_else"),
+        (SecondCloseFailsProvider, "test_closing_twice_is_harmless"),
     ],
 )
 def test_a_faulty_provider_fails_its_conformance_case(wrong: type[Any], case: str, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ CALL = {"index": 0, "id": "t_1", "type": "function", "function": {"name": "shell
 SIGNATURE = {"google": {"thought_signature": "CrICAdHt=="}}
 
 
-def received(*chunks: bytes) -> list[ModelDelta]:
+def decode_chunks(*chunks: bytes) -> list[ModelDelta]:
     decoder = ChatDecoder()
     deltas: list[ModelDelta] = []
     for each in (*chunks, chunk({}, "tool_calls"), DONE):
@@ -66,7 +66,7 @@ def message_from(deltas: list[ModelDelta]) -> AssistantMessage:
     return AssistantMessage(tuple(part for part in parts if isinstance(part, Text | Reasoning | ToolCall)))
 
 
-def conversation(*answers: AssistantMessage) -> Request:
+def request_messages(*answers: AssistantMessage) -> Request:
     messages: list[Any] = [*REQUEST.messages]
     for answer in answers:
         messages.append(answer)
@@ -76,21 +76,21 @@ def conversation(*answers: AssistantMessage) -> Request:
 
 
 def sent_back(*answers: AssistantMessage, without: tuple[str, ...] = ()) -> list[dict[str, Any]]:
-    body = msgspec.json.decode(encode("small", conversation(*answers), (), without))
+    body = msgspec.json.decode(encode("small", request_messages(*answers), (), without))
     return [message for message in body["messages"] if message["role"] == "assistant"]
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 def test_thinking_is_sent_back_in_its_own_field_during_a_tool_turn(field: str) -> None:
     first = message_from(
-        received(
+        decode_chunks(
             chunk({field: "I should "}),
             chunk({field: "look."}),
             chunk({"content": "Looking."}),
             chunk({"tool_calls": [CALL]}),
         )
     )
-    last = message_from(received(chunk({field: "It is there."}), chunk({"content": "Yes."})))
+    last = message_from(decode_chunks(chunk({field: "It is there."}), chunk({"content": "Yes."})))
     loop = sent_back(first, last)
     assert [message[field] for message in loop] == ["I should look.", "It is there."]
     assert loop[0]["content"] == "Looking." and loop[0]["tool_calls"][0]["id"] == "c_0"
@@ -100,10 +100,10 @@ def test_thinking_is_sent_back_in_its_own_field_during_a_tool_turn(field: str) -
 
 
 def test_thinking_of_earlier_turns_is_sent_back_only_if_they_called_tools() -> None:
-    called = message_from(received(chunk({"reasoning_content": "Look."}), chunk({"tool_calls": [CALL]})))
-    talked = message_from(received(chunk({"reasoning_content": "Talk."}), chunk({"content": "Yes."})))
+    called = message_from(decode_chunks(chunk({"reasoning_content": "Look."}), chunk({"tool_calls": [CALL]})))
+    talked = message_from(decode_chunks(chunk({"reasoning_content": "Talk."}), chunk({"content": "Yes."})))
     again = UserMessage((Text("And now?"),))
-    request = conversation(called)
+    request = request_messages(called)
     request = Request("", (*request.messages, talked, again, talked, again))
     body = msgspec.json.decode(encode("small", request, ()))
     found = [
@@ -114,7 +114,7 @@ def test_thinking_of_earlier_turns_is_sent_back_only_if_they_called_tools() -> N
 
 def test_a_call_keeps_its_google_signature() -> None:
     second = {**CALL, "index": 1, "id": "t_2"}
-    deltas = received(
+    deltas = decode_chunks(
         chunk({"tool_calls": [{**CALL, "extra_content": SIGNATURE}]}), chunk({"tool_calls": [second]})
     )
     calls = sent_back(message_from(deltas))[0]["tool_calls"]
@@ -127,7 +127,7 @@ def test_a_call_keeps_its_google_signature() -> None:
 
 def test_late_signatures_are_attached_to_their_call() -> None:
     late = {"index": 0, "extra_content": SIGNATURE}
-    deltas = received(
+    deltas = decode_chunks(
         chunk({"reasoning_content": "Hm."}), chunk({"tool_calls": [CALL]}), chunk({"tool_calls": [late]})
     )
     message = sent_back(message_from(deltas))[0]
@@ -146,7 +146,7 @@ TEXT = {"type": "reasoning.text", "format": "anthropic-claude-v1", "index": 0}
 
 
 def test_reasoning_details_are_sent_back_joined_without_duplicate_text() -> None:
-    deltas = received(
+    deltas = decode_chunks(
         chunk(
             {
                 "reasoning": "I should ",
@@ -167,7 +167,7 @@ def test_reasoning_details_are_sent_back_joined_without_duplicate_text() -> None
 
 def test_encrypted_details_refer_to_our_call_id() -> None:
     secret = {"type": "reasoning.encrypted", "data": "gAAA", "format": "google-gemini-v1", "index": 0}
-    deltas = received(
+    deltas = decode_chunks(
         chunk({"tool_calls": [CALL]}),
         chunk({"reasoning_details": [{**secret, "id": "t_1"}]}),
         chunk({"reasoning_details": [{**secret, "id": "rs_7", "data": "gBBB"}]}),
@@ -180,13 +180,13 @@ def test_encrypted_details_refer_to_our_call_id() -> None:
 
 def test_several_texts_in_reasoning_details_stay_separate() -> None:
     first, second = {**TEXT, "text": "One."}, {**TEXT, "index": 1, "text": "Two."}
-    deltas = received(chunk({"reasoning_details": [first, second]}), chunk({"tool_calls": [CALL]}))
+    deltas = decode_chunks(chunk({"reasoning_details": [first, second]}), chunk({"tool_calls": [CALL]}))
     assert deltas[0] == ReasoningDelta("One.Two.")
     assert sent_back(message_from(deltas))[0]["reasoning_details"] == [first, second]
 
 
 def test_malformed_opaque_fields_are_ignored() -> None:
-    deltas = received(
+    deltas = decode_chunks(
         chunk({"reasoning_details": "odd"}),
         chunk({"reasoning_details": [1]}),
         chunk({"reasoning_details": None}),
@@ -198,7 +198,9 @@ def test_malformed_opaque_fields_are_ignored() -> None:
 
 def test_list_content_is_decoded_as_thinking_and_text() -> None:
     thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}
-    deltas = received(chunk({"content": [thinking]}), chunk({"content": [{"type": "text", "text": "Yes."}]}))
+    deltas = decode_chunks(
+        chunk({"content": [thinking]}), chunk({"content": [{"type": "text", "text": "Yes."}]})
+    )
     assert deltas[:-1] == [ReasoningDelta("Hm."), TextDelta("Yes.")]
 
 
@@ -223,7 +225,7 @@ def test_list_content_is_decoded_as_thinking_and_text() -> None:
 )
 def test_cached_tokens_and_reported_cost_are_counted(usage: dict[str, Any], counted: Usage) -> None:
     used = {"prompt_tokens": 9, "completion_tokens": 5, **usage}
-    assert received(chunk({"content": "Yes."}, usage=used))[-1] == StepEnd("tool_calls", counted)
+    assert decode_chunks(chunk({"content": "Yes."}, usage=used))[-1] == StepEnd("tool_calls", counted)
 
 
 # What servers want, told by their refusals.
@@ -246,7 +248,7 @@ def send(request: Request, *answers: Answers, answer_tokens_max: int = 0) -> Rec
 
 
 YES = streaming_answer([chunk({"content": "Yes."}), chunk({}, "stop"), DONE])
-THOUGHT = message_from(received(chunk({"reasoning_content": "Hm."}), chunk({"tool_calls": [CALL]})))
+THOUGHT = message_from(decode_chunks(chunk({"reasoning_content": "Hm."}), chunk({"tool_calls": [CALL]})))
 UNTHOUGHT = AssistantMessage((ToolCall("c_9", "shell", "{}"),))
 
 
@@ -256,7 +258,7 @@ def reject(message: str) -> Answers:
 
 def test_a_server_that_requires_thinking_with_calls_gets_it_from_then_on() -> None:
     said = "The reasoning_content in the thinking mode must be passed back to the API."
-    seen = send(conversation(THOUGHT, UNTHOUGHT), reject(said), YES)
+    seen = send(request_messages(THOUGHT, UNTHOUGHT), reject(said), YES)
     found = [
         [each.get("reasoning_content") for each in body["messages"] if "tool_calls" in each]
         for body in seen.bodies
@@ -266,13 +268,15 @@ def test_a_server_that_requires_thinking_with_calls_gets_it_from_then_on() -> No
 
 def test_a_server_that_rejects_thinking_gets_none_from_then_on() -> None:
     said = "'messages.1' : property 'reasoning_content' is unsupported"
-    seen = send(conversation(THOUGHT), reject(said), YES)
+    seen = send(request_messages(THOUGHT), reject(said), YES)
     assert ["reasoning_content" in body["messages"][1] for body in seen.bodies] == [True, False, False]
 
 
 def test_a_server_that_requires_signed_calls_gets_the_skip_signature() -> None:
     said = "Function call is missing a thought_signature in functionCall parts."
-    seen = send(conversation(UNTHOUGHT), error_answer(400, [{"error": {"code": 400, "message": said}}]), YES)
+    seen = send(
+        request_messages(UNTHOUGHT), error_answer(400, [{"error": {"code": 400, "message": said}}]), YES
+    )
     found = ["extra_content" in body["messages"][1]["tool_calls"][0] for body in seen.bodies]
     assert found == [False, True, True]
 

@@ -23,7 +23,7 @@ PIECES = st.lists(
 ).map("".join)
 
 
-def received(*pieces: bytes, finish: str = "stop") -> list[ModelDelta]:
+def decode_pieces(*pieces: bytes, finish: str = "stop") -> list[ModelDelta]:
     decoder = ChatDecoder()
     deltas: list[ModelDelta] = []
     for each in (*pieces, chunk({}, finish), DONE):
@@ -35,7 +35,7 @@ def received(*pieces: bytes, finish: str = "stop") -> list[ModelDelta]:
 
 def thinking_and_text(*texts: str, finish: str = "stop") -> tuple[str, str]:
     """What an answer that comes in those pieces has of thinking and of text, in that order."""
-    deltas = received(*(chunk({"content": text}) for text in texts), finish=finish)
+    deltas = decode_pieces(*(chunk({"content": text}) for text in texts), finish=finish)
     kinds = [type(delta) for delta in deltas]
     assert kinds == sorted(kinds, key=[ReasoningDelta, TextDelta].index)
     thought = "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta))
@@ -99,20 +99,20 @@ def test_an_answer_truncated_while_thinking_has_thinking_and_no_text() -> None:
 def test_a_call_after_thinking_leaves_no_blank_text() -> None:
     called = chunk(call("{}", index=0, id="t_1", name="shell"))
     thinks = [chunk({"content": text}) for text in ("<think>", "Look.", "</think>\n", "\n")]
-    assert received(*thinks, called, finish="tool_calls") == [ReasoningDelta("Look."), CALL]
+    assert decode_pieces(*thinks, called, finish="tool_calls") == [ReasoningDelta("Look."), CALL]
 
 
 def test_a_call_flushes_buffered_text_and_thinking_continues_until_closed() -> None:
     called = chunk(call("{}", index=0, id="t_1", name="shell"))
-    assert received(chunk({"content": "<th"}), called, chunk({"content": "ink>"}), finish="tool_calls") == [
+    assert decode_pieces(chunk({"content": "<th"}), called, chunk({"content": "ink>"}), finish="tool_calls") == [
         TextDelta("<th"), CALL, TextDelta("ink>"),
     ]  # fmt: skip
     thinks, more = chunk({"content": "<think>Look, a <"}), chunk({"content": "b.</think>Yes."})
-    assert received(thinks, called, more, finish="tool_calls") == [
+    assert decode_pieces(thinks, called, more, finish="tool_calls") == [
         ReasoningDelta("Look, a "), ReasoningDelta("<"), CALL, ReasoningDelta("b."), TextDelta("Yes."),
     ]  # fmt: skip
 
 
 def test_text_is_unchanged_if_the_server_parses_thinking_itself() -> None:
-    deltas = received(chunk({"reasoning_content": "Hm."}), chunk({"content": "<think> is a tag"}))
+    deltas = decode_pieces(chunk({"reasoning_content": "Hm."}), chunk({"content": "<think> is a tag"}))
     assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == "<think> is a tag"

@@ -29,7 +29,7 @@ PROFILE = ModelProfile("anthropic", 200_000, 16_000)
 HELLO = Text("Hello?")
 
 
-def sent(
+def encode_request(
     *messages: RequestMessage,
     model: str = "small",
     tools: tuple[ToolSpec, ...] = (),
@@ -60,7 +60,7 @@ def plain(body: dict[str, Any]) -> Any:
 
 
 def test_a_request_has_a_system_field_and_max_tokens() -> None:
-    assert sent(system="Be brief.", without=("cache_control",)) == {
+    assert encode_request(system="Be brief.", without=("cache_control",)) == {
         "model": "small",
         "max_tokens": 16_000,
         "system": [{"type": "text", "text": "Be brief."}],
@@ -70,19 +70,19 @@ def test_a_request_has_a_system_field_and_max_tokens() -> None:
 
 
 def test_tools_are_sent_with_their_schema_and_can_be_omitted() -> None:
-    assert sent(tools=(SHELL,), without=("cache_control",))["tools"] == [
+    assert encode_request(tools=(SHELL,), without=("cache_control",))["tools"] == [
         {
             "name": "shell",
             "description": "Run a command.",
             "input_schema": {"type": "object", "properties": {"command": {"type": "string"}}},
         }
     ]
-    assert "tools" not in sent(tools=(SHELL,), without=("tools",))
+    assert "tools" not in encode_request(tools=(SHELL,), without=("tools",))
 
 
 def test_tool_results_come_first_in_the_user_message_after_their_calls() -> None:
     messages = plain(
-        sent(
+        encode_request(
             UserMessage((Text("Look."),)),
             AssistantMessage(
                 (Text("I look."), ToolCall("c_1", "shell", '{"a": 1}'), ToolCall("c_2", "é", "{}"))
@@ -115,7 +115,7 @@ def test_tool_results_come_first_in_the_user_message_after_their_calls() -> None
 
 def test_a_foreign_call_id_is_sanitised_in_call_and_result() -> None:
     call, result = plain(
-        sent(
+        encode_request(
             UserMessage((HELLO,)),
             AssistantMessage((ToolCall("call:1/é", "shell", "{}"),)),
             ToolMessage("call:1/é", (Text("ok"),)),
@@ -134,7 +134,7 @@ def test_images_and_pdf_files_are_sent_as_blocks_and_text_files_as_text() -> Non
         "b4": FileContent("note", "is no longer here"),
     }
     parts = (Text("Look."), picture, pdf, notes, gone, File("b5", "y.png", "image/png", 9))
-    assert plain(sent(UserMessage(parts), files=files))[0]["content"] == [
+    assert plain(encode_request(UserMessage(parts), files=files))[0]["content"] == [
         {"type": "text", "text": "Look."},
         {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}},
         {
@@ -149,7 +149,7 @@ def test_images_and_pdf_files_are_sent_as_blocks_and_text_files_as_text() -> Non
 
 
 def test_a_conversation_with_calls_declares_tools_even_when_there_are_none_left() -> None:
-    body = sent(
+    body = encode_request(
         UserMessage((HELLO,)),
         AssistantMessage((ToolCall("c_1", "shell", "{}"), ToolCall("c_2", "shell", "{}"))),
         ToolMessage("c_1", (Text("ok"),)),
@@ -157,7 +157,7 @@ def test_a_conversation_with_calls_declares_tools_even_when_there_are_none_left(
     )
     assert [tool["name"] for tool in body["tools"]] == ["shell"]
     assert body["tool_choice"] == {"type": "none"}
-    assert "tool_choice" not in sent(tools=(SHELL,))
+    assert "tool_choice" not in encode_request(tools=(SHELL,))
 
 
 # Thinking that goes back.
@@ -170,7 +170,7 @@ RESULT = ToolMessage("c_1", (Text("ok"),))
 
 def assistant_blocks(*parts: Text | Reasoning | ToolCall, **more: Any) -> Any:
     """What is sent of an answer that is gone on from."""
-    return plain(sent(UserMessage((HELLO,)), AssistantMessage(parts), RESULT, **more))[1]["content"]
+    return plain(encode_request(UserMessage((HELLO,)), AssistantMessage(parts), RESULT, **more))[1]["content"]
 
 
 def test_thinking_is_sent_back_in_order_with_its_signatures() -> None:
@@ -192,7 +192,7 @@ def test_foreign_or_unsigned_thinking_is_not_sent(other: Reasoning) -> None:
 
 def test_a_message_never_ends_with_thinking() -> None:
     messages = plain(
-        sent(
+        encode_request(
             UserMessage((HELLO,)),
             AssistantMessage((SIGNED, Text("Well"), SIGNED, HIDDEN)),
             UserMessage((Text("Go on."),)),
@@ -233,23 +233,27 @@ ENABLED = {"type": "enabled", "budget_tokens": 8_000}
     ],
 )
 def test_thinking_is_requested_in_the_form_of_the_model(model: str, thinking: object) -> None:
-    assert sent(model=model).get("thinking") == thinking
+    assert encode_request(model=model).get("thinking") == thinking
 
 
 def test_a_thinking_budget_requires_enough_max_tokens() -> None:
     small = ModelProfile("anthropic", 200_000, 2_000)
-    assert "thinking" not in sent(model="claude-haiku-4-5", profile=small)
-    assert sent(model="claude-opus-5", profile=small)["thinking"] == ADAPTIVE
+    assert "thinking" not in encode_request(model="claude-haiku-4-5", profile=small)
+    assert encode_request(model="claude-opus-5", profile=small)["thinking"] == ADAPTIVE
 
 
 def test_thinking_or_only_its_display_can_be_omitted() -> None:
-    assert "thinking" not in sent(model="claude-opus-5", without=("thinking",))
-    assert sent(model="claude-opus-5", without=("thinking.display",))["thinking"] == {"type": "adaptive"}
+    assert "thinking" not in encode_request(model="claude-opus-5", without=("thinking",))
+    assert encode_request(model="claude-opus-5", without=("thinking.display",))["thinking"] == {
+        "type": "adaptive"
+    }
 
 
 def test_between_calls_a_budget_is_set_only_if_the_answer_began_with_thinking() -> None:
     def asked(model: str, *parts: Text | Reasoning | ToolCall) -> object:
-        return sent(UserMessage((HELLO,)), AssistantMessage(parts), RESULT, model=model).get("thinking")
+        return encode_request(UserMessage((HELLO,)), AssistantMessage(parts), RESULT, model=model).get(
+            "thinking"
+        )
 
     assert asked("claude-haiku-4-5", SIGNED, CALL) == ENABLED
     assert asked("claude-haiku-4-5", HIDDEN, CALL) == ENABLED
@@ -258,7 +262,7 @@ def test_between_calls_a_budget_is_set_only_if_the_answer_began_with_thinking() 
 
 
 def test_a_partial_answer_is_continued_without_thinking() -> None:
-    body = sent(UserMessage((HELLO,)), AssistantMessage((Text("Well"),)), model="claude-opus-4-5")
+    body = encode_request(UserMessage((HELLO,)), AssistantMessage((Text("Well"),)), model="claude-opus-4-5")
     assert body["messages"][-1] == {"role": "assistant", "content": [{"type": "text", "text": "Well"}]}
     assert "thinking" not in body
 
@@ -271,10 +275,10 @@ def test_a_growing_conversation_has_a_cache_mark_where_the_last_request_ended() 
     first = (UserMessage((Text("One."), Text("More."))),)
     second = (*first, AssistantMessage((SIGNED, CALL)), RESULT)
     third = (*second, AssistantMessage((Text("Done."),)), UserMessage((Text("Two."),)))
-    before = marks(sent(*first, tools=tools, system="Be brief."))
+    before = marks(encode_request(*first, tools=tools, system="Be brief."))
     assert before == ["tools.1", "system.0", "messages.0.1"]
-    assert marks(sent(*second, tools=tools, system="Be brief.")) == [*before, "messages.2.0"]
-    assert marks(sent(*third, tools=tools, system="Be brief.")) == [
+    assert marks(encode_request(*second, tools=tools, system="Be brief.")) == [*before, "messages.2.0"]
+    assert marks(encode_request(*third, tools=tools, system="Be brief.")) == [
         *before[:2],
         "messages.2.0",
         "messages.4.0",
@@ -282,9 +286,9 @@ def test_a_growing_conversation_has_a_cache_mark_where_the_last_request_ended() 
 
 
 def test_cache_marks_can_be_omitted() -> None:
-    assert marks(sent(tools=(SHELL,), system="Be brief.", without=("cache_control",))) == []
+    assert marks(encode_request(tools=(SHELL,), system="Be brief.", without=("cache_control",))) == []
 
 
 def test_cache_marks_do_not_change_the_tool_definitions() -> None:
-    sent(tools=(SHELL,))
+    encode_request(tools=(SHELL,))
     assert "cache_control" not in msgspec.to_builtins(SHELL)

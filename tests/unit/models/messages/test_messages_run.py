@@ -23,25 +23,32 @@ from tests.support.messages_streams import (
 from tests.support.model_server import LONG_TIMEOUTS, http_model, model_server, streaming_answer
 
 
-def thinking(index: int, text: str, signature: str) -> bytes:
+def thinking_block(index: int, text: str, signature: str) -> bytes:
     words = block_delta(index, "thinking_delta", thinking=text) if text else b""
     signed = block_delta(index, "signature_delta", signature=signature)
     return block_start(index, type="thinking", thinking="", signature="") + words + signed + block_stop(index)
 
 
-def calling(index: int) -> bytes:
+def tool_use_block(index: int) -> bytes:
     call = block_start(index, type="tool_use", id=f"toolu_{index}", name="look", input={})
     return call + block_delta(index, "input_json_delta", partial_json='{"at": 1}') + block_stop(index)
 
 
-def talking(index: int, text: str) -> bytes:
+def text_block(index: int, text: str) -> bytes:
     return block_start(index, type="text", text="") + text_delta(text, index) + block_stop(index)
 
 
 HIDDEN = block_start(1, type="redacted_thinking", data="b3BhcXVl") + block_stop(1)
-LOOKS = START + thinking(0, "Hm.", "c2lnMQ==") + HIDDEN + talking(2, "I look.") + calling(3) + calling(4)
-LOOKS_AGAIN = START + thinking(0, "", "c2lnMg==") + calling(1)
-ANSWERS = START + thinking(0, "Aha.", "c2lnMw==") + talking(1, "Done.")
+LOOKS = (
+    START
+    + thinking_block(0, "Hm.", "c2lnMQ==")
+    + HIDDEN
+    + text_block(2, "I look.")
+    + tool_use_block(3)
+    + tool_use_block(4)
+)
+LOOKS_AGAIN = START + thinking_block(0, "", "c2lnMg==") + tool_use_block(1)
+ANSWERS = START + thinking_block(0, "Aha.", "c2lnMw==") + text_block(1, "Done.")
 
 
 def plain(body: dict[str, Any]) -> list[tuple[str, list[Any]]]:
@@ -103,7 +110,10 @@ async def test_an_interrupted_answer_is_sent_back_without_trailing_thinking(
     tmp_path: Path,
 ) -> None:
     broken = (
-        START + thinking(0, "Hm.", "c2lnMQ==") + talking(1, "Roses are") + thinking(2, "And?", "c2lnMg==")
+        START
+        + thinking_block(0, "Hm.", "c2lnMQ==")
+        + text_block(1, "Roses are")
+        + thinking_block(2, "And?", "c2lnMg==")
     )
     answers = [broken, ANSWERS + message_delta("end_turn") + STOP]
     sent = await run_conversation(tmp_path, answers, questions=1)

@@ -26,11 +26,11 @@ from tests.support.faulty_disk import mount_small_disk
 from tests.support.turn_events import accept, created, turn_facts
 
 
-def quiet(done: int, total: int) -> None:
+def ignore_progress(done: int, total: int) -> None:
     """No one watches."""
 
 
-async def fill(store: SqliteStore, turns: int = 20) -> SessionId:
+async def add_turns(store: SqliteStore, turns: int = 20) -> SessionId:
     new = created("copied")
     await store.append(new)
     noise = random.Random(5)
@@ -41,7 +41,7 @@ async def fill(store: SqliteStore, turns: int = 20) -> SessionId:
 
 
 def restore_backup(folder: Path, path: Path) -> Path | None:
-    return restore.restore(folder, path, IdGenerator(SystemClock()).process(), quiet).store
+    return restore.restore(folder, path, IdGenerator(SystemClock()).process(), ignore_progress).store
 
 
 async def open_copy(path: Path, folder: Path) -> SqliteStore:
@@ -51,7 +51,7 @@ async def open_copy(path: Path, folder: Path) -> SqliteStore:
 
 async def test_a_backup_is_a_consistent_snapshot(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "store")
-    session_id = await fill(store)
+    session_id = await add_turns(store)
     blob = await store.put_blob(b"kept " * 100_000)
     events = await store.read(session_id, 0, 1_000)
     seen: list[tuple[int, int]] = []
@@ -61,18 +61,18 @@ async def test_a_backup_is_a_consistent_snapshot(tmp_path: Path) -> None:
     copy = await open_copy(tmp_path / "copy.db", tmp_path / "other")
     assert await copy.read(session_id, 0, 1_000) == events
     assert await copy.get_blob(blob) == b"kept " * 100_000
-    assert list(await copy.check(False, quiet)) == []
+    assert list(await copy.check(False, ignore_progress)) == []
     for each in (store, copy):
         await each.close()
 
 
 async def test_a_copy_is_one_private_file_that_appears_whole(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "store")
-    await fill(store, 2)
+    await add_turns(store, 2)
     target = tmp_path / "out" / "copy.db"
     target.parent.mkdir()
     target.write_bytes(b"an older copy")
-    await store.backup(target, quiet)
+    await store.backup(target, ignore_progress)
     assert [path.name for path in target.parent.iterdir()] == ["copy.db"]
     assert target.stat().st_mode & 0o077 == 0
     await store.close()
@@ -84,7 +84,7 @@ async def test_a_copy_beside_busy_writers_ends_and_is_consistent(
 ) -> None:
     monkeypatch.setattr(backup, "STEP_PAGES", 20)
     store = await SqliteStore.open(tmp_path / "store")
-    session_id = await fill(store)
+    session_id = await add_turns(store)
     writer = store if own else await SqliteStore.open(tmp_path / "store")
     acknowledged = 0
 
@@ -105,19 +105,19 @@ async def test_a_copy_beside_busy_writers_ends_and_is_consistent(
     copy = await open_copy(tmp_path / "copy.db", tmp_path / "other")
     turns = (await copy.session(session_id)).last_turn - 20
     assert before <= turns <= after + 1
-    assert list(await copy.check(False, quiet)) == []
+    assert list(await copy.check(False, ignore_progress)) == []
     for each in {store, writer, copy}:
         await each.close()
 
 
 async def test_a_copy_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "store")
-    await fill(store)
+    await add_turns(store)
     with pytest.raises(StoreFault):
-        await store.backup(tmp_path / "no" / "such" / "folder.db", quiet)
+        await store.backup(tmp_path / "no" / "such" / "folder.db", ignore_progress)
     with mount_small_disk(tmp_path / "small", "100k") as small:
         with pytest.raises(DiskFull) as full:
-            await store.backup(small / "copy.db", quiet)
+            await store.backup(small / "copy.db", ignore_progress)
         assert str(small) in str(full.value)
         assert list(small.iterdir()) == []
     await store.append(created())
@@ -126,9 +126,9 @@ async def test_a_copy_that_cannot_be_written_leaves_nothing_behind(tmp_path: Pat
 
 async def test_a_copy_never_replaces_the_store_itself(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path)
-    session_id = await fill(store, 2)
+    session_id = await add_turns(store, 2)
     with pytest.raises(StoreInUse):
-        await store.backup(tmp_path / "holdfast.db", quiet)
+        await store.backup(tmp_path / "holdfast.db", ignore_progress)
     await store.append(accept(session_id, "still the same file"))
     await store.close()
 
@@ -136,8 +136,8 @@ async def test_a_copy_never_replaces_the_store_itself(tmp_path: Path) -> None:
 async def test_restoring_a_backup_keeps_the_replaced_store(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     store = await SqliteStore.open(folder)
-    session_id = await fill(store, 2)
-    await store.backup(tmp_path / "copy.db", quiet)
+    session_id = await add_turns(store, 2)
+    await store.backup(tmp_path / "copy.db", ignore_progress)
     await store.append(accept(session_id, "too much"))
     await store.close()
     kept = restore_backup(folder, tmp_path / "copy.db")
@@ -154,8 +154,8 @@ async def test_restoring_a_backup_keeps_the_replaced_store(tmp_path: Path) -> No
 async def test_restoring_twice_within_a_second_keeps_both_replaced_stores(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     store = await SqliteStore.open(folder)
-    session_id = await fill(store, 1)
-    await store.backup(tmp_path / "copy.db", quiet)
+    session_id = await add_turns(store, 1)
+    await store.backup(tmp_path / "copy.db", ignore_progress)
     await store.append(accept(session_id, "precious"))
     await store.close()
     kept = [restore_backup(folder, tmp_path / "copy.db") for _ in range(3)]
@@ -169,8 +169,8 @@ async def test_restoring_twice_within_a_second_keeps_both_replaced_stores(tmp_pa
 async def test_a_wal_left_by_a_crash_stays_with_the_replaced_store(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     store = await SqliteStore.open(folder)
-    session_id = await fill(store, 1)
-    await store.backup(tmp_path / "copy.db", quiet)
+    session_id = await add_turns(store, 1)
+    await store.backup(tmp_path / "copy.db", ignore_progress)
     await store.append(accept(session_id, "only in the log"))
     content = {path.name: path.read_bytes() for path in folder.glob("holdfast.db*")}
     await store.close()
@@ -179,7 +179,7 @@ async def test_a_wal_left_by_a_crash_stays_with_the_replaced_store(tmp_path: Pat
     kept = restore_backup(folder, tmp_path / "copy.db")
     store = await SqliteStore.open(folder)
     assert (await store.session(session_id)).last_turn == 1
-    assert list(await store.check(False, quiet)) == []
+    assert list(await store.check(False, ignore_progress)) == []
     await store.close()
     assert kept is not None
     copy_with_log(kept, tmp_path / "old")
@@ -198,8 +198,8 @@ def copy_with_log(path: Path, folder: Path) -> None:
 
 async def test_restoring_over_an_open_store_is_refused(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "store")
-    await fill(store, 1)
-    await store.backup(tmp_path / "copy.db", quiet)
+    await add_turns(store, 1)
+    await store.backup(tmp_path / "copy.db", ignore_progress)
     with pytest.raises(StoreInUse) as used:
         restore_backup(tmp_path / "store", tmp_path / "copy.db")
     assert used.value.advice
@@ -211,8 +211,8 @@ async def test_restoring_over_an_open_store_is_refused(tmp_path: Path) -> None:
 async def test_an_unusable_backup_is_not_restored(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     store = await SqliteStore.open(folder)
-    await fill(store)
-    await store.backup(tmp_path / "copy.db", quiet)
+    await add_turns(store)
+    await store.backup(tmp_path / "copy.db", ignore_progress)
     await store.close()
     before = (folder / "holdfast.db").read_bytes()
     whole = (tmp_path / "copy.db").read_bytes()
@@ -240,8 +240,8 @@ async def test_an_unusable_backup_is_not_restored(tmp_path: Path) -> None:
 
 async def test_a_backup_can_be_restored_into_a_new_folder(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "store")
-    session_id = await fill(store, 1)
-    await store.backup(tmp_path / "copy.db", quiet)
+    session_id = await add_turns(store, 1)
+    await store.backup(tmp_path / "copy.db", ignore_progress)
     await store.close()
     assert restore_backup(tmp_path / "new" / "place", tmp_path / "copy.db") is None
     again = await SqliteStore.open(tmp_path / "new" / "place")
@@ -251,7 +251,7 @@ async def test_a_backup_can_be_restored_into_a_new_folder(tmp_path: Path) -> Non
 
 async def test_a_backup_from_before_the_key_value_table_can_be_restored(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "store")
-    await store.backup(tmp_path / "copy.db", quiet)
+    await store.backup(tmp_path / "copy.db", ignore_progress)
     await store.close()
     db = apsw.Connection(str(tmp_path / "copy.db"))
     db.execute("DROP TABLE shelf")
@@ -266,8 +266,8 @@ async def test_a_backup_from_before_the_key_value_table_can_be_restored(tmp_path
 async def test_the_store_cannot_be_opened_during_a_restore(tmp_path: Path) -> None:
     """The restore would drop writes that were acknowledged meanwhile."""
     store = await SqliteStore.open(tmp_path / "store")
-    await fill(store)
-    await store.backup(tmp_path / "copy.db", quiet)
+    await add_turns(store)
+    await store.backup(tmp_path / "copy.db", ignore_progress)
     await store.close()
     refused: list[StoreFault] = []
 

@@ -24,11 +24,11 @@ from holdfast.store.sqlite.store import SqliteStore
 from tests.support.turn_events import accept, created, turn_facts
 
 
-def quiet(done: int, total: int) -> None:
+def ignore_progress(done: int, total: int) -> None:
     """No one watches."""
 
 
-async def filled(folder: Path, turns: int = 40) -> SessionId:
+async def store_with_turns(folder: Path, turns: int = 40) -> SessionId:
     """A closed store with a conversation of some length."""
     store = await SqliteStore.open(folder)
     new = created()
@@ -58,7 +58,7 @@ async def opening_error(folder: Path) -> HoldfastError:
 
 @pytest.mark.parametrize("part", [0, 0.3, 0.5, 0.9])
 async def test_a_truncated_file_is_damaged(tmp_path: Path, part: float) -> None:
-    await filled(tmp_path)
+    await store_with_turns(tmp_path)
     file = tmp_path / "holdfast.db"
     whole = file.read_bytes()
     with file.open("r+b") as handle:
@@ -66,12 +66,12 @@ async def test_a_truncated_file_is_damaged(tmp_path: Path, part: float) -> None:
     assert type(await opening_error(tmp_path)) is StoreCorrupt
     file.write_bytes(whole)
     store = await SqliteStore.open(tmp_path)
-    assert list(await store.check(False, quiet)) == []
+    assert list(await store.check(False, ignore_progress)) == []
     await store.close()
 
 
 async def test_a_missing_store_file_is_not_recreated(tmp_path: Path) -> None:
-    await filled(tmp_path)
+    await store_with_turns(tmp_path)
     file = tmp_path / "holdfast.db"
     file.rename(tmp_path / "elsewhere")
     error = await opening_error(tmp_path)
@@ -95,7 +95,7 @@ async def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
 
 
 async def test_a_newer_store_is_left_alone(tmp_path: Path) -> None:
-    await filled(tmp_path, 1)
+    await store_with_turns(tmp_path, 1)
     db = apsw.Connection(str(tmp_path / "holdfast.db"))
     db.pragma("user_version", 99)
     db.close()
@@ -119,7 +119,7 @@ async def test_a_store_that_becomes_newer_while_open_is_refused_too(tmp_path: Pa
 
 @pytest.mark.parametrize("seed", range(6))
 async def test_garbled_pages_give_typed_errors_only_and_doctor_finds_them(tmp_path: Path, seed: int) -> None:
-    session_id = await filled(tmp_path)
+    session_id = await store_with_turns(tmp_path)
     file = tmp_path / "holdfast.db"
     noise = random.Random(seed)
     content = bytearray(file.read_bytes())
@@ -134,7 +134,7 @@ async def test_garbled_pages_give_typed_errors_only_and_doctor_finds_them(tmp_pa
         return
     found: list[object] = []
     for ask in (
-        lambda: store.check(False, quiet),
+        lambda: store.check(False, ignore_progress),
         lambda: store.read(session_id, 0, 1_000),
         lambda: store.messages(session_id, None, 200),
         lambda: store.search("words", 10),
@@ -157,7 +157,7 @@ async def outcome_of(ask: Callable[[], object]) -> object:
 
 @pytest.mark.parametrize("part", [0, 0.5])
 async def test_truncating_an_open_store_is_reported(tmp_path: Path, part: float) -> None:
-    session_id = await filled(tmp_path)
+    session_id = await store_with_turns(tmp_path)
     file = tmp_path / "holdfast.db"
     whole = file.read_bytes()
     store = await SqliteStore.open(tmp_path)
@@ -178,7 +178,7 @@ async def test_truncating_an_open_store_is_reported(tmp_path: Path, part: float)
 
 
 async def test_an_unreadable_event_does_not_block_other_sessions(tmp_path: Path) -> None:
-    session_id = await filled(tmp_path, 2)
+    session_id = await store_with_turns(tmp_path, 2)
     db = apsw.Connection(str(tmp_path / "holdfast.db"))
     db.execute("UPDATE events SET body = ? WHERE seq = 2", (b'{"turn_id": \xff\x00',))
     db.execute("UPDATE cursors SET position = 0; INSERT INTO search (search) VALUES ('delete-all')")
@@ -187,7 +187,7 @@ async def test_an_unreadable_event_does_not_block_other_sessions(tmp_path: Path)
     await store.append(accept(session_id, "cuttlefish"))
     assert len(await store.search("cuttlefish", 10)) == 1
     assert len(await store.read(session_id, 0, 100)) > 3
-    findings = await store.check(False, quiet)
+    findings = await store.check(False, ignore_progress)
     assert any("cannot be read" in finding.what for finding in findings)
     await store.append(accept(session_id, "still works"))
     await store.close()
@@ -219,7 +219,7 @@ async def test_moving_the_file_away_and_back_loses_nothing(tmp_path: Path) -> No
     await store.close()
     again = await SqliteStore.open(folder)
     await acknowledged(again, new.session_id, texts)
-    assert list(await again.check(False, quiet)) == []
+    assert list(await again.check(False, ignore_progress)) == []
     await again.close()
 
 
@@ -228,7 +228,7 @@ async def test_a_file_replaced_under_an_open_store_is_the_one_that_counts(
     tmp_path: Path, chores_first: bool
 ) -> None:
     folder, other = tmp_path / "store", tmp_path / "other"
-    their_id = await filled(other, 3)
+    their_id = await store_with_turns(other, 3)
     store = await SqliteStore.open(folder)
     new = created()
     await store.append(new)

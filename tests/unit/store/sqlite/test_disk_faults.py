@@ -18,7 +18,7 @@ from tests.support.faulty_disk import FaultyDisk, FaultyVFS, mount_small_disk, r
 from tests.support.turn_events import accept, created
 
 
-def quiet(done: int, total: int) -> None:
+def ignore_progress(done: int, total: int) -> None:
     """No one watches."""
 
 
@@ -34,7 +34,7 @@ def vfs(disk: FaultyDisk) -> Iterator[str]:
     faulty.unregister()
 
 
-class Witness:
+class AckedSender:
     """Sends turns and remembers which were acknowledged."""
 
     def __init__(self, store: SqliteStore, session_id: SessionId) -> None:
@@ -55,7 +55,7 @@ class Witness:
         self.acknowledged.append(text)
         return True
 
-    async def compare(self, store: SqliteStore, check: bool = True) -> None:
+    async def check_acknowledged(self, store: SqliteStore, check: bool = True) -> None:
         """Everything acknowledged is there, in order, once; the rest may be; nothing is half."""
         events = []
         while batch := await store.read(self.session_id, len(events), 1_000):
@@ -66,24 +66,24 @@ class Witness:
         left = iter(stored)
         assert all(text in left for text in self.acknowledged), "an acknowledged turn is missing"
         if check:
-            assert list(await store.check(False, quiet)) == []
+            assert list(await store.check(False, ignore_progress)) == []
 
 
-async def begin(folder: Path, vfs: str | None, wal_bytes_max: int = 64_000_000) -> Witness:
+async def open_sender(folder: Path, vfs: str | None, wal_bytes_max: int = 64_000_000) -> AckedSender:
     store = await SqliteStore.open(folder, vfs=vfs, wal_bytes_max=wal_bytes_max)
-    new = created()
-    await store.append(new)
-    return Witness(store, new.session_id)
+    created_session = created()
+    await store.append(created_session)
+    return AckedSender(store, created_session.session_id)
 
 
-async def end(witness: Witness, folder: Path) -> None:
+async def check_after_reopen(witness: AckedSender, folder: Path) -> None:
     """The same store works on, and what it says is what a new one finds."""
     assert await witness.send()
     assert await witness.send()
-    await witness.compare(witness.store)
+    await witness.check_acknowledged(witness.store)
     await witness.store.close()
     again = await SqliteStore.open(folder)
-    await witness.compare(again)
+    await witness.check_acknowledged(again)
     await again.close()
 
 
@@ -101,32 +101,32 @@ async def test_a_log_that_cannot_be_written_refuses_until_it_can(
     tmp_path: Path, disk: FaultyDisk, vfs: str, call: str, kind: tuple[type[apsw.Error], int, type], skip: int
 ) -> None:
     error, code, fault = kind
-    witness = await begin(tmp_path, vfs)
+    witness = await open_sender(tmp_path, vfs)
     disk.inject_fault(call, "-wal", error, code, skip=skip)
     for _ in range(12):
         await witness.send()
     assert {type(each) for each in witness.refused} == {fault}
     assert all(each.advice for each in witness.refused)
-    await witness.compare(witness.store, check=False)
+    await witness.check_acknowledged(witness.store, check=False)
     disk.clear_faults()
-    await end(witness, tmp_path)
+    await check_after_reopen(witness, tmp_path)
 
 
 @pytest.mark.parametrize("times", [1, 2, 3])
 async def test_a_transient_fault_fails_only_the_appends_it_hit(
     tmp_path: Path, disk: FaultyDisk, vfs: str, times: int
 ) -> None:
-    witness = await begin(tmp_path, vfs)
+    witness = await open_sender(tmp_path, vfs)
     disk.inject_fault("sync", "-wal", apsw.IOError, apsw.SQLITE_IOERR_FSYNC, skip=2, times=times)
     for _ in range(10):
         await witness.send()
     assert 1 <= len(witness.refused) <= times
     assert len(witness.acknowledged) >= 10 - times
-    await end(witness, tmp_path)
+    await check_after_reopen(witness, tmp_path)
 
 
 async def test_the_file_is_reopened_after_a_failed_sync(tmp_path: Path, disk: FaultyDisk, vfs: str) -> None:
-    witness = await begin(tmp_path, vfs)
+    witness = await open_sender(tmp_path, vfs)
     assert await witness.send()
     disk.calls.clear()
     disk.inject_fault("sync", "-wal", apsw.IOError, apsw.SQLITE_IOERR_FSYNC, times=1)
@@ -136,7 +136,7 @@ async def test_the_file_is_reopened_after_a_failed_sync(tmp_path: Path, disk: Fa
     next_write = disk.calls.index(("write", "-wal"), failed)
     # What was not synced is not trusted: nothing is added to the log before its content is in the main file.
     assert {("open", ".db"), ("open", "-wal")} <= set(disk.calls[failed:next_write])
-    await end(witness, tmp_path)
+    await check_after_reopen(witness, tmp_path)
 
 
 @pytest.mark.parametrize("kind", [FULL, BROKEN])
@@ -144,31 +144,31 @@ async def test_the_file_is_reopened_after_a_failed_sync(tmp_path: Path, disk: Fa
 async def test_a_checkpoint_that_fails_refuses_nothing_that_is_stored(
     tmp_path: Path, disk: FaultyDisk, vfs: str, call: str, kind: tuple[type[apsw.Error], int, type]
 ) -> None:
-    witness = await begin(tmp_path, vfs, wal_bytes_max=40_000)
+    witness = await open_sender(tmp_path, vfs, wal_bytes_max=40_000)
     disk.inject_fault(call, ".db", kind[0], kind[1])
     for _ in range(30):
         await witness.send(2_000)
     assert (call, ".db") in disk.calls
     assert witness.refused == []
-    await witness.compare(witness.store)
+    await witness.check_acknowledged(witness.store)
     disk.clear_faults()
-    await end(witness, tmp_path)
+    await check_after_reopen(witness, tmp_path)
 
 
 async def test_a_commit_fault_fails_every_append_of_the_batch(
     tmp_path: Path, disk: FaultyDisk, vfs: str
 ) -> None:
-    witness = await begin(tmp_path, vfs)
+    witness = await open_sender(tmp_path, vfs)
     disk.inject_fault("write", "-wal", apsw.FullError)
     assert not any(await asyncio.gather(*(witness.send() for _ in range(50))))
     assert {type(each) for each in witness.refused} == {DiskFull}
     disk.clear_faults()
     assert all(await asyncio.gather(*(witness.send() for _ in range(50))))
-    await end(witness, tmp_path)
+    await check_after_reopen(witness, tmp_path)
 
 
 async def test_readers_and_tails_go_on_beside_a_full_disk(tmp_path: Path, disk: FaultyDisk, vfs: str) -> None:
-    witness = await begin(tmp_path, vfs)
+    witness = await open_sender(tmp_path, vfs)
     await witness.send()
     tail = witness.store.tail(witness.session_id, 0)
     disk.inject_fault("write", "-wal", apsw.FullError)
@@ -180,13 +180,13 @@ async def test_readers_and_tails_go_on_beside_a_full_disk(tmp_path: Path, disk: 
     async with asyncio.timeout(30):
         assert (await anext(tail)).kind == "turn_accepted"
     await tail.aclose()
-    await end(witness, tmp_path)
+    await check_after_reopen(witness, tmp_path)
 
 
 async def test_readers_never_see_events_that_failed_to_commit(
     tmp_path: Path, disk: FaultyDisk, vfs: str
 ) -> None:
-    witness = await begin(tmp_path, vfs)
+    witness = await open_sender(tmp_path, vfs)
     with witness.store.follow(witness.session_id, 1, lambda: None) as follower:
         assert list(await follower.next_events()) == []  # From here on it receives what is new.
         disk.inject_fault("write", "-wal", apsw.FullError)
@@ -195,14 +195,14 @@ async def test_readers_never_see_events_that_failed_to_commit(
         disk.clear_faults()
         assert await witness.send()
         assert [event.kind for event in await follower.next_events()] == ["turn_accepted"]
-    await end(witness, tmp_path)
+    await check_after_reopen(witness, tmp_path)
 
 
 @pytest.mark.parametrize("ending", [".db", "-wal"])
 async def test_failed_reads_raise_typed_errors_and_recover(
     tmp_path: Path, disk: FaultyDisk, vfs: str, ending: str
 ) -> None:
-    witness = await begin(tmp_path, vfs)
+    witness = await open_sender(tmp_path, vfs)
     for _ in range(20):
         await witness.send(5_000)
     disk.inject_fault("read", ending, apsw.IOError, apsw.SQLITE_IOERR_READ)
@@ -214,13 +214,13 @@ async def test_failed_reads_raise_typed_errors_and_recover(
         except StoreFault as fault:
             assert fault.advice
     disk.clear_faults()
-    await end(witness, tmp_path)
+    await check_after_reopen(witness, tmp_path)
 
 
 async def test_maintenance_that_hits_a_fault_raises_and_can_be_retried(
     tmp_path: Path, disk: FaultyDisk, vfs: str
 ) -> None:
-    witness = await begin(tmp_path, vfs)
+    witness = await open_sender(tmp_path, vfs)
     await witness.send()
     disk.inject_fault("write", "-wal", apsw.FullError)
     for work in (witness.store.put_blob(b"x"), witness.store.search("never seen", 1)):
@@ -231,13 +231,13 @@ async def test_maintenance_that_hits_a_fault_raises_and_can_be_retried(
     disk.clear_faults()
     await witness.store.put_blob(b"x")
     await witness.store.sweep()
-    await end(witness, tmp_path)
+    await check_after_reopen(witness, tmp_path)
 
 
 async def test_closing_with_a_broken_disk_ends_and_loses_nothing_acknowledged(
     tmp_path: Path, disk: FaultyDisk, vfs: str
 ) -> None:
-    witness = await begin(tmp_path, vfs)
+    witness = await open_sender(tmp_path, vfs)
     for _ in range(5):
         await witness.send()
     for call in ("write", "sync"):
@@ -245,7 +245,7 @@ async def test_closing_with_a_broken_disk_ends_and_loses_nothing_acknowledged(
     await witness.store.close()
     disk.clear_faults()
     again = await SqliteStore.open(tmp_path)
-    await witness.compare(again)
+    await witness.check_acknowledged(again)
     await again.close()
 
 
@@ -253,7 +253,7 @@ async def test_a_real_full_disk(tmp_path: Path) -> None:
     with mount_small_disk(tmp_path / "small", "3m") as folder:
         ballast = folder / "ballast"
         ballast.write_bytes(bytes(600_000))
-        witness = await begin(folder / "store", None)
+        witness = await open_sender(folder / "store", None)
         for _ in range(200):
             if not await witness.send(50_000):
                 break
@@ -313,11 +313,11 @@ async def refused_as_read_only(folder: Path) -> None:
 async def test_an_append_is_either_stored_whole_or_refused_by_a_typed_error(
     tmp_path: Path, disk: FaultyDisk, vfs: str
 ) -> None:
-    witness = await begin(tmp_path, vfs)
+    witness = await open_sender(tmp_path, vfs)
     rename = Append(witness.session_id, (f.SessionRenamed("x", "user"),))
     disk.inject_fault("write", "-wal", apsw.FullError, skip=1, times=1)
     tried = await asyncio.gather(*(witness.store.append(rename) for _ in range(20)), return_exceptions=True)
     assert all(isinstance(each, tuple | StoreFault) for each in tried)
     stored = await witness.store.head(witness.session_id)
     assert stored - 1 >= sum(isinstance(each, tuple) for each in tried)
-    await end(witness, tmp_path)
+    await check_after_reopen(witness, tmp_path)

@@ -24,7 +24,7 @@ STEP = "CREATE TABLE moods (name TEXT NOT NULL) STRICT; INSERT INTO moods VALUES
 BROKEN_STEP = "CREATE TABLE moods (name TEXT NOT NULL) STRICT; INSERT INTO nowhere VALUES (1);"
 
 
-async def filled(folder: Path) -> StoreLocation:
+async def store_with_turn(folder: Path) -> StoreLocation:
     store = await SqliteStore.open(folder)
     new = created("kept")
     await store.append(new)
@@ -38,7 +38,7 @@ def copies(place: StoreLocation) -> list[Path]:
 
 
 async def test_a_step_runs_once_after_a_copy_was_made(tmp_path: Path) -> None:
-    place = await filled(tmp_path / "store")
+    place = await store_with_turn(tmp_path / "store")
     db = connect(place, writes=True)
     copy_before = prepare(db, place, steps={NEXT: STEP}, target=NEXT)
     assert [copy_before] == copies(place)
@@ -64,7 +64,7 @@ async def opens_as_a_store(copy: Path, folder: Path) -> None:
 
 
 async def test_a_step_that_fails_leaves_everything_as_it_was(tmp_path: Path) -> None:
-    place = await filled(tmp_path / "store")
+    place = await store_with_turn(tmp_path / "store")
     db = connect(place, writes=True)
     with pytest.raises(apsw.Error):
         prepare(db, place, steps={NEXT: BROKEN_STEP}, target=NEXT)
@@ -79,7 +79,7 @@ async def test_a_step_that_fails_leaves_everything_as_it_was(tmp_path: Path) -> 
 
 
 async def test_each_step_has_a_copy_of_its_own(tmp_path: Path) -> None:
-    place = await filled(tmp_path / "store")
+    place = await store_with_turn(tmp_path / "store")
     db = connect(place, writes=True)
     steps = {NEXT: STEP, NEXT + 1: "DROP TABLE moods;"}
     prepare(db, place, steps=steps, target=NEXT + 1)
@@ -92,7 +92,7 @@ async def test_each_step_has_a_copy_of_its_own(tmp_path: Path) -> None:
 
 
 async def test_a_migrated_store_is_too_new_for_this_program(tmp_path: Path) -> None:
-    place = await filled(tmp_path / "store")
+    place = await store_with_turn(tmp_path / "store")
     db = connect(place, writes=True)
     prepare(db, place, steps={NEXT: STEP}, target=NEXT)
     db.close()
@@ -115,7 +115,7 @@ def without_memory(place: StoreLocation) -> None:
 
 
 async def test_the_migration_to_format_6_drops_queued_commits_of_deleted_sessions(tmp_path: Path) -> None:
-    place = await filled(tmp_path / "store")
+    place = await store_with_turn(tmp_path / "store")
     store = await SqliteStore.open(place.folder)
     names = []
     for _ in range(2):
@@ -156,7 +156,7 @@ def columns(place: StoreLocation) -> dict[str, list[str]]:
 async def test_migrating_an_old_store_gives_the_current_schema_and_a_copy(
     tmp_path: Path,
 ) -> None:
-    place, new = await filled(tmp_path / "store"), await filled(tmp_path / "new")
+    place, new = await store_with_turn(tmp_path / "store"), await store_with_turn(tmp_path / "new")
     without_memory(place)
     place.marker.write_text("A Holdfast store lives here. Format 2.\n")
     store = await SqliteStore.open(place.folder)
@@ -170,6 +170,6 @@ async def test_migrating_an_old_store_gives_the_current_schema_and_a_copy(
 
 
 async def test_a_new_store_needs_no_step_and_no_copy(tmp_path: Path) -> None:
-    place = await filled(tmp_path / "store")
+    place = await store_with_turn(tmp_path / "store")
     assert not (place.folder / "backups").exists()
     assert sorted(migrations()) == list(range(2, FORMAT + 1))

@@ -67,12 +67,12 @@ def process(code: str, *words: str) -> Iterator["subprocess.Popen[str]"]:
             child.kill()
 
 
-async def line(child: "subprocess.Popen[str]") -> str:
+async def read_line(child: "subprocess.Popen[str]") -> str:
     assert child.stdout is not None
     return (await asyncio.to_thread(child.stdout.readline)).strip()
 
 
-def go(child: "subprocess.Popen[str]") -> None:
+def send_go(child: "subprocess.Popen[str]") -> None:
     assert child.stdin is not None
     child.stdin.write("go\n")
     child.stdin.flush()
@@ -83,12 +83,12 @@ async def test_a_stall_shorter_than_the_timeout_only_delays(tmp_path: Path) -> N
     new = created()
     await store.append(new)
     with process(HOLD_TURN, str(tmp_path)) as child:
-        assert await line(child) == "held"
+        assert await read_line(child) == "held"
         waiting = asyncio.ensure_future(store.append(accept(new.session_id, "patient")))
         await asyncio.sleep(0.3)
         assert not waiting.done()
         assert await store.head(new.session_id) == 1, "readers do not wait for writers"
-        go(child)
+        send_go(child)
         await waiting
     await store.close()
 
@@ -98,12 +98,12 @@ async def test_a_stall_longer_than_the_timeout_is_a_transient_fault(tmp_path: Pa
     new = created()
     await store.append(new)
     with process(HOLD_TURN, str(tmp_path)) as child:
-        assert await line(child) == "held"
+        assert await read_line(child) == "held"
         with pytest.raises(StoreBusy) as busy:
             await store.append(accept(new.session_id, "impatient"))
         assert str(tmp_path) in busy.value.advice
         assert await store.head(new.session_id) == 1
-        go(child)
+        send_go(child)
         child.wait(30)
     await store.append(accept(new.session_id, "at last"))
     assert await store.head(new.session_id) == 2
@@ -115,7 +115,7 @@ async def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
     new = created()
     await store.append(new)
     with process(HOLD_TURN, str(tmp_path)) as child:
-        assert await line(child) == "held"
+        assert await read_line(child) == "held"
         waiting = asyncio.ensure_future(store.append(accept(new.session_id, "patient")))
         await asyncio.sleep(0.05)
         child.kill()
@@ -176,10 +176,10 @@ async def test_two_processes_that_write_as_fast_as_they_can_both_get_on(tmp_path
     await (await SqliteStore.open(tmp_path)).close()
     with process(WRITE_FAST, str(tmp_path), "2") as one, process(WRITE_FAST, str(tmp_path), "2") as two:
         for child in (one, two):
-            assert await line(child) == "ready"
+            assert await read_line(child) == "ready"
         for child in (one, two):
-            go(child)
-        told = [(await line(child)).split() for child in (one, two)]
+            send_go(child)
+        told = [(await read_line(child)).split() for child in (one, two)]
         assert [child.wait(30) for child in (one, two)] == [0, 0]
     counts, waits = [int(count) for count, _ in told], [float(wait) for _, wait in told]
     print(f"two writers: {counts} appends, worst wait {max(waits) * 1000:.0f} ms")

@@ -25,7 +25,7 @@ from tests.support.tool_fixture import RecordedCall, ToolHarness, bench
 __all__ = ["bench"]
 
 
-def put(bench: ToolHarness, name: str, content: bytes) -> Path:
+def write_file(bench: ToolHarness, name: str, content: bytes) -> Path:
     path = bench.workspace / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
@@ -43,7 +43,7 @@ def change_in(call: RecordedCall) -> Change:
 
 
 def test_an_edit_replaces_text_and_returns_a_diff(bench: ToolHarness) -> None:
-    path = put(bench, "src/a.py", b"one\ntwo\nthree\n")
+    path = write_file(bench, "src/a.py", b"one\ntwo\nthree\n")
     path.chmod(0o741)
     call = edit(bench, "src/a.py", "two\n", "2\n2b\n")
     assert (call.outcome, call.text) == ("done", "edited `src/a.py`, 1 replacement")
@@ -68,7 +68,7 @@ def test_an_edit_replaces_text_and_returns_a_diff(bench: ToolHarness) -> None:
     ],
 )  # fmt: skip
 def test_an_edit_preserves_line_endings_and_encoding(bench: ToolHarness, before: bytes, after: bytes) -> None:
-    path = put(bench, "file", before)
+    path = write_file(bench, "file", before)
     assert edit(bench, "file", "a\nb\nc", "a\nB\nB2\nc").outcome == "done"
     assert path.read_bytes() == after
 
@@ -89,14 +89,14 @@ def test_a_failed_edit_says_why_and_changes_nothing(
     bench: ToolHarness, old: str, new: str, more: dict[str, object], said: str
 ) -> None:
     content = b"aaa\n    def go(self):\n        pass\naa\n"
-    path = put(bench, "file", content)
+    path = write_file(bench, "file", content)
     call = edit(bench, "file", old, new, **more)
     assert call.outcome == "failed" and said in call.text, call.text
     assert path.read_bytes() == content
 
 
 def test_all_occurrences_are_replaced_only_with_replace_all(bench: ToolHarness) -> None:
-    path = put(bench, "file", b"a b a b a\n")
+    path = write_file(bench, "file", b"a b a b a\n")
     assert "replace_all" in edit(bench, "file", "a", "c").text
     assert edit(bench, "file", "a", "c", replace_all=True).text == "edited `file`, 3 replacements"
     assert path.read_bytes() == b"c b c b c\n"
@@ -112,7 +112,7 @@ def test_all_occurrences_are_replaced_only_with_replace_all(bench: ToolHarness) 
     ],
 )
 def test_binary_and_oversized_files_are_refused(bench: ToolHarness, content: bytes, said: str) -> None:
-    path = put(bench, "file", content)
+    path = write_file(bench, "file", content)
     call = edit(bench, "file", "a", "ö")
     assert call.outcome == "failed" and said in call.text
     assert path.read_bytes() == content
@@ -145,7 +145,7 @@ def test_an_edit_never_leaves_the_workspace(bench: ToolHarness) -> None:
 
 
 def test_a_link_inside_the_workspace_is_edited_under_its_real_path(bench: ToolHarness) -> None:
-    path = put(bench, "real/file", b"a\n")
+    path = write_file(bench, "real/file", b"a\n")
     (bench.workspace / "way").symlink_to("real")
     (bench.workspace / "real/other").symlink_to("file")
     call = edit(bench, "way/other", "a", "b")
@@ -165,7 +165,7 @@ def test_special_files_are_refused_at_once(bench: ToolHarness) -> None:
     bench.workspace.mkdir()
     os.mkfifo(bench.workspace / "pipe")
     (bench.workspace / "folder").mkdir()
-    put(bench, "protected", b"a").chmod(0o444)
+    write_file(bench, "protected", b"a").chmod(0o444)
     said = {name: edit(bench, name, "a", "b").text for name in ("pipe", "folder", "protected", "missing")}
     assert said == {
         "pipe": "`pipe` is not a regular file",
@@ -177,7 +177,7 @@ def test_special_files_are_refused_at_once(bench: ToolHarness) -> None:
 
 def test_a_folder_swapped_for_a_link_does_not_escape(bench: ToolHarness) -> None:
     target = outside(bench)
-    put(bench, "inner/file", b"inside a\n")
+    write_file(bench, "inner/file", b"inside a\n")
     stop = threading.Event()
 
     def swap() -> None:
@@ -210,7 +210,7 @@ def changing(bench: ToolHarness) -> FileChanger:
 
 
 def test_a_file_changed_before_the_write_is_read_again(bench: ToolHarness) -> None:
-    path, seen = put(bench, "file", b"a\n"), list[bytes | None]()
+    path, seen = write_file(bench, "file", b"a\n"), list[bytes | None]()
 
     def make(found: FileSnapshot | None) -> bytes:
         before = found.content if found is not None else None
@@ -224,7 +224,7 @@ def test_a_file_changed_before_the_write_is_read_again(bench: ToolHarness) -> No
 
 
 def test_a_constantly_changing_file_is_not_written(bench: ToolHarness) -> None:
-    path, times = put(bench, "file", b"a\n"), list[int]()
+    path, times = write_file(bench, "file", b"a\n"), list[int]()
 
     def make(found: FileSnapshot | None) -> bytes:
         times.append(1)
@@ -255,7 +255,7 @@ def test_a_new_file_does_not_replace_one_created_meanwhile(bench: ToolHarness) -
 # Made again.
 
 
-def again(bench: ToolHarness, call: RecordedCall) -> RecordedCall:
+def repeat_call(bench: ToolHarness, call: RecordedCall) -> RecordedCall:
     """The same call once more, as after a restart that came before its end was durable."""
     other = RecordedCall(call.id, call.arguments, call.workspace)
     other.result = asyncio.run(bench.tools["edit_file"].run(other.tool_run()))
@@ -263,31 +263,31 @@ def again(bench: ToolHarness, call: RecordedCall) -> RecordedCall:
 
 
 def test_a_repeated_edit_is_applied_once(bench: ToolHarness) -> None:
-    path = put(bench, "file", b"x = 1\n")
+    path = write_file(bench, "file", b"x = 1\n")
     first = edit(bench, "file", "x", "xx")
-    second = again(bench, first)
+    second = repeat_call(bench, first)
     assert path.read_bytes() == b"xx = 1\n"
     assert second.outcome == "done" and change_in(second) == change_in(first)
 
 
 def test_an_edit_interrupted_before_writing_is_applied(bench: ToolHarness) -> None:
-    path = put(bench, "file", b"x = 1\n")
+    path = write_file(bench, "file", b"x = 1\n")
     first = edit(bench, "file", "x", "xx")
     path.write_bytes(b"x = 1\n")
-    assert again(bench, first).outcome == "done" and path.read_bytes() == b"xx = 1\n"
+    assert repeat_call(bench, first).outcome == "done" and path.read_bytes() == b"xx = 1\n"
 
 
 def test_an_edit_with_unknown_outcome_is_not_repeated(bench: ToolHarness) -> None:
-    path = put(bench, "file", b"x = 1\n")
+    path = write_file(bench, "file", b"x = 1\n")
     first = edit(bench, "file", "x", "xx")
     path.write_bytes(b"x = 1 # by a person\n")
-    second = again(bench, first)
+    second = repeat_call(bench, first)
     assert second.outcome == "failed" and "not known" in second.text
     assert path.read_bytes() == b"x = 1 # by a person\n"
 
 
 def test_the_note_is_deleted_once_the_result_is_durable(bench: ToolHarness) -> None:
-    put(bench, "file", b"x = 1\n")
+    write_file(bench, "file", b"x = 1\n")
     call = edit(bench, "file", "x", "xx")
     (note,) = (bench.store / "calls").iterdir()
     assert note.stat().st_mode & 0o777 == 0o600
@@ -298,7 +298,7 @@ def test_the_note_is_deleted_once_the_result_is_durable(bench: ToolHarness) -> N
 
 def test_two_processes_apply_the_same_call_once(bench: ToolHarness) -> None:
     """One was stopped for so long that another has taken its run over, and then goes on."""
-    path, call, other = put(bench, "file", b"x = 1\n"), bench.prepare(), changing(bench)
+    path, call, other = write_file(bench, "file", b"x = 1\n"), bench.prepare(), changing(bench)
 
     def stalled(found: FileSnapshot | None) -> bytes:
         assert found is not None and found.content is not None
@@ -319,7 +319,7 @@ def test_two_processes_apply_the_same_call_once(bench: ToolHarness) -> None:
 
 def test_a_path_that_is_not_text_is_refused_first(bench: ToolHarness) -> None:
     odd = os.fsdecode(b"f\xff")
-    path = put(bench, odd, b"a\n")
+    path = write_file(bench, odd, b"a\n")
     (bench.workspace / "link").symlink_to(odd)
     call = edit(bench, "link", "a", "b")
     assert call.outcome == "failed" and "must be text" in call.text

@@ -17,7 +17,7 @@ from tests.support.tool_fixture import ToolHarness, bench
 __all__ = ["bench"]
 
 
-def put(bench: ToolHarness, lines: int = 0) -> Path:
+def write_numbered_lines(bench: ToolHarness, lines: int = 0) -> Path:
     """The file that all of them edit."""
     bench.workspace.mkdir()
     path = bench.workspace / "file"
@@ -46,7 +46,7 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 
 
 def test_concurrent_processes_lose_no_edit(bench: ToolHarness) -> None:
-    path = put(bench, lines=60)
+    path = write_numbered_lines(bench, lines=60)
     command = [sys.executable, "-c", EDITOR, str(bench.folder)]
     pipe = subprocess.PIPE
     editors = [subprocess.Popen([*command, str(n)], stdin=pipe, stdout=pipe, text=True) for n in range(3)]
@@ -69,7 +69,7 @@ def test_concurrent_processes_lose_no_edit(bench: ToolHarness) -> None:
 
 
 def test_concurrent_edits_of_one_file_all_succeed(bench: ToolHarness) -> None:
-    path = put(bench, lines=8)
+    path = write_numbered_lines(bench, lines=8)
 
     async def edit_lines(begin: int) -> list[str]:
         calls = [
@@ -87,7 +87,7 @@ def test_concurrent_edits_of_one_file_all_succeed(bench: ToolHarness) -> None:
 
 
 def test_an_edit_waits_for_a_locked_folder(bench: ToolHarness) -> None:
-    path = put(bench)
+    path = write_numbered_lines(bench)
     holding = os.open(bench.workspace, os.O_RDONLY | os.O_DIRECTORY)
     fcntl.flock(holding, fcntl.LOCK_EX)
 
@@ -111,7 +111,10 @@ def test_an_edit_waits_for_a_locked_folder(bench: ToolHarness) -> None:
 
 
 def test_waiting_for_a_locked_folder_times_out(bench: ToolHarness) -> None:
-    path, impatient = put(bench), FileChanger(bench.store, ProtectedPaths(bench.store), wait_ms_max=50)
+    path, impatient = (
+        write_numbered_lines(bench),
+        FileChanger(bench.store, ProtectedPaths(bench.store), wait_ms_max=50),
+    )
 
     def apply(is_exact: bool) -> None:
         run = bench.prepare().tool_run()

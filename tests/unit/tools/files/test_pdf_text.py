@@ -89,19 +89,19 @@ def encrypted() -> bytes:
     return pdf(words("Secret."), trailer=b"/ID [<00> <00>] /Encrypt " + lock)
 
 
-def looping() -> bytes:
+def cyclic_pages() -> bytes:
     """A tree of pages that holds itself."""
     return written(
         b"<< /Type /Catalog /Pages 2 0 R >>", b"<< /Type /Pages /Kids [2 0 R 2 0 R] /Count 1000000 >>"
     )
 
 
-def bomb(size: int = 500_000_000) -> bytes:
+def decompression_bomb(size: int = 500_000_000) -> bytes:
     packed = zlib.compress(bytes(size), 9)
     return pdf(stream(packed, b"/Filter /FlateDecode"))
 
 
-def endless(pages: int = 200) -> bytes:
+def slow_pages(pages: int = 200) -> bytes:
     """Return a file without text that takes minutes to read: each page shows 200,000 empty strings."""
     packed = zlib.compress(b"BT /F1 12 Tf " + b"() Tj " * 200_000 + b"ET", 9)
     return pdf(
@@ -117,8 +117,8 @@ def endless(pages: int = 200) -> bytes:
         (encrypted(), PASSWORD_PROTECTED),
         (PDF, UNREADABLE),
         (b"%PDF-1.4 and then nothing of the kind", UNREADABLE),
-        (looping(), UNREADABLE),
-        (bomb(), UNREADABLE),
+        (cyclic_pages(), UNREADABLE),
+        (decompression_bomb(), UNREADABLE),
         (written(b"<< /Type /Catalog /Pages 99 0 R >>"), UNREADABLE),
         (b"%PDF-" + bytes(FILE_BYTES_MAX), TOO_LARGE),
     ],
@@ -137,12 +137,12 @@ async def test_a_wrong_cross_reference_table_is_tolerated() -> None:
 
 async def test_a_slow_extraction_is_stopped() -> None:
     began = time.monotonic()
-    assert await read(endless()) == TIMED_OUT
+    assert await read(slow_pages()) == TIMED_OUT
     assert time.monotonic() - began >= 10
 
 
 async def test_an_extraction_over_the_memory_limit_is_stopped() -> None:
-    greedy = bomb(70_000_000)
+    greedy = decompression_bomb(70_000_000)
     assert await read(greedy) == NO_TEXT
     assert await read(greedy, PdfTextExtractor(NO_SANDBOX, memory_bytes_max=100_000_000)) == OUT_OF_MEMORY
 
@@ -158,11 +158,11 @@ class StalledExtractor(PdfTextExtractor):
 
 async def test_a_stalled_extraction_times_out() -> None:
     async with asyncio.timeout(60):
-        assert await read(endless(), StalledExtractor(NO_SANDBOX, seconds_max=1.0)) == TIMED_OUT
+        assert await read(slow_pages(), StalledExtractor(NO_SANDBOX, seconds_max=1.0)) == TIMED_OUT
 
 
 async def test_extraction_does_not_block_the_event_loop() -> None:
-    reading = asyncio.create_task(read(endless(), PdfTextExtractor(NO_SANDBOX, seconds_max=1.0)))
+    reading = asyncio.create_task(read(slow_pages(), PdfTextExtractor(NO_SANDBOX, seconds_max=1.0)))
     steps = 0
     while not reading.done():
         await asyncio.sleep(0.01)
@@ -172,14 +172,14 @@ async def test_extraction_does_not_block_the_event_loop() -> None:
 
 async def test_concurrent_extractions_are_limited() -> None:
     pdfs, began = PdfTextExtractor(NO_SANDBOX, seconds_max=1.0), time.monotonic()
-    many = [endless(200 + n) for n in range(PDFS_AT_ONCE_MAX + 1)]
+    many = [slow_pages(200 + n) for n in range(PDFS_AT_ONCE_MAX + 1)]
     assert await asyncio.gather(*(read(each, pdfs) for each in many)) == [TIMED_OUT] * len(many)
     assert time.monotonic() - began >= 2.0, "the last one waits for another to end"
 
 
 async def test_a_cancelled_extraction_frees_its_slot() -> None:
     pdfs = PdfTextExtractor(NO_SANDBOX)
-    content = endless()
+    content = slow_pages()
     leaving = [asyncio.create_task(read(content, pdfs)) for _ in range(PDFS_AT_ONCE_MAX)]
     await asyncio.sleep(0.3)
     for each in leaving:
@@ -192,7 +192,7 @@ async def test_a_cancelled_extraction_frees_its_slot() -> None:
 async def test_a_timed_out_extraction_is_retried_later() -> None:
     now = [0.0]
     pdfs = PdfTextExtractor(NO_SANDBOX, seconds_max=1.0, now=lambda: now[0])
-    content = endless()
+    content = slow_pages()
     blob = sha256(content).hexdigest()
     assert await read(content, pdfs) == TIMED_OUT == pdfs.cached(blob)
     now[0] = PDF_RETRY_S

@@ -30,7 +30,7 @@ NAMES = [
 ]
 
 
-def put(bench: ToolHarness, name: str, content: bytes) -> Path:
+def write_file(bench: ToolHarness, name: str, content: bytes) -> Path:
     bench.workspace.mkdir(exist_ok=True)
     path = bench.workspace / name
     path.write_bytes(content)
@@ -64,7 +64,7 @@ def test_a_written_file_is_read_and_listed_under_its_name(bench: ToolHarness, na
 
 
 def test_a_file_is_read_in_parts(bench: ToolHarness) -> None:
-    put(bench, "long.txt", b"".join(b"line %d\n" % n for n in range(1, 5001)))
+    write_file(bench, "long.txt", b"".join(b"line %d\n" % n for n in range(1, 5001)))
     first = bench.call_sync("read_file", path="long.txt").text
     header, body = first.split("\n", 1)
     assert header == f"[lines 1-2000 of a file of 48,893 bytes; offset_lines={READ_FILE_LINES_MAX} reads on]"
@@ -81,7 +81,7 @@ def test_a_file_is_read_in_parts(bench: ToolHarness) -> None:
 
 def test_a_file_of_long_lines_can_be_read_completely(bench: ToolHarness) -> None:
     lines = [(b"%d" % n) * 30_000 + b"\n" for n in range(1, 10)]
-    put(bench, "wide.txt", b"".join(lines))
+    write_file(bench, "wide.txt", b"".join(lines))
     seen, offset = b"", 0
     while offset < len(lines):
         header, body = bench.call_sync("read_file", path="wide.txt", offset_lines=offset).text.split("\n", 1)
@@ -93,7 +93,7 @@ def test_a_file_of_long_lines_can_be_read_completely(bench: ToolHarness) -> None
 
 
 def test_an_overlong_line_is_cut_at_a_character_boundary(bench: ToolHarness) -> None:
-    put(bench, "endless.txt", b"x" + "€".encode() * 200_000)
+    write_file(bench, "endless.txt", b"x" + "€".encode() * 200_000)
     header, body = bench.call_sync("read_file", path="endless.txt").text.split("\n", 1)
     assert "line 1 is cut after" in header
     assert set(body) == {"x", "€"}
@@ -101,7 +101,7 @@ def test_an_overlong_line_is_cut_at_a_character_boundary(bench: ToolHarness) -> 
 
 
 def test_reading_a_huge_file_is_bounded(bench: ToolHarness) -> None:
-    path = put(bench, "huge.txt", b"first line\nsecond\n" + b"y" * 9000)
+    path = write_file(bench, "huge.txt", b"first line\nsecond\n" + b"y" * 9000)
     os.truncate(path, 20_000_000_000)
     started = time.monotonic()
     assert "first line\nsecond" in bench.call_sync("read_file", path="huge.txt", limit_lines=2).text
@@ -112,10 +112,10 @@ def test_reading_a_huge_file_is_bounded(bench: ToolHarness) -> None:
 
 
 def test_binary_and_non_utf8_files_are_reported(bench: ToolHarness) -> None:
-    put(bench, "image.png", b"\x89PNG\r\n\0\0\0")
-    put(bench, "latin.txt", "Größe".encode("latin-1"))
-    put(bench, "empty", b"")
-    put(bench, "mark.txt", "\ufffd".encode())
+    write_file(bench, "image.png", b"\x89PNG\r\n\0\0\0")
+    write_file(bench, "latin.txt", "Größe".encode("latin-1"))
+    write_file(bench, "empty", b"")
+    write_file(bench, "mark.txt", "\ufffd".encode())
     assert (
         bench.call_sync("read_file", path="image.png").text
         == "`image.png` is a binary file of 9 bytes, not text"
@@ -129,7 +129,7 @@ def test_binary_and_non_utf8_files_are_reported(bench: ToolHarness) -> None:
 
 
 def test_missing_files_and_folders_are_reported(bench: ToolHarness) -> None:
-    put(bench, "file", b"text")
+    write_file(bench, "file", b"text")
     (bench.workspace / "folder").mkdir()
     folder = "`folder` is a folder; list_files shows what is in it"
     assert bench.call_sync("read_file", path="nothing").text == "there is no `nothing`"
@@ -145,7 +145,7 @@ def test_missing_files_and_folders_are_reported(bench: ToolHarness) -> None:
 
 
 def test_writing_keeps_the_mode_and_respects_write_protection(bench: ToolHarness) -> None:
-    script = put(bench, "script.sh", b"old")
+    script = write_file(bench, "script.sh", b"old")
     script.chmod(0o750)
     assert (
         bench.call_sync("write_file", path="script.sh", content="new").text == "replaced `script.sh`, 3 bytes"
@@ -173,7 +173,7 @@ def test_a_file_that_is_too_large_is_not_written(bench: ToolHarness) -> None:
 
 
 def test_readers_never_see_a_partial_write(bench: ToolHarness) -> None:
-    put(bench, "shared", b"0" * 300_000)
+    write_file(bench, "shared", b"0" * 300_000)
     done, halves, reads = threading.Event(), [], 0
 
     def read() -> None:
@@ -210,7 +210,7 @@ def test_concurrent_writers_create_missing_folders(bench: ToolHarness) -> None:
 def test_a_failed_write_leaves_the_old_file_and_no_draft(
     bench: ToolHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(bench, "kept", b"old")
+    write_file(bench, "kept", b"old")
 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
@@ -238,10 +238,10 @@ def test_cancelling_a_write_waits_for_its_end(bench: ToolHarness) -> None:
 
 
 def test_a_listing_is_sorted_and_shows_entry_types(bench: ToolHarness) -> None:
-    put(bench, "b.txt", b"12345")
-    put(bench, ".env", b"")
+    write_file(bench, "b.txt", b"12345")
+    write_file(bench, ".env", b"")
     (bench.workspace / "a" / "inner").mkdir(parents=True)
-    put(bench, "a/inner/z", b"1" * 1234)
+    write_file(bench, "a/inner/z", b"1" * 1234)
     (bench.workspace / "link").symlink_to("b.txt")
     top = [".env  0 bytes", "a/", "b.txt  5 bytes", "link -> b.txt"]
     assert bench.call_sync("list_files").text.splitlines() == top
@@ -267,8 +267,8 @@ def test_a_long_listing_is_truncated_with_a_note(bench: ToolHarness) -> None:
 
 
 def test_names_cannot_forge_a_listing(bench: ToolHarness) -> None:
-    put(bench, "a\nfake  9 bytes", b"")
-    put(bench, "esc\x1b[31m", b"")
+    write_file(bench, "a\nfake  9 bytes", b"")
+    write_file(bench, "esc\x1b[31m", b"")
     lines = bench.call_sync("list_files").text.splitlines()
     assert lines == ["a\\nfake  9 bytes  0 bytes", "esc\\x1b[31m  0 bytes"]
 

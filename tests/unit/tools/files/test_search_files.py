@@ -22,73 +22,73 @@ from tests.support.tool_fixture import RecordedCall, ToolHarness, bench
 __all__ = ["bench"]
 
 
-def put(bench: ToolHarness, name: str, content: str | bytes) -> Path:
+def write_file(bench: ToolHarness, name: str, content: str | bytes) -> Path:
     path = bench.workspace / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
 
 
-def found(bench: ToolHarness, pattern: str, **more: object) -> list[str]:
+def search(bench: ToolHarness, pattern: str, **more: object) -> list[str]:
     call = bench.call_sync("search_files", pattern=pattern, **more)
     assert call.outcome == "done", call.text
     return call.text.splitlines()
 
 
 def test_matches_have_line_numbers_and_are_sorted_by_path(bench: ToolHarness) -> None:
-    put(bench, "b.py", "x = 1\ndef go():\n    pass\n")
-    put(bench, "a/c.txt", "no\ngo go\r\n")
-    put(bench, "a/ö.txt", "Go\n")
-    assert found(bench, r"\bgo\b") == ["a/c.txt:2: go go", "b.py:2: def go():"]
-    assert found(bench, "GO", case_sensitive=False, path="a") == ["a/c.txt:2: go go", "a/ö.txt:1: Go"]
-    assert found(bench, "go", path="b.py") == ["b.py:2: def go():"]
-    assert found(bench, "go", glob="*.py") == ["b.py:2: def go():"]
-    assert found(bench, "go", glob="a/*.{md,txt}") == ["a/c.txt:2: go go"]
-    assert found(bench, "nowhere") == ["[nothing was found]"]
+    write_file(bench, "b.py", "x = 1\ndef go():\n    pass\n")
+    write_file(bench, "a/c.txt", "no\ngo go\r\n")
+    write_file(bench, "a/ö.txt", "Go\n")
+    assert search(bench, r"\bgo\b") == ["a/c.txt:2: go go", "b.py:2: def go():"]
+    assert search(bench, "GO", case_sensitive=False, path="a") == ["a/c.txt:2: go go", "a/ö.txt:1: Go"]
+    assert search(bench, "go", path="b.py") == ["b.py:2: def go():"]
+    assert search(bench, "go", glob="*.py") == ["b.py:2: def go():"]
+    assert search(bench, "go", glob="a/*.{md,txt}") == ["a/c.txt:2: go go"]
+    assert search(bench, "nowhere") == ["[nothing was found]"]
 
 
 def test_context_lines_are_shown_once(bench: ToolHarness) -> None:
-    put(bench, "f", "1\n2 hit\n3 hit\n4\n5\n6\n7\n8 hit\n")
-    assert found(bench, "hit", context_lines=1) == [
+    write_file(bench, "f", "1\n2 hit\n3 hit\n4\n5\n6\n7\n8 hit\n")
+    assert search(bench, "hit", context_lines=1) == [
         "f-1- 1", "f:2: 2 hit", "f:3: 3 hit", "f-4- 4", "--", "f-7- 7", "f:8: 8 hit",
     ]  # fmt: skip
-    assert found(bench, "hit", context_lines=3) == [
+    assert search(bench, "hit", context_lines=3) == [
         "f-1- 1", "f:2: 2 hit", "f:3: 3 hit", "f-4- 4", "f-5- 5", "f-6- 6", "f-7- 7", "f:8: 8 hit",
     ]  # fmt: skip
 
 
 def test_names_are_searched_too(bench: ToolHarness) -> None:
     for name in ("src/main.py", "src/main/x.txt", "README.md"):
-        put(bench, name, "main\n")
-    assert found(bench, "main", names=True) == ["src/main/", "src/main/x.txt", "src/main.py"]
-    assert found(bench, "main", names=True, glob="*.py") == ["src/main.py"]
+        write_file(bench, name, "main\n")
+    assert search(bench, "main", names=True) == ["src/main/", "src/main/x.txt", "src/main.py"]
+    assert search(bench, "main", names=True, glob="*.py") == ["src/main.py"]
 
 
 def test_binary_large_git_and_ignored_files_are_skipped(bench: ToolHarness) -> None:
-    put(bench, ".gitignore", "# comment\nbuild/\n*.log\n!keep.log\n/only_top\n")
-    put(bench, "sub/.gitignore", "own.txt\n")
+    write_file(bench, ".gitignore", "# comment\nbuild/\n*.log\n!keep.log\n/only_top\n")
+    write_file(bench, "sub/.gitignore", "own.txt\n")
     for name in ("build/a", "x.log", "keep.log", "only_top", "sub/only_top", "sub/own.txt", "own.txt",
                  ".git/config", ".env", "sub/build/deep/a"):  # fmt: skip
-        put(bench, name, "hit\n")
-    put(bench, "binary", b"hit\0\n")
-    put(bench, "large", b"hit\n" + b"x" * SEARCH_FILES_FILE_BYTES_MAX)
+        write_file(bench, name, "hit\n")
+    write_file(bench, "binary", b"hit\0\n")
+    write_file(bench, "large", b"hit\n" + b"x" * SEARCH_FILES_FILE_BYTES_MAX)
     size = f"{SEARCH_FILES_FILE_BYTES_MAX:,}"
-    assert found(bench, "hit") == [
+    assert search(bench, "hit") == [
         ".env:1: hit", "keep.log:1: hit", "own.txt:1: hit", "sub/only_top:1: hit",
         f"[files larger than {size} bytes were passed over: 1]",
     ]  # fmt: skip
-    assert "sub/own.txt:1: hit" in found(bench, "hit", ignored=True)
-    assert found(bench, "hit", path="sub") == ["sub/only_top:1: hit"], "what is above counts as well"
+    assert "sub/own.txt:1: hit" in search(bench, "hit", ignored=True)
+    assert search(bench, "hit", path="sub") == ["sub/only_top:1: hit"], "what is above counts as well"
 
 
 def test_a_search_never_leaves_the_workspace(bench: ToolHarness) -> None:
     (bench.folder / "outside").mkdir()
     (bench.folder / "outside/file").write_text("hit\n")
-    put(bench, "in/file", "hit\n")
+    write_file(bench, "in/file", "hit\n")
     (bench.workspace / "in/link").symlink_to(bench.folder / "outside/file")
     (bench.workspace / "in/folder").symlink_to(bench.folder / "outside")
     os.mkfifo(bench.workspace / "in/pipe")
-    assert found(bench, "hit") == ["in/file:1: hit"]
+    assert search(bench, "hit") == ["in/file:1: hit"]
     for path in ("../outside", "in/folder", "in/link", "/proc/self", str(bench.folder / "outside")):
         call = bench.call_sync("search_files", pattern="hit", path=path)
         assert call.outcome == "failed" and "outside the workspace" in call.text, call.text
@@ -96,25 +96,25 @@ def test_a_search_never_leaves_the_workspace(bench: ToolHarness) -> None:
 
 def test_the_data_folder_is_not_searched_even_inside_the_workspace(tmp_path: Path) -> None:
     bench = ToolHarness(tmp_path, store=tmp_path / "workspace" / "data")
-    put(bench, "data/token", "hit\n")
-    put(bench, "file", "hit\n")
-    assert found(bench, "hit") == ["file:1: hit"]
+    write_file(bench, "data/token", "hit\n")
+    write_file(bench, "file", "hit\n")
+    assert search(bench, "hit") == ["file:1: hit"]
     assert bench.call_sync("search_files", pattern="hit", path="data").outcome == "failed"
 
 
 @pytest.mark.parametrize("pattern", ["(", "*", "a{99999999999}", "(?P<x", "", "x" * 1001, "(?<=a*)b"])
 def test_an_invalid_pattern_is_refused(bench: ToolHarness, pattern: str) -> None:
-    put(bench, "f", "x\n")
+    write_file(bench, "f", "x\n")
     call = bench.call_sync("search_files", pattern=pattern)
     assert call.outcome == "failed" and "pattern" in call.text, call.text
 
 
 @pytest.mark.parametrize("line", ["*" * 400 + "y", "*?" * 60 + "y", "*a" * 60 + "y", "**/" * 60 + "y"])
 def test_a_hostile_gitignore_cannot_stall_a_search(bench: ToolHarness, line: str) -> None:
-    put(bench, ".gitignore", f"{line}\n")
-    put(bench, "a" * 200, "hit\n")
-    put(bench, "/".join("a" * 40), "hit\n")
-    call, _ = impatient(bench, 20.0, "hit")
+    write_file(bench, ".gitignore", f"{line}\n")
+    write_file(bench, "a" * 200, "hit\n")
+    write_file(bench, "/".join("a" * 40), "hit\n")
+    call, _ = search_with_timeout(bench, 20.0, "hit")
     assert len(call.text.splitlines()) == 2 and "stopped" not in call.text, call.text
 
 
@@ -133,21 +133,21 @@ def test_a_hostile_gitignore_cannot_stall_a_search(bench: ToolHarness, line: str
     ],
 )
 def test_glob_stars_match_as_documented(bench: ToolHarness, glob: str, fits: str, does_not: str) -> None:
-    put(bench, fits, "hit\n")
-    put(bench, does_not, "hit\n")
-    assert found(bench, "hit", glob=glob) == [f"{fits}:1: hit"]
+    write_file(bench, fits, "hit\n")
+    write_file(bench, does_not, "hit\n")
+    assert search(bench, "hit", glob=glob) == [f"{fits}:1: hit"]
 
 
 def test_files_that_could_not_be_searched_are_reported(bench: ToolHarness) -> None:
-    put(bench, "binary", b"hit\0")
-    put(bench, "deep/" * PATH_DEPTH_MAX + "deep/file", "hit\n")
+    write_file(bench, "binary", b"hit\0")
+    write_file(bench, "deep/" * PATH_DEPTH_MAX + "deep/file", "hit\n")
     os.mkfifo(bench.workspace / "pipe")
     for path in ("binary", "pipe"):
-        assert found(bench, "hit", path=path) == ["[it is no text: nothing was looked for in it]"]
-    assert found(bench, "hit") == [f"[folders more than {PATH_DEPTH_MAX} deep were passed over]"]
+        assert search(bench, "hit", path=path) == ["[it is no text: nothing was looked for in it]"]
+    assert search(bench, "hit") == [f"[folders more than {PATH_DEPTH_MAX} deep were passed over]"]
 
 
-def impatient(bench: ToolHarness, seconds: float, pattern: str) -> tuple[RecordedCall, float]:
+def search_with_timeout(bench: ToolHarness, seconds: float, pattern: str) -> tuple[RecordedCall, float]:
     tool, call = SearchFilesTool(ProtectedPaths(bench.store), seconds), bench.prepare(pattern=pattern)
     started = time.monotonic()
     call.result = asyncio.run(tool.run(call.tool_run()))
@@ -155,16 +155,16 @@ def impatient(bench: ToolHarness, seconds: float, pattern: str) -> tuple[Recorde
 
 
 def test_a_catastrophic_pattern_is_stopped_with_partial_results(bench: ToolHarness) -> None:
-    put(bench, "a", "aaab\n")
-    put(bench, "b", "a" * 64 + "!\n")
-    call, took_s = impatient(bench, 3.0, "(a+)+b")
+    write_file(bench, "a", "aaab\n")
+    write_file(bench, "b", "a" * 64 + "!\n")
+    call, took_s = search_with_timeout(bench, 3.0, "(a+)+b")
     assert call.text.splitlines()[0] == "a:1: aaab" and "stopped after" in call.text
     assert took_s < 60
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the children of a process so")
 def test_a_search_that_is_cancelled_leaves_nothing_running(bench: ToolHarness) -> None:
-    put(bench, "b", "a" * 64 + "!\n")
+    write_file(bench, "b", "a" * 64 + "!\n")
 
     async def cancelled() -> None:
         call = bench.prepare(pattern="(a+)+b")
@@ -192,19 +192,19 @@ def _searches() -> list[int]:
 
 
 def test_results_lines_and_output_are_bounded(bench: ToolHarness) -> None:
-    put(bench, "many", "hit\n" * 500)
-    put(bench, "wide", "x" * 5_000 + "hit" + "y" * 5_000 + "\n")
-    lines = found(bench, "hit", max_results=7, path="many")
+    write_file(bench, "many", "hit\n" * 500)
+    write_file(bench, "wide", "x" * 5_000 + "hit" + "y" * 5_000 + "\n")
+    lines = search(bench, "hit", max_results=7, path="many")
     assert len(lines) == 8 and lines[-1] == "[stopped at 7 results; there are more]"
-    (wide,) = found(bench, "hit", path="wide")
+    (wide,) = search(bench, "hit", path="wide")
     assert "hit" in wide and len(wide) < SEARCH_FILES_LINE_CHARS_MAX + 50
-    put(bench, "wider", ("hit" + "y" * 1_000 + "\n") * 1_000)
-    text = "\n".join(found(bench, "hit", max_results=1_000, path="wider"))
+    write_file(bench, "wider", ("hit" + "y" * 1_000 + "\n") * 1_000)
+    text = "\n".join(search(bench, "hit", max_results=1_000, path="wider"))
     assert len(text) < SEARCH_FILES_BYTES_MAX + 200 and "no room for more" in text
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds the memory of a process so")
 def test_a_pattern_over_the_memory_limit_fails_the_call(bench: ToolHarness) -> None:
-    put(bench, "f", "a\n")
+    write_file(bench, "f", "a\n")
     call = bench.call_sync("search_files", pattern="((((((a{1,99}){1,99}){1,99}){1,99}){1,99}){1,99})")
     assert call.outcome in ("done", "failed") and call.text

@@ -183,7 +183,7 @@ while True:
 
 
 @contextmanager
-def swapping(place: Path, aside: Path, target: Path) -> Iterator[None]:
+def swap_in_background(place: Path, aside: Path, target: Path) -> Iterator[None]:
     """Meanwhile, another process makes `place` by turns itself and a link to `target`, as fast as it can."""
     process = subprocess.Popen([sys.executable, "-I", "-S", "-c", SWAP, str(place), str(aside), str(target)])
     try:
@@ -216,7 +216,7 @@ def test_a_link_swapped_in_during_the_walk_does_not_escape(
             tried += 22
         return answers, tried
 
-    with swapping(place, aside / "kept", target):
+    with swap_in_background(place, aside / "kept", target):
         answers, tried = asyncio.run(race())
     print(f"{tried} calls while a link was swapped in, {len(answers)} different answers, 0 escapes")
     assert [entry.name for entry in outside.iterdir()] == ["secret.txt"]

@@ -80,7 +80,7 @@ ENGINES: list[tuple[Make, str, dict[str, Any]]] = [
 EACH = pytest.mark.parametrize(("make", "path", "body"), ENGINES, ids=["searxng", "brave", "tavily"])
 
 
-def found(body: object) -> bytes:
+def json_reply(body: object) -> bytes:
     return reply(json.dumps(body), "application/json")
 
 
@@ -96,7 +96,7 @@ async def search(
 async def test_results_have_a_title_a_url_and_a_snippet(
     bench: ToolHarness, make: Make, path: str, body: dict[str, Any]
 ) -> None:
-    async with web_server(WebSite({path: found(body)})) as site:
+    async with web_server(WebSite({path: json_reply(body)})) as site:
         call = await search(bench, make(f"http://127.0.0.1:{site.port}"))
         fewer = None
         if path == "/search":
@@ -108,7 +108,7 @@ async def test_results_have_a_title_a_url_and_a_snippet(
 async def test_each_engine_receives_its_documented_request(bench: ToolHarness) -> None:
     bodies: list[bytes] = []
     for make, path, body in ENGINES:
-        async with web_server(WebSite({path: found(body)})) as site:
+        async with web_server(WebSite({path: json_reply(body)})) as site:
             await search(bench, make(f"http://127.0.0.1:{site.port}"))
         head = site.heads[0].lower()
         bodies.append(site.heads[0].encode())
@@ -121,7 +121,7 @@ async def test_each_engine_receives_its_documented_request(bench: ToolHarness) -
 async def test_search_results_are_bounded(bench: ToolHarness) -> None:
     many = {"url": "https://a.example/", "title": "t" * 5_000, "content": "c" * 100_000 + "\u202e"}
     results = [many | {"url": f"https://a.example/{number}"} for number in range(30)]
-    async with web_server(WebSite({ENGINES[0][1]: found({"results": results})})) as site:
+    async with web_server(WebSite({ENGINES[0][1]: json_reply({"results": results})})) as site:
         call = await search(bench, SearxngEngine(f"http://127.0.0.1:{site.port}"), max_results=20)
     assert call.text.count("https://a.example/") == 20 and "\u202e" not in call.text
     assert max(map(len, call.text.splitlines())) < WEB_SEARCH_SNIPPET_CHARS_MAX + 10
@@ -129,12 +129,12 @@ async def test_search_results_are_bounded(bench: ToolHarness) -> None:
 
 async def test_an_empty_search_result_is_reported(bench: ToolHarness) -> None:
     for body in ({"results": []}, {}):
-        async with web_server(WebSite({ENGINES[0][1]: found(body)})) as site:
+        async with web_server(WebSite({ENGINES[0][1]: json_reply(body)})) as site:
             assert (
                 "nothing was found"
                 in (await search(bench, SearxngEngine(f"http://127.0.0.1:{site.port}"))).text
             )
-    async with web_server(WebSite({ENGINES[1][1]: found({"type": "search"})})) as site:
+    async with web_server(WebSite({ENGINES[1][1]: json_reply({"type": "search"})})) as site:
         engine = BraveEngine(Secret(KEY), f"http://127.0.0.1:{site.port}")
         assert "nothing was found" in (await search(bench, engine)).text
 
@@ -152,9 +152,9 @@ async def test_an_empty_search_result_is_reported(bench: ToolHarness) -> None:
         (2, reply('{"detail": {"error": "no"}}', status="401 Unauthorized"), "key in TAVILY_API_KEY"),
         (2, reply("{}", status="432 Plan"), "takes no more searches for now"),
         (1, redirect("http://127.0.0.1:1/"), "answers 302"),
-        (2, found({"results": "many"}), "no list of results"),
-        (2, found([1]), "no list of results"),
-        (1, found({"web": {"results": [{"url": 3}]}}), "no list of results"),
+        (2, json_reply({"results": "many"}), "no list of results"),
+        (2, json_reply([1]), "no list of results"),
+        (1, json_reply({"web": {"results": [{"url": 3}]}}), "no list of results"),
         (0, reply(b"\xff\xfe{", "application/json"), "no list of results"),
         (0, reply("[" * 100_000, "application/json"), "no list of results"),
         (0, reply('{"results": [', "application/json"), "no list of results"),
