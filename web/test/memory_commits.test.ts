@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import type { AnyEvent, WaitingMemory } from "../src/core/protocol";
+import type { AnyEvent, MemoryQueueEntry } from "../src/core/protocol";
 import { MemoryCommits } from "../src/core/memory_commits";
 
 const FOLDER = new URL("../../tests/vectors/memory/", import.meta.url);
@@ -41,7 +41,7 @@ describe("a session whose earlier events are not loaded", () => {
   const started = (segment: number, turn: number) => ({ kind: "memory_commit_started", segment, turns: [[turn, turn]], owner: "o_1", at: 40 }) as unknown as AnyEvent;
   const committed = (segment: number) => ({ kind: "memory_committed", segment, at: 50 }) as unknown as AnyEvent;
   const completed = (run_id: string) => ({ kind: "run_completed", run_id, owed: true, owner: "o_1", at: 30 }) as unknown as AnyEvent;
-  const row: WaitingMemory = {
+  const row: MemoryQueueEntry = {
     session_id: "s_1", title: "", segment: 7, from_turn: 8, through_turn: 9, state: "failed", since: 5, attempts: 1, retry_at: 99, detail: "Away.", deleted: false,
   };
 

@@ -1,7 +1,7 @@
 // The memory commits of a conversation, pending and committed: segments of completed turns, folded from events
 // as the server folds them (tests/vectors/memory tests both).
 
-import type { AnyEvent, TurnsRestoredEvent, WaitingMemory } from "./protocol";
+import type { AnyEvent, TurnsRestoredEvent, MemoryQueueEntry } from "./protocol";
 
 /** The most turns in one segment. */
 const SEGMENT_TURNS_MAX = 200;
@@ -39,7 +39,7 @@ export class MemoryCommits {
   private isComplete = false;
 
   /** Add the queue entries, read after this conversation's newest page. Segments known from events are newer. */
-  addQueueEntries(rows: readonly WaitingMemory[]): void {
+  addQueueEntries(rows: readonly MemoryQueueEntry[]): void {
     for (const row of rows) {
       if (this.segments.has(row.segment)) continue;
       const turns = Array.from({ length: row.through_turn - row.from_turn + 1 }, (_, index) => row.from_turn + index);

@@ -1,19 +1,19 @@
 // The runs of a conversation: status, what each waits for, and its usage. A change of a run marks its turn as
 // changed. When a run ends, its unfinished messages keep the text that they have.
 
-import { newRunInfo, runInfo, type RunInfo } from "./transcript_types";
-import type { AnyEvent, Run, Usage } from "./protocol";
+import { newRunInfo, runInfo, type RunProgress } from "./transcript_types";
+import type { AnyEvent, RunInfo, Usage } from "./protocol";
 import type { TurnStore } from "./turn_store";
 
 const END_STATUSES = { run_completed: "completed", run_cancelled: "cancelled", run_failed: "failed" } as const;
 
 export class RunTracker {
-  readonly runs = new Map<string, RunInfo>();
+  readonly runs = new Map<string, RunProgress>();
 
   constructor(private readonly turnStore: TurnStore) {}
 
   /** Add a run of a page. */
-  addRun(run: Run): void {
+  addRun(run: RunInfo): void {
     this.turnStore.turn(run.turn).run_id = run.id;
     this.runs.set(run.id, runInfo(run));
   }
@@ -77,7 +77,7 @@ export class RunTracker {
     this.turnStore.markTurnChanged(turn);
   }
 
-  private update(run_id: string, changes: Partial<RunInfo>): void {
+  private update(run_id: string, changes: Partial<RunProgress>): void {
     const run = this.runs.get(run_id);
     if (!run) return;
     Object.assign(run, changes);

@@ -1,16 +1,16 @@
 // The types of a conversation's state, and their initial values.
 
-import type { AnyPart, Message, Run } from "./protocol";
+import type { AnyPart, MessageInfo, RunInfo } from "./protocol";
 
-export type MessageStatus = Message["status"];
-export type ToolState = NonNullable<Message["state"]>;
+export type MessageStatus = MessageInfo["status"];
+export type ToolState = NonNullable<MessageInfo["state"]>;
 
 /** The state of a message; `version` increases with every change, so that a view knows what to render again. */
 export interface Entry {
   turn: number;
   place: number;
   id: string;
-  role: Message["role"];
+  role: MessageInfo["role"];
   status: MessageStatus;
   at: number;
   parts: AnyPart[];
@@ -20,11 +20,11 @@ export interface Entry {
   message_id: string;
   name: string;
   state: ToolState | null;
-  outcome: NonNullable<Message["outcome"]> | null;
-  approval: NonNullable<Message["approval"]> | null;
+  outcome: NonNullable<MessageInfo["outcome"]> | null;
+  approval: NonNullable<MessageInfo["approval"]> | null;
   reason: string;
   /** The open question of a call. */
-  asked: NonNullable<Message["asked"]> | null;
+  asked: NonNullable<MessageInfo["asked"]> | null;
   /** The arguments that a call runs with, once it is in the ledger; its message has those that the model wrote. */
   arguments: string;
   edited: boolean;
@@ -39,7 +39,7 @@ export interface Entry {
 }
 
 /** The event that removed a turn, and whether another version took its place. */
-export type Removed = NonNullable<Message["removed"]>;
+export type Removed = NonNullable<MessageInfo["removed"]>;
 
 export interface Turn {
   turn: number;
@@ -56,13 +56,13 @@ export interface Turn {
 }
 
 /** A run, as far as events and pages report it. */
-export interface RunInfo {
+export interface RunProgress {
   id: string;
   turn: number;
-  status: Run["status"];
-  waiting: Run["waiting"];
+  status: RunInfo["status"];
+  waiting: RunInfo["waiting"];
   detail: string;
-  failure: Run["failure"];
+  failure: RunInfo["failure"];
   retrying: string;
   /** The run that this queued turn steers. */
   steers: string | null;
@@ -103,14 +103,14 @@ export function newEntry(fields: EntryFields): Entry {
   };
 }
 
-export function newRunInfo(id: string, turn: number): RunInfo {
+export function newRunInfo(id: string, turn: number): RunProgress {
   return {
     id, turn, status: "accepted", waiting: null, detail: "", failure: null, retrying: "", steers: null, started_at: null,
     ended_at: null, input_tokens: 0, output_tokens: 0, cached_tokens: 0, estimated_tokens: 0, cost_micros: null,
   };
 }
 
-export function runInfo(run: Run): RunInfo {
+export function runInfo(run: RunInfo): RunProgress {
   const { id, turn, status, waiting, failure, detail, steers, started_at, ended_at, usage } = run;
   return { ...newRunInfo(id, turn), status, waiting, failure, detail, steers, started_at, ended_at, ...usage };
 }

@@ -1,6 +1,6 @@
 // Queries over a conversation's turns.
 
-import type { Entry, Turn, RunInfo } from "./transcript_types";
+import type { Entry, Turn, RunProgress } from "./transcript_types";
 import type { ChangePart, FilePart } from "./protocol";
 
 /** How many lines all calls of a turn added to a file and removed from it. */
@@ -37,7 +37,7 @@ export function ranCommand(turn: Turn): boolean {
 }
 
 /** Return the active run, its turn and its running calls; null if there is none. */
-export function findActiveRun(runs: Iterable<RunInfo>, turns: ReadonlyMap<number, Turn>): { work: RunInfo; turn: Turn; running: Entry[] } | null {
+export function findActiveRun(runs: Iterable<RunProgress>, turns: ReadonlyMap<number, Turn>): { work: RunProgress; turn: Turn; running: Entry[] } | null {
   for (const run of runs) {
     if (!["accepted", "running", "waiting"].includes(run.status)) continue;
     const turn = turns.get(run.turn);

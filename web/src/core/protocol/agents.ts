@@ -1,12 +1,12 @@
 // Written by `make types` from the server's declarations. Do not edit.
 
-export interface AgentsTold {
-  readonly agents: readonly (AgentTold)[];
+export interface AgentListing {
+  readonly agents: readonly (AgentInfo)[];
   readonly errors: readonly (string)[];
   readonly tools: readonly (string)[];
 }
 
-export interface AgentTold {
+export interface AgentInfo {
   readonly name: string;
   readonly description: string;
   readonly model: string;
@@ -25,7 +25,7 @@ export interface AgentTold {
 }
 
 export interface AgentText {
-  readonly agent: AgentTold;
+  readonly agent: AgentInfo;
   readonly text: string;
 }
 
@@ -33,23 +33,23 @@ export interface AgentPrompt {
   readonly agent: string;
   readonly model: string;
   readonly instructions: string;
-  readonly tools: readonly (ToolShown)[];
+  readonly tools: readonly (ToolInfo)[];
   readonly tokens: number;
   readonly window_tokens: number;
 }
 
-export interface ToolShown {
+export interface ToolInfo {
   readonly name: string;
   readonly description: string;
   readonly parameters: Readonly<Record<string, unknown>>;
 }
 
-export interface PromptsTold {
-  readonly prompts: readonly (PromptTold)[];
+export interface PromptListing {
+  readonly prompts: readonly (PromptInfo)[];
   readonly errors: readonly (string)[];
 }
 
-export interface PromptTold {
+export interface PromptInfo {
   readonly name: string;
   readonly about: string;
 }

@@ -1,6 +1,6 @@
 // Written by `make types` from the server's declarations. Do not edit.
 
-export interface Session {
+export interface SessionInfo {
   readonly id: string;
   readonly title: string;
   readonly status: "failed" | "idle" | "interrupted" | "needs_you" | "working";
@@ -16,7 +16,7 @@ export interface Session {
   readonly previous_session_id: string | null;
   readonly parent_session_id: string | null;
   readonly successor_session_id: string | null;
-  readonly usage: Used;
+  readonly usage: UsageInfo;
   readonly unread: boolean;
   readonly pinned: boolean;
   readonly remember: boolean;
@@ -28,7 +28,7 @@ export interface Session {
   readonly notes: number | null;
 }
 
-export interface Used {
+export interface UsageInfo {
   readonly input_tokens: number;
   readonly output_tokens: number;
   readonly cached_tokens: number;
@@ -37,12 +37,12 @@ export interface Used {
   readonly estimated_tokens: number;
 }
 
-export interface SessionList {
-  readonly sessions: readonly (Session)[];
+export interface SessionInfoList {
+  readonly sessions: readonly (SessionInfo)[];
   readonly cursor: string | null;
 }
 
-export interface Message {
+export interface MessageInfo {
   readonly id: string;
   readonly role: "assistant" | "notice" | "tool" | "user";
   readonly status: "final" | "pending" | "streaming" | "interrupted" | "recovered" | "settled";
@@ -65,11 +65,11 @@ export interface Message {
   readonly model?: string | null;
   readonly ms?: number | null;
   readonly memories?: readonly (string)[];
-  readonly asked?: Asked | null;
+  readonly asked?: AgentQuestion | null;
   readonly context_tokens?: number | null;
   readonly began_at?: number | null;
   readonly versions?: readonly (string)[];
-  readonly removed?: Removed | null;
+  readonly removed?: RemovedTurn | null;
 }
 
 export interface TextPart {
@@ -112,19 +112,19 @@ export interface ChangePart {
   readonly workspace?: string;
 }
 
-export interface Asked {
+export interface AgentQuestion {
   readonly question: string;
   readonly choices: readonly (string)[];
   readonly multiple: boolean;
 }
 
-export interface Removed {
+export interface RemovedTurn {
   readonly seq: number;
   readonly replaced: boolean;
   readonly after: number;
 }
 
-export interface Run {
+export interface RunInfo {
   readonly id: string;
   readonly session_id: string;
   readonly turn: number;
@@ -134,7 +134,7 @@ export interface Run {
   readonly attempts: number;
   readonly started_at: number | null;
   readonly ended_at: number | null;
-  readonly usage: Used;
+  readonly usage: UsageInfo;
   readonly steps: number;
   readonly detail: string;
   readonly steers: string | null;
@@ -146,8 +146,8 @@ export interface Failure {
 }
 
 export interface MessageList {
-  readonly messages: readonly (Message)[];
-  readonly runs: readonly (Run)[];
+  readonly messages: readonly (MessageInfo)[];
+  readonly runs: readonly (RunInfo)[];
   readonly head: number;
   readonly before: string | null;
   readonly summary: Summary | null;
@@ -166,11 +166,11 @@ export interface TurnReceipt {
   readonly session_id: string;
 }
 
-export interface FoundList {
-  readonly hits: readonly (Found)[];
+export interface MessageMatchList {
+  readonly hits: readonly (MessageMatch)[];
 }
 
-export interface Found {
+export interface MessageMatch {
   readonly session_id: string;
   readonly title: string;
   readonly turn: number;
@@ -182,7 +182,7 @@ export interface Found {
   readonly marks: readonly (readonly [number, number])[];
 }
 
-export interface Question {
+export interface QuestionInfo {
   readonly session_id: string;
   readonly title: string;
   readonly workspace: string;
@@ -196,25 +196,25 @@ export interface Question {
   readonly arguments_cut: boolean;
   readonly effect: "idempotent" | "pure" | "unsafe" | null;
   readonly may_have_run: boolean;
-  readonly asked: Asked | null;
+  readonly asked: AgentQuestion | null;
 }
 
 export interface FeedSnapshot {
-  readonly sessions: readonly (Session)[];
-  readonly questions: readonly (Question)[];
+  readonly sessions: readonly (SessionInfo)[];
+  readonly questions: readonly (QuestionInfo)[];
   readonly more: boolean;
 }
 
 export interface FeedChanged {
-  readonly session: Session;
-  readonly questions: readonly (Question)[];
+  readonly session: SessionInfo;
+  readonly questions: readonly (QuestionInfo)[];
 }
 
 export interface FeedRemoved {
   readonly session_id: string;
 }
 
-export interface StoredFile {
+export interface UploadedFile {
   readonly id: string;
   readonly name: string;
   readonly media_type: string;

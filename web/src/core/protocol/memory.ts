@@ -1,6 +1,6 @@
 // Written by `make types` from the server's declarations. Do not edit.
 
-export interface Memory {
+export interface MemoryItem {
   readonly id: string;
   readonly text: string;
   readonly by: "model" | "user";
@@ -12,10 +12,10 @@ export interface Memory {
   readonly changed_at: number;
 }
 
-export interface MemoryList {
+export interface MemoryItemList {
   readonly provider: string;
   readonly health: MemoryHealth;
-  readonly memories: readonly (Memory)[];
+  readonly memories: readonly (MemoryItem)[];
   readonly cursor: string | null;
   readonly waiting: number;
   readonly oldest_waiting_at: number | null;
@@ -27,12 +27,12 @@ export interface MemoryHealth {
   readonly detail: string;
 }
 
-export interface WaitingList {
-  readonly waiting: readonly (WaitingMemory)[];
-  readonly kept: readonly (KeptMemory)[];
+export interface MemoryQueueInfo {
+  readonly waiting: readonly (MemoryQueueEntry)[];
+  readonly kept: readonly (RetainedMemory)[];
 }
 
-export interface WaitingMemory {
+export interface MemoryQueueEntry {
   readonly session_id: string;
   readonly title: string;
   readonly segment: number;
@@ -46,7 +46,7 @@ export interface WaitingMemory {
   readonly deleted: boolean;
 }
 
-export interface KeptMemory {
+export interface RetainedMemory {
   readonly session_id: string;
   readonly title: string;
   readonly segment: number;
@@ -55,7 +55,7 @@ export interface KeptMemory {
   readonly detail: string;
 }
 
-export interface CommitTold {
+export interface MemoryCommitResult {
   readonly outcome: "failed" | "in_doubt" | "no_owner" | "nothing" | "paid" | "working";
   readonly paid: number;
   readonly detail: string;

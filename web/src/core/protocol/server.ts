@@ -1,11 +1,11 @@
 // Written by `make types` from the server's declarations. Do not edit.
 
-export interface ModelList {
-  readonly models: readonly (UsedModel)[];
-  readonly providers: readonly (ProviderTold)[];
+export interface AvailableModels {
+  readonly models: readonly (ActiveModel)[];
+  readonly providers: readonly (ModelProviderInfo)[];
 }
 
-export interface UsedModel {
+export interface ActiveModel {
   readonly name: string;
   readonly why: string;
   readonly in_use: boolean;
@@ -13,7 +13,7 @@ export interface UsedModel {
   readonly takes_guessed: boolean;
 }
 
-export interface ProviderTold {
+export interface ModelProviderInfo {
   readonly name: string;
   readonly label: string;
   readonly ready: boolean;
@@ -24,20 +24,20 @@ export interface ProviderTold {
   readonly local: boolean;
   readonly default_url: string;
   readonly default_model: string;
-  readonly models: readonly (ModelTold)[];
+  readonly models: readonly (ModelInfo)[];
   readonly problem: string;
 }
 
-export interface ModelTold {
+export interface ModelInfo {
   readonly name: string;
   readonly window_tokens: number | null;
   readonly answer_tokens: number | null;
   readonly takes: readonly ("image" | "pdf" | "text")[];
-  readonly price: PriceTold | null;
+  readonly price: PriceInfo | null;
   readonly takes_guessed: boolean;
 }
 
-export interface PriceTold {
+export interface PriceInfo {
   readonly input: number;
   readonly output: number;
   readonly cached: number | null;
@@ -51,7 +51,7 @@ export interface Me {
   readonly browser: boolean;
 }
 
-export interface Entered {
+export interface SignInResult {
   readonly signed_in: boolean;
   readonly name: string;
   readonly rights: readonly ("admin" | "approve" | "read" | "write")[];
@@ -60,10 +60,10 @@ export interface Entered {
 }
 
 export interface RuleList {
-  readonly rules: readonly (Rule)[];
+  readonly rules: readonly (RuleInfo)[];
 }
 
-export interface Rule {
+export interface RuleInfo {
   readonly id: string;
   readonly tool: string;
   readonly pattern: string;
@@ -72,10 +72,10 @@ export interface Rule {
 }
 
 export interface TokenList {
-  readonly tokens: readonly (TokenTold)[];
+  readonly tokens: readonly (TokenInfo)[];
 }
 
-export interface TokenTold {
+export interface TokenInfo {
   readonly id: string;
   readonly name: string;
   readonly rights: readonly ("admin" | "approve" | "read" | "write")[];
@@ -83,21 +83,21 @@ export interface TokenTold {
   readonly last_used_at: number | null;
 }
 
-export interface TokenMade {
-  readonly token: TokenTold;
+export interface TokenWithSecret {
+  readonly token: TokenInfo;
   readonly secret: string;
 }
 
-export interface PasswordTold {
+export interface PasswordInfo {
   readonly is_set: boolean;
   readonly set_at: number | null;
 }
 
 export interface SignInList {
-  readonly sign_ins: readonly (SignInTold)[];
+  readonly sign_ins: readonly (SignInInfo)[];
 }
 
-export interface SignInTold {
+export interface SignInInfo {
   readonly id: string;
   readonly created_at: number;
   readonly expires_at: number;
@@ -105,10 +105,10 @@ export interface SignInTold {
 }
 
 export interface SettingList {
-  readonly settings: readonly (SettingTold)[];
+  readonly settings: readonly (SettingInfo)[];
 }
 
-export interface SettingTold {
+export interface SettingInfo {
   readonly name: string;
   readonly value: string | number | readonly (string)[];
   readonly default: string;
@@ -118,17 +118,17 @@ export interface SettingTold {
   readonly changeable: boolean;
 }
 
-export interface Tried {
+export interface ConnectionTestResult {
   readonly ok: boolean;
   readonly detail: string;
   readonly models: readonly (string)[];
 }
 
 export interface BackupList {
-  readonly backups: readonly (BackupTold)[];
+  readonly backups: readonly (BackupInfo)[];
 }
 
-export interface BackupTold {
+export interface BackupInfo {
   readonly name: string;
   readonly size_bytes: number;
   readonly made_at: number;
@@ -152,10 +152,10 @@ export interface About {
 }
 
 export interface ChannelList {
-  readonly channels: readonly (ChannelTold)[];
+  readonly channels: readonly (ChannelInfo)[];
 }
 
-export interface ChannelTold {
+export interface ChannelInfo {
   readonly name: string;
   readonly connected: boolean;
   readonly fixed: boolean;
@@ -170,16 +170,16 @@ export interface ChannelTold {
   readonly undelivered_at: number;
 }
 
-export interface ChannelTried {
+export interface ChannelTestResult {
   readonly ok: boolean;
   readonly detail: string;
 }
 
-export interface StrangerList {
-  readonly waiting: readonly (StrangerTold)[];
+export interface UnknownSenderList {
+  readonly waiting: readonly (PendingSenderInfo)[];
 }
 
-export interface StrangerTold {
+export interface PendingSenderInfo {
   readonly channel: string;
   readonly sender: string;
   readonly name: string;
@@ -188,10 +188,10 @@ export interface StrangerTold {
 }
 
 export interface SenderList {
-  readonly senders: readonly (SenderTold)[];
+  readonly senders: readonly (SenderInfo)[];
 }
 
-export interface SenderTold {
+export interface SenderInfo {
   readonly channel: string;
   readonly sender: string;
   readonly name: string;
@@ -199,10 +199,10 @@ export interface SenderTold {
 }
 
 export interface McpList {
-  readonly servers: readonly (McpTold)[];
+  readonly servers: readonly (McpServerInfo)[];
 }
 
-export interface McpTold {
+export interface McpServerInfo {
   readonly name: string;
   readonly kind: "http" | "stdio";
   readonly state: "connecting" | "ready" | "stopped" | "waiting";
@@ -216,7 +216,7 @@ export interface McpTold {
   readonly calls: Readonly<Record<string, number>>;
 }
 
-export interface LocalTold {
+export interface LocalModelInfo {
   readonly name: string;
   readonly about: string;
   readonly state: "absent" | "failed" | "installed" | "installing";

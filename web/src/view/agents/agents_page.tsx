@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import type { AgentTold } from "../../core/protocol";
+import type { AgentInfo } from "../../core/protocol";
 import { pageAgent, connectionStatus, me, defaultModel } from "../app/store";
 import { s } from "../text/index";
 import { drafts, refreshAgents, NAME_PATTERN, NO_FILE, loadError, agentList } from "./store";
@@ -38,7 +38,7 @@ export function AgentsPage() {
   );
 }
 
-function AgentList({ agents, name }: { agents: readonly AgentTold[]; name: string }) {
+function AgentList({ agents, name }: { agents: readonly AgentInfo[]; name: string }) {
   const isAdmin = me.value?.rights.includes("admin") ?? false;
   return (
     <section>
@@ -56,7 +56,7 @@ function AgentList({ agents, name }: { agents: readonly AgentTold[]; name: strin
   );
 }
 
-function NewAgentForm({ agents }: { agents: readonly AgentTold[] }) {
+function NewAgentForm({ agents }: { agents: readonly AgentInfo[] }) {
   const name = useSignal("");
   const errorText = useSignal("");
   const create = () => {

@@ -3,14 +3,14 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { ApiError } from "../../core/api";
-import type { AgentText, AgentTold } from "../../core/protocol";
+import type { AgentText, AgentInfo } from "../../core/protocol";
 import { errorLine, lineRange } from "../../core/toml_position";
 import { api, showQuestion, me, showNotice } from "../app/store";
 import { s } from "../text/index";
 import { agentPath, drafts, refreshAgents, NO_FILE, readAgentFile, ifMatchHeaders, errorTextOf, type AgentFile } from "./store";
 import { goTo } from "../app/navigation";
 
-export function AgentEditor({ name, agent, tools }: { name: string; agent: AgentTold | undefined; tools: readonly string[] }) {
+export function AgentEditor({ name, agent, tools }: { name: string; agent: AgentInfo | undefined; tools: readonly string[] }) {
   const baseFile = useSignal<AgentFile | null>(drafts.get(name)?.base ?? null);
   const text = useSignal(drafts.get(name)?.text ?? "");
   const serverFile = useSignal<AgentFile | null>(null);

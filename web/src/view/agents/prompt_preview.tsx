@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import type { AgentPrompt, AgentTold } from "../../core/protocol";
+import type { AgentPrompt, AgentInfo } from "../../core/protocol";
 import { MAIN_AGENT } from "../composer/agent_model";
 import { api, listedSessions, sessionTitle } from "../app/store";
 import { s } from "../text/index";
@@ -10,7 +10,7 @@ import { agentPath, errorTextOf } from "./store";
 
 const CONVERSATIONS_MAX = 30;
 
-export function PromptPreview({ agent }: { agent: AgentTold }) {
+export function PromptPreview({ agent }: { agent: AgentInfo }) {
   const isOpen = useSignal(false);
   const sessionId = useSignal("");
   const prompt = useSignal<AgentPrompt | null>(null);

@@ -2,12 +2,12 @@
 
 import { signal } from "@preact/signals";
 import { ApiError } from "../../core/api";
-import type { AgentsTold, AgentText } from "../../core/protocol";
+import type { AgentListing, AgentText } from "../../core/protocol";
 import { loadUser } from "../app/session_sync";
 import { agents } from "../composer/agent_model";
 import { api } from "../app/store";
 
-export const agentList = signal<AgentsTold | null>(null);
+export const agentList = signal<AgentListing | null>(null);
 export const loadError = signal("");
 /** An agent's file as read; `digest` is empty if there is none. */
 export interface AgentFile {
@@ -34,7 +34,7 @@ export async function errorTextOf(request: () => Promise<unknown>): Promise<stri
 
 export async function refreshAgents(): Promise<void> {
   loadError.value = await errorTextOf(async () => {
-    agentList.value = await api.get<AgentsTold>("api/agents");
+    agentList.value = await api.get<AgentListing>("api/agents");
     agents.value = agentList.value.agents;
   });
 }

@@ -2,9 +2,9 @@
 
 import type { Signal } from "@preact/signals";
 import { ApiError } from "../../core/api";
-import type { RunInfo } from "../../core/transcript_types";
+import type { RunProgress } from "../../core/transcript_types";
 import type { OutgoingMessage } from "../../core/outbox";
-import type { CommitTold, Session } from "../../core/protocol";
+import type { MemoryCommitResult, SessionInfo } from "../../core/protocol";
 import { currentModel } from "../composer/agent_model";
 import { showDetails, isDetailsOpen } from "../details/store";
 import { attachments, clearStoredUploads } from "../composer/uploads";
@@ -108,7 +108,7 @@ export const actions = {
   branch: (turn_id: string | null = null) =>
     withCurrentSession((id) =>
       attempt(async () => {
-        const branch = await api.post<Session>(sessionPath(id, "fork"), turn_id ? { turn_id } : {});
+        const branch = await api.post<SessionInfo>(sessionPath(id, "fork"), turn_id ? { turn_id } : {});
         goTo(branch.id);
       }),
     ),
@@ -125,7 +125,7 @@ export const actions = {
   continueSession: (id: string) =>
     attempt(async () => {
       showProgress(s.continuing);
-      const successor = await api.post<Session>(sessionPath(id, "continue"));
+      const successor = await api.post<SessionInfo>(sessionPath(id, "continue"));
       notice.value = null;
       if (current.value === id) goTo(successor.id);
       else showNotice(s.continuedElsewhere, { text: s.openIt, run: () => goTo(successor.id) });
@@ -153,7 +153,7 @@ export const actions = {
     const sessionIds = session_id ? [session_id] : queueEntries.value.map((row) => row.session_id);
     markCommitRequested(sessionIds);
     await attempt(async () => {
-      const { outcome, paid, detail } = await api.post<CommitTold>("api/memory/commit", session_id ? { session_id } : {});
+      const { outcome, paid, detail } = await api.post<MemoryCommitResult>("api/memory/commit", session_id ? { session_id } : {});
       result = outcome === "failed" ? s.memory.commitFailed(detail, paid > 0) : s.memory.outcomes[outcome];
       isRunning = outcome === "working" || outcome === "no_owner";
     });
@@ -207,7 +207,7 @@ export const actions = {
     }),
 };
 
-async function cancelRun(...statuses: RunInfo["status"][]): Promise<boolean> {
+async function cancelRun(...statuses: RunProgress["status"][]): Promise<boolean> {
   const run = [...active.conversation.runs.values()].find((each) => statuses.includes(each.status));
   return run ? attempt(() => api.post(`api/runs/${run.id}/cancel`)) : false;
 }
@@ -220,7 +220,7 @@ async function hasPending(id: string): Promise<boolean> {
 /** Return how many notes were saved from a session; 0 if the server cannot be asked. */
 async function countNotes(id: string): Promise<number> {
   try {
-    return (await api.get<Session>(sessionPath(id))).notes ?? 0;
+    return (await api.get<SessionInfo>(sessionPath(id))).notes ?? 0;
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
     return 0;

@@ -3,7 +3,7 @@
 
 import { signal } from "@preact/signals";
 import { hasEnded, isOver, type Progress } from "../../core/session_progress";
-import type { Session } from "../../core/protocol";
+import type { SessionInfo } from "../../core/protocol";
 import { current, isTabHidden, questions, sessions, sessionTitle } from "./store";
 import { s } from "../text/index";
 import { goTo } from "./navigation";
@@ -57,7 +57,7 @@ export function updateNotifications(): void {
   if (String([...unseen]) !== String([...finished.peek()])) finished.value = unseen;
 }
 
-function doneText(row: Session, state: string): string {
+function doneText(row: SessionInfo, state: string): string {
   return state === "failed" ? s.notifyFailed(sessionTitle(row)) : s.notifyDone(sessionTitle(row));
 }
 

@@ -5,7 +5,7 @@ import { Conversation } from "../../core/conversation";
 import { openTabConnection, type PostToHub } from "../../core/tab_connection";
 import type { HubMessage } from "../../core/hub";
 import { Outbox, type IfBusy, type OutgoingMessage } from "../../core/outbox";
-import type { Me, MessageList, ModelList, Session, TurnReceipt } from "../../core/protocol";
+import type { Me, MessageList, AvailableModels, SessionInfo, TurnReceipt } from "../../core/protocol";
 import { readAgents, takeNewSessionChoice } from "../composer/agent_model";
 import { loadQueue } from "../memory/pending";
 import { api, base, current, hasPassword, deletingSessions, outgoingMessages, connectionStatus, loading, loadedSession, me, active, page, applyFeedEvent, setModels, tick } from "./store";
@@ -89,7 +89,7 @@ export async function connect(): Promise<void> {
 
 async function loadModels(): Promise<void> {
   try {
-    setModels(await api.get<ModelList>("api/models"));
+    setModels(await api.get<AvailableModels>("api/models"));
   } catch {
     return; // The connection shows the error, and loads the models again when it is back.
   }
@@ -119,8 +119,8 @@ function commitPrevious(): void {
 }
 
 /** Load what neither the list nor the pages contain, for example the model's context window. */
-export async function loadSession(id: string): Promise<Session> {
-  const session = await api.get<Session>(`api/sessions/${id}`);
+export async function loadSession(id: string): Promise<SessionInfo> {
+  const session = await api.get<SessionInfo>(`api/sessions/${id}`);
   if (id === current.value) loadedSession.value = session;
   return session;
 }
@@ -203,11 +203,11 @@ const outbox = new Outbox(
 async function createSession({ previous, agent, model }: OutgoingMessage): Promise<string> {
   const choice = { ...(agent ? { agent } : {}), ...(model ? { model } : {}) };
   try {
-    return (await api.post<Session>("api/sessions", { ...choice, ...(previous ? { previous_session_id: previous } : {}) })).id;
+    return (await api.post<SessionInfo>("api/sessions", { ...choice, ...(previous ? { previous_session_id: previous } : {}) })).id;
   } catch (error) {
     // The previous session was deleted meanwhile.
     if (!previous || !(error instanceof ApiError) || error.problem.code !== "no_such_session") throw error;
-    return (await api.post<Session>("api/sessions", choice)).id;
+    return (await api.post<SessionInfo>("api/sessions", choice)).id;
   }
 }
 

@@ -2,7 +2,7 @@
 
 import { signal, useSignal } from "@preact/signals";
 import { ApiError } from "../../core/api";
-import type { Entered } from "../../core/protocol";
+import type { SignInResult } from "../../core/protocol";
 import { connect, storePageKey } from "./session_sync";
 import { api, hasPassword } from "./store";
 import { s } from "../text/index";
@@ -15,7 +15,7 @@ export async function signInByLink(): Promise<boolean> {
   if (!code) return false;
   history.replaceState(null, "", location.pathname + location.search);
   try {
-    storePageKey((await api.post<Entered>("api/sign-in", { code })).page_key);
+    storePageKey((await api.post<SignInResult>("api/sign-in", { code })).page_key);
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
     errorText.value = error.problem.status === 401 ? s.linkUsed : error.message;
@@ -32,7 +32,7 @@ export function SignIn() {
   const submit = async () => {
     const code = extractCode(pasted.value);
     try {
-      storePageKey((await api.post<Entered>("api/sign-in", code ? { code } : { password: password.value })).page_key);
+      storePageKey((await api.post<SignInResult>("api/sign-in", code ? { code } : { password: password.value })).page_key);
       errorText.value = "";
       await connect();
       // Open the page that the address names.

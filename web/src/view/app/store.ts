@@ -5,7 +5,7 @@ import { ApiClient } from "../../core/api";
 import type { ConnectionStatus } from "../../core/stream_connection";
 import { Conversation } from "../../core/conversation";
 import type { OutgoingMessage } from "../../core/outbox";
-import type { FeedChanged, FeedRemoved, FeedSnapshot, Me, ModelList, ModelTold, Question, Session, UsedModel } from "../../core/protocol";
+import type { FeedChanged, FeedRemoved, FeedSnapshot, Me, AvailableModels, ModelInfo, QuestionInfo, SessionInfo, ActiveModel } from "../../core/protocol";
 import { s } from "../text/index";
 
 export const base = new URL("./", document.baseURI).href;
@@ -20,20 +20,20 @@ export const me = signal<Me | null>(null);
 /** Whether a password is accepted here. */
 export const hasPassword = signal(false);
 export const connectionStatus = signal<ConnectionStatus>("connecting");
-export const models = signal<readonly UsedModel[]>([]);
+export const models = signal<readonly ActiveModel[]>([]);
 /** The models to choose from. */
-export const availableModels = signal<readonly ModelTold[]>([]);
+export const availableModels = signal<readonly ModelInfo[]>([]);
 
 /** Set which models are in use, and which can be chosen. */
-export function setModels({ models: used, providers }: ModelList): void {
+export function setModels({ models: used, providers }: AvailableModels): void {
   models.value = used;
   availableModels.value = providers.flatMap((each) => each.models);
 }
 
-export const sessions = signal<ReadonlyMap<string, Session>>(new Map());
+export const sessions = signal<ReadonlyMap<string, SessionInfo>>(new Map());
 /** True once the list of sessions has arrived. */
 export const isSessionListLoaded = signal(false);
-export const questions = signal<ReadonlyMap<string, readonly Question[]>>(new Map());
+export const questions = signal<ReadonlyMap<string, readonly QuestionInfo[]>>(new Map());
 export const outgoingMessages = signal<readonly OutgoingMessage[]>([]);
 export const now = signal(Date.now());
 /** Whether the tab is hidden. */
@@ -69,7 +69,7 @@ export const scrollTarget = signal("");
 export const structureVersion = computed(() => (void tick.value, `${current.value} ${active.conversation.structureVersion}`));
 
 /** The current session as last requested: the list may not contain it, and has fewer fields. */
-export const loadedSession = signal<Session | null>(null);
+export const loadedSession = signal<SessionInfo | null>(null);
 const currentLoadedSession = computed(() => (loadedSession.value?.id === current.value ? loadedSession.value : null));
 export const session = computed(() => (current.value ? (sessions.value.get(current.value) ?? currentLoadedSession.value) : null));
 /** The context window of the current model; 0: unknown. */
@@ -81,7 +81,7 @@ export const isDemo = computed(() => defaultModel.value?.name === "demo");
 export const openQuestions = computed(() => [...questions.value.values()].flat());
 
 /** Return the title of a session; without one, its first words. */
-export const sessionTitle = (row: Session | null) => row?.title || (row?.opening && row.parent_session_id ? s.aBranch(row.opening) : row?.opening) || s.untitled;
+export const sessionTitle = (row: SessionInfo | null) => row?.title || (row?.opening && row.parent_session_id ? s.aBranch(row.opening) : row?.opening) || s.untitled;
 
 /** The version of a message that was just chosen, and the button that chose it: that button gets the focus there. */
 export const chosenVersion = signal<{ turn: string; label: string } | null>(null);
@@ -103,7 +103,7 @@ export function applyFeedEvent(name: string, content: unknown): void {
       nextCursors.value = { list: more ? "" : null, archive: "" };
       sessions.value = new Map(rows.map((row) => [row.id, row]));
       isSessionListLoaded.value = true;
-      const grouped = new Map<string, Question[]>();
+      const grouped = new Map<string, QuestionInfo[]>();
       for (const question of sessionQuestions) grouped.set(question.session_id, [...(grouped.get(question.session_id) ?? []), question]);
       questions.value = grouped;
     } else if (name === "feed_changed") {
@@ -120,7 +120,7 @@ export function applyFeedEvent(name: string, content: unknown): void {
   });
 }
 
-function setQuestions(id: string, sessionQuestions: readonly Question[]): void {
+function setQuestions(id: string, sessionQuestions: readonly QuestionInfo[]): void {
   if (!sessionQuestions.length && !questions.value.has(id)) return;
   const all = new Map(questions.value);
   if (sessionQuestions.length) all.set(id, sessionQuestions);

@@ -4,7 +4,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { Entry } from "../../core/transcript_types";
-import type { Asked } from "../../core/protocol";
+import type { AgentQuestion } from "../../core/protocol";
 import { actions, type Answer } from "../app/actions";
 import { restoreFocusAfterRemoval, isTyping, focusUnlessTyping } from "../app/focus";
 import { s } from "../text/index";
@@ -13,7 +13,7 @@ import { callArguments, parseArguments, textOf } from "../transcript/tool_calls"
 /** How many choices have a shortcut key. */
 const SHORTCUTS_MAX = 9;
 
-export function QuestionCard({ entry, question, more }: { entry: Entry; question: Asked; more: number; version: number }) {
+export function QuestionCard({ entry, question, more }: { entry: Entry; question: AgentQuestion; more: number; version: number }) {
   const busy = useSignal(false);
   const container = useRef<HTMLElement>(null);
   useEffect(() => {
@@ -43,7 +43,7 @@ interface ChoiceProps {
 }
 
 /** Send a single choice at once; collect multiple choices and then send them. */
-function ChoiceButtons({ asked: { choices, multiple }, busy, declineButton, send }: ChoiceProps & { asked: Asked; send: (chosen: string[]) => void }) {
+function ChoiceButtons({ asked: { choices, multiple }, busy, declineButton, send }: ChoiceProps & { asked: AgentQuestion; send: (chosen: string[]) => void }) {
   const selected = useSignal<ReadonlySet<string>>(new Set());
   const chosen = choices.filter((choice) => selected.value.has(choice));
   const select = (choice: string) => {

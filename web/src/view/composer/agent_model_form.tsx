@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { ApiError } from "../../core/api";
-import type { ModelList } from "../../core/protocol";
+import type { AvailableModels } from "../../core/protocol";
 import { currentAgent, agents, currentChoice, changeChoice, MAIN_AGENT, agentModel, readAgents, type AgentModelChoice } from "./agent_model";
 import { modelSummary, ModelPicker } from "../shared/model_picker";
 import { api, availableModels, setModels } from "../app/store";
@@ -26,7 +26,7 @@ export function AgentModelForm({ close }: { close: () => void }) {
     // Focus it only if the focus is still in the dialog: the user may have moved on while this was loading.
     if (first.current?.closest("[role=dialog]")?.contains(document.activeElement)) first.current.focus();
     void runRequest(readAgents);
-    void runRequest(async () => setModels(await api.get<ModelList>("api/models")));
+    void runRequest(async () => setModels(await api.get<AvailableModels>("api/models")));
   }, []);
   const change = (choice: Partial<AgentModelChoice>) => void runRequest(() => changeChoice(choice));
   const { agent, model } = currentChoice.value;

@@ -5,7 +5,7 @@ import { computed, signal, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { newIdempotencyKey, ApiError } from "../../core/api";
 import type { IfBusy, OutgoingMessage } from "../../core/outbox";
-import type { StoredFile } from "../../core/protocol";
+import type { UploadedFile } from "../../core/protocol";
 import { openAgentModelMenu } from "./agent_model_button";
 import { currentModel, currentModelName } from "./agent_model";
 import { AttachIcon } from "../shared/icons";
@@ -68,7 +68,7 @@ async function uploadFile(file: File): Promise<void> {
   setUploads(sessionKey(), [...uploads.value, { key, name, ...(wrong ? { error: wrong } : {}) }]);
   if (wrong) return cancelAutoSend(sessionKey());
   try {
-    const stored = await api.upload<StoredFile>(file, name);
+    const stored = await api.upload<UploadedFile>(file, name);
     updateUpload(key, { id: stored.id, name: stored.name, media_type: stored.media_type });
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;

@@ -1,6 +1,6 @@
 // Details of an answer: model, time, context, cost, steps and changed files.
 
-import type { Turn, RunInfo } from "../../core/transcript_types";
+import type { Turn, RunProgress } from "../../core/transcript_types";
 import { toolCalls, fileChanges, ranCommand } from "../../core/turn_queries";
 import { clock, date } from "../../core/format_time";
 import { MAIN_AGENT } from "../composer/agent_model";
@@ -35,7 +35,7 @@ export function AnswerDetails({ turn }: { turn: Turn }) {
   );
 }
 
-function AnswerFacts({ turn, run }: { turn: Turn; run: RunInfo | undefined }) {
+function AnswerFacts({ turn, run }: { turn: Turn; run: RunProgress | undefined }) {
   void structureVersion.value;
   const answer = turn.entries.findLast((entry) => entry.model);
   const read = turn.entries.findLast((entry) => entry.context_tokens > 0)?.context_tokens ?? 0;

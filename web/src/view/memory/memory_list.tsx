@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import type { Memory } from "../../core/protocol";
+import type { MemoryItem } from "../../core/protocol";
 import { date } from "../../core/format_time";
 import { now, sessions } from "../app/store";
 import { s } from "../text/index";
@@ -70,7 +70,7 @@ function AddForm() {
   );
 }
 
-function MemoryRow({ memory, onForget }: { memory: Memory; onForget: () => void }) {
+function MemoryRow({ memory, onForget }: { memory: MemoryItem; onForget: () => void }) {
   const editing = useSignal(false);
   const button = useRef<HTMLButtonElement>(null);
   const close = () => {
@@ -92,7 +92,7 @@ function MemoryRow({ memory, onForget }: { memory: Memory; onForget: () => void 
 }
 
 /** Show where a memory comes from: a session, with a link, or the user. */
-function Origin({ memory }: { memory: Memory }) {
+function Origin({ memory }: { memory: MemoryItem }) {
   const { session_id, made_at, changed_at, by } = memory;
   const createdText = date(made_at, now.value);
   const isChanged = changed_at > made_at;
@@ -103,7 +103,7 @@ function Origin({ memory }: { memory: Memory }) {
   return <span><a class="from" href={`#${session_id}`}>{s.memory.from} <u>{title}</u>, {createdText}</a>{changedText}</span>;
 }
 
-function EditForm({ memory, close }: { memory: Memory; close: () => void }) {
+function EditForm({ memory, close }: { memory: MemoryItem; close: () => void }) {
   const text = useSignal(memory.text);
   const textarea = useRef<HTMLTextAreaElement>(null);
   useEffect(() => {

@@ -2,14 +2,14 @@
 
 import { computed, signal } from "@preact/signals";
 import { ApiError } from "../../core/api";
-import type { KeptMemory, WaitingList, WaitingMemory } from "../../core/protocol";
+import type { RetainedMemory, MemoryQueueInfo, MemoryQueueEntry } from "../../core/protocol";
 import { api } from "../app/store";
 
 const POLL_MS = 60_000;
 
-export const queueEntries = signal<readonly WaitingMemory[]>([]);
+export const queueEntries = signal<readonly MemoryQueueEntry[]>([]);
 /** Retracted commits that the provider cannot forget. */
-export const unretractable = signal<readonly KeptMemory[]>([]);
+export const unretractable = signal<readonly RetainedMemory[]>([]);
 /** Whether an entry is in doubt or failed. */
 export const needsAttention = computed(() => queueEntries.value.some((row) => row.state === "in_doubt" || row.state === "failed"));
 
@@ -31,10 +31,10 @@ let lastRequest = 0;
 let lastResponse = 0;
 
 /** Load and return the queue; without a connection, return the last known one. */
-export async function loadQueue(): Promise<readonly WaitingMemory[]> {
+export async function loadQueue(): Promise<readonly MemoryQueueEntry[]> {
   const requestNumber = ++lastRequest;
   try {
-    const list = await api.get<WaitingList>("api/memory/waiting");
+    const list = await api.get<MemoryQueueInfo>("api/memory/waiting");
     // Responses may arrive out of order: ignore one that is older than the last.
     if (requestNumber < lastResponse) return queueEntries.value;
     lastResponse = requestNumber;

@@ -1,6 +1,6 @@
 // The memory queue: each entry with its state and its actions.
 
-import type { WaitingMemory } from "../../core/protocol";
+import type { MemoryQueueEntry } from "../../core/protocol";
 import { age } from "../../core/format_time";
 import { retryTime } from "./memory_status";
 import { now } from "../app/store";
@@ -24,7 +24,7 @@ export function QueueList() {
   );
 }
 
-function QueueRow({ row }: { row: WaitingMemory }) {
+function QueueRow({ row }: { row: MemoryQueueEntry }) {
   if (row.state === "in_doubt") return <InDoubtRow row={row} />;
   const isOpen = row.state === "owed" || row.state === "failed";
   const title = entryTitle(row);
@@ -43,7 +43,7 @@ function QueueRow({ row }: { row: WaitingMemory }) {
 }
 
 /** An entry in doubt: the user decides. */
-function InDoubtRow({ row }: { row: WaitingMemory }) {
+function InDoubtRow({ row }: { row: MemoryQueueEntry }) {
   return (
     <li>
       <div class="card" role="group" aria-label={s.memory.states.in_doubt}>
@@ -59,15 +59,15 @@ function InDoubtRow({ row }: { row: WaitingMemory }) {
   );
 }
 
-function entryTitle(row: WaitingMemory): string {
+function entryTitle(row: MemoryQueueEntry): string {
   return row.deleted ? s.memory.deleted : row.title || s.untitled;
 }
 
-function EntryLink({ row }: { row: WaitingMemory }) {
+function EntryLink({ row }: { row: MemoryQueueEntry }) {
   return row.deleted ? <b>{entryTitle(row)}</b> : <a href={`#${row.session_id}`}>{entryTitle(row)}</a>;
 }
 
-function stateText(row: WaitingMemory, at: number): string {
+function stateText(row: MemoryQueueEntry, at: number): string {
   if (row.state === "failed") return s.memory.failed(retryTime(row.retry_at, at));
   if (row.state === "retracting" && row.detail) return s.memory.retractionFailed(retryTime(row.retry_at, at));
   return s.memory.states[row.state];

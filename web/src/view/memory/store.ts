@@ -2,7 +2,7 @@
 
 import { batch, computed, signal } from "@preact/signals";
 import { ApiError } from "../../core/api";
-import type { Memory, MemoryList, SettingList, WaitingMemory } from "../../core/protocol";
+import type { MemoryItem, MemoryItemList, SettingList, MemoryQueueEntry } from "../../core/protocol";
 import { actions, attempt } from "../app/actions";
 import { api, deletingSessions, deletingNotes, notice, showNotice, UNDO_MS } from "../app/store";
 import { s } from "../text/index";
@@ -11,7 +11,7 @@ import { dismissedSessions, loadQueue, queueEntries } from "./pending";
 const PAGE_SIZE = 50;
 const PAGE_SIZE_MAX = 200;
 
-export const providerInfo = signal<Pick<MemoryList, "provider" | "health" | "shows"> | null>(null);
+export const providerInfo = signal<Pick<MemoryItemList, "provider" | "health" | "shows"> | null>(null);
 /** Where the setting that turns memory off comes from. */
 export const offSource = signal("");
 export const searchText = signal("");
@@ -22,7 +22,7 @@ export const cursor = signal<string | null>(null);
 export const committing = signal("");
 export const outcome = signal("");
 
-const memories = signal<readonly Memory[]>([]);
+const memories = signal<readonly MemoryItem[]>([]);
 const pendingRemovals = signal<ReadonlyMap<string, () => void>>(new Map());
 /** The visible memories: without those about to be forgotten. */
 export const visibleMemories = computed(() => memories.value.filter((each) => !pendingRemovals.value.has(each.id) && !deletingNotes.value.has(each.session_id ?? "")));
@@ -33,11 +33,11 @@ export const failedSessionCount = computed(() => new Set(queueEntries.value.filt
 let lastLoad = 0;
 let activeLoads = 0;
 
-export function entryKey(row: WaitingMemory): string {
+export function entryKey(row: MemoryQueueEntry): string {
   return `${row.session_id} ${row.segment}${row.deleted ? " deleted" : ""}`;
 }
 
-function entryPath(row: WaitingMemory): string {
+function entryPath(row: MemoryQueueEntry): string {
   return `api/memory/waiting/${row.session_id}/${row.segment}`;
 }
 
@@ -53,7 +53,7 @@ export async function load(scope: "new" | "again" | "more" = "new"): Promise<voi
   const limit = scope === "again" ? Math.min(Math.max(PAGE_SIZE, memories.value.length), PAGE_SIZE_MAX) : PAGE_SIZE;
   activeLoads += 1;
   try {
-    const list = await api.get<MemoryList>(path(limit, isMore ? cursor.value : null));
+    const list = await api.get<MemoryItemList>(path(limit, isMore ? cursor.value : null));
     if (loadNumber !== lastLoad) return;
     batch(() => {
       providerInfo.value = list;
@@ -93,7 +93,7 @@ export async function loadOffSource(): Promise<void> {
 
 export async function add(text: string): Promise<boolean> {
   return attempt(async () => {
-    const memory = await api.post<Memory>("api/memory", { text });
+    const memory = await api.post<MemoryItem>("api/memory", { text });
     memories.value = [memory, ...memories.value.filter((each) => each.id !== memory.id)];
     showNotice(s.memory.added);
     void load("again");
@@ -102,7 +102,7 @@ export async function add(text: string): Promise<boolean> {
 
 export async function edit(id: string, text: string): Promise<boolean> {
   return attempt(async () => {
-    const changed = await api.patch<Memory>(`api/memory/${id}`, { text });
+    const changed = await api.patch<MemoryItem>(`api/memory/${id}`, { text });
     memories.value = memories.value.map((each) => (each.id === id ? changed : each));
   });
 }
@@ -134,7 +134,7 @@ export function forget(id: string): void {
 }
 
 /** Dismiss a queue entry: it is never committed. */
-export function dismissEntry(row: WaitingMemory): void {
+export function dismissEntry(row: MemoryQueueEntry): void {
   deferWithUndo(entryKey(row), s.memory.dropped, async () => {
     await api.postKeepalive(entryPath(row), { decision: "drop", deleted: row.deleted });
     queueEntries.value = queueEntries.value.filter((each) => entryKey(each) !== entryKey(row));
@@ -142,7 +142,7 @@ export function dismissEntry(row: WaitingMemory): void {
   });
 }
 
-function markDismissed({ session_id, deleted }: WaitingMemory): void {
+function markDismissed({ session_id, deleted }: MemoryQueueEntry): void {
   // An imported session may have the id of a deleted one.
   if (!deleted) dismissedSessions.value = new Set([...dismissedSessions.value, session_id]);
 }
@@ -170,7 +170,7 @@ export async function commitNow(session?: string): Promise<void> {
 }
 
 /** Resolve an entry in doubt by the user's decision. */
-export async function resolveInDoubt(row: WaitingMemory, decision: "retry" | "done" | "drop"): Promise<void> {
+export async function resolveInDoubt(row: MemoryQueueEntry, decision: "retry" | "done" | "drop"): Promise<void> {
   const isDone = await attempt(() => api.post(entryPath(row), { decision, deleted: row.deleted }));
   if (isDone && decision === "drop") markDismissed(row);
   await refresh();

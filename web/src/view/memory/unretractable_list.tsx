@@ -4,7 +4,7 @@ import { attempt } from "../app/actions";
 import { api } from "../app/store";
 import { s } from "../text/index";
 import { unretractable, loadQueue } from "./pending";
-import type { KeptMemory } from "../../core/protocol";
+import type { RetainedMemory } from "../../core/protocol";
 
 export function UnretractableList() {
   if (!unretractable.value.length) return null;
@@ -17,7 +17,7 @@ export function UnretractableList() {
   );
 }
 
-function UnretractableRow({ row }: { row: KeptMemory }) {
+function UnretractableRow({ row }: { row: RetainedMemory }) {
   const title = row.title || s.untitled;
   const acknowledge = () => attempt(async () => {
     await api.post(`api/memory/waiting/${row.session_id}/${row.segment}`, { decision: "drop", deleted: false });

@@ -2,7 +2,7 @@
 
 import { batch } from "@preact/signals";
 import { ApiError } from "../../core/api";
-import type { SessionList } from "../../core/protocol";
+import type { SessionInfoList } from "../../core/protocol";
 import { api, hasArchived, nextCursors, sessions, type SessionListKind } from "../app/store";
 
 const PAGE = 100;
@@ -24,7 +24,7 @@ async function loadPage(kind: SessionListKind, cursor: string, limit: number): P
   inProgress.now = true;
   try {
     const after = cursor && `&cursor=${encodeURIComponent(cursor)}`;
-    const page = await api.get<SessionList>(`api/sessions?limit=${limit}&archived=${kind === "archive"}${after}`);
+    const page = await api.get<SessionInfoList>(`api/sessions?limit=${limit}&archived=${kind === "archive"}${after}`);
     if (nextCursors.value[kind] !== cursor) return; // The feed has restarted.
     batch(() => {
       // Rows from the feed are newer.

@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import type { FoundList } from "../../core/protocol";
+import type { MessageMatchList } from "../../core/protocol";
 import { age } from "../../core/format_time";
 import { isFindOpen, findText } from "../transcript/find";
 import { Dialog } from "../shared/dialog";
@@ -10,7 +10,7 @@ import { api, now, panel } from "../app/store";
 import { s } from "../text/index";
 import { goTo } from "../app/navigation";
 
-type Hit = FoundList["hits"][number];
+type Hit = MessageMatchList["hits"][number];
 
 export function HighlightedText({ text, ranges }: { text: string; ranges: readonly (readonly [number, number])[] }) {
   const pieces = [];
@@ -30,7 +30,7 @@ export function SearchDialog() {
     if (!words) return void (hits.value = null);
     const controller = new AbortController();
     const timer = setTimeout(() => {
-      void api.get<FoundList>(`api/search?q=${encodeURIComponent(words)}&limit=50`, controller.signal).then((list) => (hits.value = list.hits), () => undefined);
+      void api.get<MessageMatchList>(`api/search?q=${encodeURIComponent(words)}&limit=50`, controller.signal).then((list) => (hits.value = list.hits), () => undefined);
     }, 120);
     return () => {
       clearTimeout(timer);

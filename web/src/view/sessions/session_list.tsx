@@ -3,7 +3,7 @@
 
 import { useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import type { Session } from "../../core/protocol";
+import type { SessionInfo } from "../../core/protocol";
 import { age, dayOf } from "../../core/format_time";
 import { actions } from "../app/actions";
 import { SettingsIcon, SearchIcon, NewIcon, AgentsIcon, MemoryIcon } from "../shared/icons";
@@ -16,20 +16,20 @@ import { s } from "../text/index";
 const ROW_PX = matchMedia("(max-width: 760px)").matches ? 44 : 32;
 const OVERSCAN_ROWS = 10;
 
-type ListLine = { key: string; head: string } | { key: string; row: Session; depth: number };
+type ListLine = { key: string; head: string } | { key: string; row: SessionInfo; depth: number };
 
 /** Return the lines of the list: headings and rows, branches below their parent if both are in the same part. */
-export function listLines(rows: readonly Session[], waitingIds: ReadonlySet<string>, at: number): ListLine[] {
+export function listLines(rows: readonly SessionInfo[], waitingIds: ReadonlySet<string>, at: number): ListLine[] {
   const waitingRows = rows.filter((row) => waitingIds.has(row.id) || row.status === "needs_you");
   const pinned = rows.filter((row) => row.pinned && !waitingRows.includes(row));
   const others = rows.filter((row) => !waitingRows.includes(row) && !row.pinned);
   const result: ListLine[] = [];
   let last = "";
-  const add = (part: readonly Session[], prefix: string, headingFor: (row: Session) => string) => {
+  const add = (part: readonly SessionInfo[], prefix: string, headingFor: (row: SessionInfo) => string) => {
     const ids = new Set(part.map((row) => row.id));
     const [roots, branches] = [false, true].map((isBranch) => part.filter((row) => ids.has(row.parent_session_id ?? "") === isBranch));
     const children = Map.groupBy(branches ?? [], (row) => row.parent_session_id);
-    const addTree = (row: Session, depth: number) => {
+    const addTree = (row: SessionInfo, depth: number) => {
       result.push({ key: prefix + row.id, row, depth });
       for (const child of children.get(row.id) ?? []) addTree(child, Math.min(depth + 1, 3));
     };
@@ -46,7 +46,7 @@ export function listLines(rows: readonly Session[], waitingIds: ReadonlySet<stri
   return result;
 }
 
-function SessionRow({ row, depth }: { row: Session; depth: number }) {
+function SessionRow({ row, depth }: { row: SessionInfo; depth: number }) {
   const editing = useSignal(false);
   const title = sessionTitle(row);
   const state = row.status !== "idle" ? row.status : row.unread ? "unread" : "idle";
@@ -66,7 +66,7 @@ function SessionRow({ row, depth }: { row: Session; depth: number }) {
 }
 
 /** Return the menu of a session. */
-function menuItems(row: Session, rename: () => void): MenuItem[] {
+function menuItems(row: SessionInfo, rename: () => void): MenuItem[] {
   const goesOn = !row.successor_session_id && row.turns > 0;
   return [
     { text: s.rename, run: rename },
@@ -78,7 +78,7 @@ function menuItems(row: Session, rename: () => void): MenuItem[] {
   ];
 }
 
-function RenameForm({ row, close }: { row: Session; close: () => void }) {
+function RenameForm({ row, close }: { row: SessionInfo; close: () => void }) {
   const input = useRef<HTMLInputElement>(null);
   const isFinished = useRef(false);
   useEffect(() => input.current?.select(), []);

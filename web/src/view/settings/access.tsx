@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import type { PasswordTold, TokenList, TokenMade } from "../../core/protocol";
+import type { PasswordInfo, TokenList, TokenWithSecret } from "../../core/protocol";
 import { age } from "../../core/format_time";
 import { attempt } from "../app/actions";
 import { api, now, showNotice } from "../app/store";
@@ -14,7 +14,7 @@ const RIGHTS = ["read", "write", "approve", "admin"] as const;
 export function AccessSettings() {
   const password = useSignal("");
   const isSet = useSignal(false);
-  useEffect(() => void attempt(async () => (isSet.value = (await api.get<PasswordTold>("api/password")).is_set)), []);
+  useEffect(() => void attempt(async () => (isSet.value = (await api.get<PasswordInfo>("api/password")).is_set)), []);
   const setPassword = () => attempt(async () => {
     await api.post("api/password", { password: password.value });
     password.value = "";
@@ -43,11 +43,11 @@ function Tokens() {
   const tokens = useSignal<TokenList["tokens"] | null>(null);
   const name = useSignal("");
   const rights = useSignal<readonly string[]>(["read", "write"]);
-  const created = useSignal<TokenMade | null>(null);
+  const created = useSignal<TokenWithSecret | null>(null);
   const load = () => attempt(async () => (tokens.value = (await api.get<TokenList>("api/tokens")).tokens));
   useEffect(() => void load(), []);
   const add = () => attempt(async () => {
-    created.value = await api.post<TokenMade>("api/tokens", { name: name.value.trim(), rights: rights.value });
+    created.value = await api.post<TokenWithSecret>("api/tokens", { name: name.value.trim(), rights: rights.value });
     name.value = "";
     await load();
   });

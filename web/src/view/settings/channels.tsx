@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ApiError } from "../../core/api";
-import type { ChannelList, ChannelTold, ChannelTried, SenderList, SenderTold, StrangerList } from "../../core/protocol";
+import type { ChannelList, ChannelInfo, ChannelTestResult, SenderList, SenderInfo, UnknownSenderList } from "../../core/protocol";
 import { age } from "../../core/format_time";
 import { attempt } from "../app/actions";
 import { api, now, showNotice } from "../app/store";
@@ -12,7 +12,7 @@ import { settingsText } from "../text/settings";
 const POLL_MS = 5_000;
 
 export function ChannelSettings() {
-  const channels = useSignal<readonly ChannelTold[]>([]);
+  const channels = useSignal<readonly ChannelInfo[]>([]);
   const load = async () => (channels.value = (await api.get<ChannelList>("api/channels")).channels);
   useEffect(() => {
     void attempt(load);
@@ -30,8 +30,8 @@ export function ChannelSettings() {
   );
 }
 
-function ChannelCard({ channel, onChange }: { channel: ChannelTold; onChange: (list: ChannelList) => void }) {
-  const testResult = useSignal<ChannelTried | null>(null);
+function ChannelCard({ channel, onChange }: { channel: ChannelInfo; onChange: (list: ChannelList) => void }) {
+  const testResult = useSignal<ChannelTestResult | null>(null);
   const busy = useSignal(false);
   /** Show errors at the channel, word for word. */
   const runRequest = async (request: () => Promise<unknown>) => {
@@ -47,7 +47,7 @@ function ChannelCard({ channel, onChange }: { channel: ChannelTold; onChange: (l
     }
   };
   const test = () => runRequest(async () => {
-    testResult.value = await api.post<ChannelTried>(`api/channels/${channel.name}/test`);
+    testResult.value = await api.post<ChannelTestResult>(`api/channels/${channel.name}/test`);
     onChange(await api.get<ChannelList>("api/channels"));
   });
   const disconnect = () => runRequest(async () => onChange(await api.post<ChannelList>("api/channels/telegram/disconnect")));
@@ -66,7 +66,7 @@ function ChannelCard({ channel, onChange }: { channel: ChannelTold; onChange: (l
   );
 }
 
-function stateText(channel: ChannelTold): string {
+function stateText(channel: ChannelInfo): string {
   if (!channel.connected) return settingsText.notConnected;
   const sent = (channel.delivered["sent"] ?? 0) + (channel.delivered["again"] ?? 0);
   return [channel.serving ? settingsText.serving : settingsText.otherServerConnected, settingsText.traffic(channel.received, sent), ...(channel.waiting ? [settingsText.waitingToBeSent(channel.waiting)] : [])].join(" · ");
@@ -84,12 +84,12 @@ function ConnectForm({ busy, connect }: { busy: boolean; connect: (token: string
 }
 
 function SenderSettings() {
-  const waiting = useSignal<StrangerList["waiting"]>([]);
+  const waiting = useSignal<UnknownSenderList["waiting"]>([]);
   const senders = useSignal<SenderList["senders"]>([]);
   const code = useSignal("");
   const errorText = useSignal("");
   const load = async () => {
-    waiting.value = (await api.get<StrangerList>("api/pairing")).waiting;
+    waiting.value = (await api.get<UnknownSenderList>("api/pairing")).waiting;
     senders.value = (await api.get<SenderList>("api/senders")).senders;
   };
   useEffect(() => {
@@ -100,7 +100,7 @@ function SenderSettings() {
   const pair = async () => {
     errorText.value = "";
     try {
-      const sender = await api.post<SenderTold>("api/pairing", { code: code.value.trim() });
+      const sender = await api.post<SenderInfo>("api/pairing", { code: code.value.trim() });
       code.value = "";
       showNotice(settingsText.senderAdded(sender.name || sender.sender));
       await load();
@@ -109,7 +109,7 @@ function SenderSettings() {
       errorText.value = error.message;
     }
   };
-  const remove = (sender: SenderTold) => attempt(async () => {
+  const remove = (sender: SenderInfo) => attempt(async () => {
     await api.delete(`api/senders/${encodeURIComponent(sender.channel)}/${encodeURIComponent(sender.sender)}`);
     await load();
   });

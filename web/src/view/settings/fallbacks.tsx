@@ -2,15 +2,15 @@
 
 import { useSignal } from "@preact/signals";
 import { ApiError } from "../../core/api";
-import type { ModelList, ProviderTold, SettingTold } from "../../core/protocol";
+import type { AvailableModels, ModelProviderInfo, SettingInfo } from "../../core/protocol";
 import { ModelPicker } from "../shared/model_picker";
 import { api } from "../app/store";
 import { settingsText } from "../text/settings";
 import type { ModelsHandler } from "./model";
 
 interface FallbackSettingsProps {
-  setting: SettingTold | undefined;
-  providers: readonly ProviderTold[];
+  setting: SettingInfo | undefined;
+  providers: readonly ModelProviderInfo[];
   onModels: ModelsHandler;
 }
 
@@ -21,7 +21,7 @@ export function FallbackSettings({ setting, providers, onModels }: FallbackSetti
   const change = async (models: readonly string[]) => {
     errorText.value = "";
     try {
-      onModels(await api.put<ModelList>("api/models/fallbacks", { models }));
+      onModels(await api.put<AvailableModels>("api/models/fallbacks", { models }));
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       errorText.value = error.message;

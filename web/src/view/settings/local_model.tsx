@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ApiError } from "../../core/api";
-import type { LocalTold, ModelList } from "../../core/protocol";
+import type { LocalModelInfo, AvailableModels } from "../../core/protocol";
 import { attempt } from "../app/actions";
 import { api, showNotice } from "../app/store";
 import { s } from "../text/index";
@@ -14,13 +14,13 @@ const POLL_MS = 1_000;
 const PATH = "api/models/local";
 
 export function LocalModelSettings({ isUsed, onModels }: { isUsed: boolean; onModels: ModelsHandler }) {
-  const info = useSignal<LocalTold | null>(null);
+  const info = useSignal<LocalModelInfo | null>(null);
   const busy = useSignal(false);
   const isInstalling = info.value?.state === "installing";
   const load = async () => {
     const before = info.value?.state;
-    info.value = await api.get<LocalTold>(PATH);
-    if (before === "installing" && info.value.state === "installed") onModels(await api.get<ModelList>("api/models"));
+    info.value = await api.get<LocalModelInfo>(PATH);
+    if (before === "installing" && info.value.state === "installed") onModels(await api.get<AvailableModels>("api/models"));
   };
   useEffect(() => {
     // The server may have no local model.
@@ -37,17 +37,17 @@ export function LocalModelSettings({ isUsed, onModels }: { isUsed: boolean; onMo
     await load().catch(() => undefined);
     busy.value = false;
   };
-  const install = () => runRequest(async () => (info.value = await api.post<LocalTold>(`${PATH}/install`)));
+  const install = () => runRequest(async () => (info.value = await api.post<LocalModelInfo>(`${PATH}/install`)));
   const cancel = () => runRequest(() => api.delete(`${PATH}/install`));
   const use = () => runRequest(async () => {
-    const models = await api.post<ModelList>("api/models/connect", { provider: "local", model: info.value?.name });
+    const models = await api.post<AvailableModels>("api/models/connect", { provider: "local", model: info.value?.name });
     onModels(models);
     showNewModel(models);
   });
   const remove = () => runRequest(async () => {
     await api.delete(PATH);
     showNotice(settingsText.local.removed);
-    onModels(await api.get<ModelList>("api/models"));
+    onModels(await api.get<AvailableModels>("api/models"));
   });
   const local = info.value;
   if (!local) return null;

@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import type { McpList, McpTold } from "../../core/protocol";
+import type { McpList, McpServerInfo } from "../../core/protocol";
 import { age } from "../../core/format_time";
 import { attempt } from "../app/actions";
 import { api, me, now } from "../app/store";
@@ -11,7 +11,7 @@ import { settingsText } from "../text/settings";
 const POLL_MS = 3_000;
 
 export function McpSettings() {
-  const servers = useSignal<readonly McpTold[] | null>(null);
+  const servers = useSignal<readonly McpServerInfo[] | null>(null);
   const load = async () => (servers.value = (await api.get<McpList>("api/mcp")).servers);
   useEffect(() => {
     void attempt(load);
@@ -28,7 +28,7 @@ export function McpSettings() {
   );
 }
 
-function ServerCard({ server, reconnect }: { server: McpTold; reconnect: () => void }) {
+function ServerCard({ server, reconnect }: { server: McpServerInfo; reconnect: () => void }) {
   const isAdmin = me.value?.rights.includes("admin") ?? false;
   const retryInSeconds = server.state === "waiting" ? Math.max(0, Math.round((server.retry_at - Date.now()) / 1000)) : 0;
   const state = [settingsText.mcp.states[server.state], ...(retryInSeconds ? [settingsText.mcp.again(retryInSeconds)] : []), settingsText.mcp.kinds[server.kind]].join(" · ");

@@ -2,7 +2,7 @@
 
 import { useSignal, type Signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import type { ModelList, ProviderTold, SettingList, SettingTold } from "../../core/protocol";
+import type { AvailableModels, ModelProviderInfo, SettingList, SettingInfo } from "../../core/protocol";
 import { attempt } from "../app/actions";
 import { activeModel, api, isDemo, defaultModel, models, showNotice } from "../app/store";
 import { s } from "../text/index";
@@ -11,13 +11,13 @@ import { ProviderForm } from "./provider_form";
 import { FallbackSettings } from "./fallbacks";
 import { LocalModelSettings } from "./local_model";
 
-export type ModelsHandler = (list: ModelList) => void;
+export type ModelsHandler = (list: AvailableModels) => void;
 
 export function ModelSettings() {
-  const providers = useSignal<readonly ProviderTold[]>([]);
+  const providers = useSignal<readonly ModelProviderInfo[]>([]);
   const chosen = useSignal("");
-  const settings = useSignal<readonly SettingTold[]>([]);
-  const applyModels = (list: ModelList) => {
+  const settings = useSignal<readonly SettingInfo[]>([]);
+  const applyModels = (list: AvailableModels) => {
     models.value = list.models;
     providers.value = list.providers;
     chosen.value ||= initialProvider(list);
@@ -25,7 +25,7 @@ export function ModelSettings() {
   };
   const readSettings = () => attempt(async () => (settings.value = (await api.get<SettingList>("api/settings")).settings));
   const disconnect = () => attempt(async () => {
-    const list = await api.post<ModelList>("api/models/disconnect");
+    const list = await api.post<AvailableModels>("api/models/disconnect");
     applyModels(list);
     showNewModel(list);
   });
@@ -33,7 +33,7 @@ export function ModelSettings() {
   const currentProvider = providers.value.find((each) => each.name === defaultModel.value?.name.split(":")[0]);
   // The reason for the demo dates from the start: providers found since then say more.
   const foundProviders = providers.value.filter((each) => each.source === "port" && !defaultModel.value?.name.startsWith(`${each.name}:`));
-  const load = () => attempt(async () => applyModels(await api.get<ModelList>("api/models")));
+  const load = () => attempt(async () => applyModels(await api.get<AvailableModels>("api/models")));
   useEffect(() => void load(), []);
   return (
     <section aria-labelledby="set-model">
@@ -57,14 +57,14 @@ function firstSentence(why: string): string {
 }
 
 /** Return the provider of the active model; else the first that is ready, else the first of all. */
-function initialProvider({ models, providers }: ModelList): string {
+function initialProvider({ models, providers }: AvailableModels): string {
   const providerName = models.at(-1)?.name.split(":")[0];
   const remoteProviders = providers.filter((each) => each.name !== "local");
   return (remoteProviders.find((each) => each.name === providerName) ?? remoteProviders.find((each) => each.ready) ?? remoteProviders[0])?.name ?? "";
 }
 
 /** List model servers on this machine that are not set up. */
-function FoundProviders({ providers, chosen }: { providers: readonly ProviderTold[]; chosen: Signal<string> }) {
+function FoundProviders({ providers, chosen }: { providers: readonly ModelProviderInfo[]; chosen: Signal<string> }) {
   if (!providers.length) return null;
   return (
     <ul>
@@ -74,6 +74,6 @@ function FoundProviders({ providers, chosen }: { providers: readonly ProviderTol
 }
 
 /** Show the new active model. */
-export function showNewModel(list: ModelList): void {
+export function showNewModel(list: AvailableModels): void {
   showNotice(settingsText.modelChanged(list.models.at(-1)?.name ?? ""));
 }

@@ -3,14 +3,14 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useId } from "preact/hooks";
 import { ApiError } from "../../core/api";
-import type { RuleList, SettingList, SettingTold } from "../../core/protocol";
+import type { RuleList, SettingList, SettingInfo } from "../../core/protocol";
 import { attempt } from "../app/actions";
 import { api } from "../app/store";
 import { settingsText } from "../text/settings";
 
 export function PermissionSettings() {
   const rules = useSignal<RuleList["rules"] | null>(null);
-  const settings = useSignal<readonly SettingTold[]>([]);
+  const settings = useSignal<readonly SettingInfo[]>([]);
   useEffect(() => {
     void attempt(async () => (rules.value = (await api.get<RuleList>("api/rules")).rules));
     void attempt(async () => (settings.value = (await api.get<SettingList>("api/settings")).settings));
@@ -44,7 +44,7 @@ function WithCode({ text }: { text: string }) {
 }
 
 /** One setting as a choice, a number or a list, with its error or its success below. */
-function SettingRow({ setting, change }: { setting: SettingTold; change: ChangeSetting }) {
+function SettingRow({ setting, change }: { setting: SettingInfo; change: ChangeSetting }) {
   const id = useId();
   const errorText = useSignal("");
   const isSaved = useSignal(false);
@@ -87,7 +87,7 @@ function SettingRow({ setting, change }: { setting: SettingTold; change: ChangeS
 }
 
 /** Parse the text as a value of the setting's type. Empty text is the default; the server refuses an invalid number. */
-function parseSetting(text: string, current: SettingTold["value"]): unknown {
+function parseSetting(text: string, current: SettingInfo["value"]): unknown {
   if (Array.isArray(current)) return text.split(",").map((each) => each.trim()).filter(Boolean);
   if (typeof current !== "number") return text;
   if (!text.trim()) return null;

@@ -3,14 +3,14 @@
 import { useSignal, type Signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ApiError } from "../../core/api";
-import type { ModelList, ProviderTold, Tried } from "../../core/protocol";
+import type { AvailableModels, ModelProviderInfo, ConnectionTestResult } from "../../core/protocol";
 import { modelSummary, ModelPicker, type ModelOption } from "../shared/model_picker";
 import { api, defaultModel, showNotice } from "../app/store";
 import { settingsText } from "../text/settings";
 import { showNewModel, type ModelsHandler } from "./model";
 
 interface ProviderFormProps {
-  providers: readonly ProviderTold[];
+  providers: readonly ModelProviderInfo[];
   chosen: Signal<string>;
   onModels: ModelsHandler;
   load: () => Promise<unknown>;
@@ -19,7 +19,7 @@ interface ProviderFormProps {
 export function ProviderForm({ providers, chosen, onModels, load }: ProviderFormProps) {
   const others = providers.filter((each) => each.name !== "local");
   const provider = others.find((each) => each.name === chosen.value) ?? others[0];
-  const choice = (each: ProviderTold) => <option key={each.name} value={each.name}>{each.ready ? `${each.label} (${settingsText.readySources[each.source]})` : each.label}</option>;
+  const choice = (each: ModelProviderInfo) => <option key={each.name} value={each.name}>{each.ready ? `${each.label} (${settingsText.readySources[each.source]})` : each.label}</option>;
   const ready = others.filter((each) => each.ready);
   return (
     <div class="fields">
@@ -34,14 +34,14 @@ export function ProviderForm({ providers, chosen, onModels, load }: ProviderForm
   );
 }
 
-function ProviderFields({ provider, onModels, load }: { provider: ProviderTold; onModels: ModelsHandler; load: () => Promise<unknown> }) {
+function ProviderFields({ provider, onModels, load }: { provider: ModelProviderInfo; onModels: ModelsHandler; load: () => Promise<unknown> }) {
   // Show a custom address for editing; emptied, the provider's default applies.
   const customUrl = provider.base_url === provider.default_url ? "" : provider.base_url;
   const url = useSignal(customUrl);
   const key = useSignal("");
   const name = useSignal(initialModel(provider));
   const busy = useSignal(false);
-  const testResult = useSignal<Tried | null>(null);
+  const testResult = useSignal<ConnectionTestResult | null>(null);
   // Load again if the list of models had not arrived in time.
   useEffect(() => {
     if (!provider.ready || provider.models.length || !provider.problem) return;
@@ -70,21 +70,21 @@ function ProviderFields({ provider, onModels, load }: { provider: ProviderTold; 
       busy.value = false;
     }
   };
-  const test = () => runRequest(async () => (testResult.value = await api.post<Tried>("api/models/test", requestBody())));
+  const test = () => runRequest(async () => (testResult.value = await api.post<ConnectionTestResult>("api/models/test", requestBody())));
   const use = () => runRequest(async () => {
-    const list = await api.post<ModelList>("api/models/connect", requestBody());
+    const list = await api.post<AvailableModels>("api/models/connect", requestBody());
     key.value = "";
     onModels(list);
     showNewModel(list);
   });
   const saveForLater = () => runRequest(async () => {
     const { base_url, key: given } = { base_url: undefined, key: undefined, ...requestBody() };
-    onModels(await api.put<ModelList>(`api/models/providers/${provider.name}`, { ...(base_url ? { base_url } : {}), ...(given ? { key: given } : {}) }));
+    onModels(await api.put<AvailableModels>(`api/models/providers/${provider.name}`, { ...(base_url ? { base_url } : {}), ...(given ? { key: given } : {}) }));
     key.value = "";
     showNotice(settingsText.providerSaved(provider.label));
   });
   const forgetProvider = () => runRequest(async () => {
-    onModels(await api.delete<ModelList>(`api/models/providers/${provider.name}`));
+    onModels(await api.delete<AvailableModels>(`api/models/providers/${provider.name}`));
     showNotice(settingsText.providerForgotten(provider.label));
   });
   const modelInfo = options.find((each) => each.name === name.value);
@@ -111,7 +111,7 @@ function ProviderFields({ provider, onModels, load }: { provider: ProviderTold; 
 }
 
 /** Return the model to begin with: the active one of this provider, else its default, unless the server does not have it. */
-function initialModel({ name, default_model, models }: ProviderTold): string {
+function initialModel({ name, default_model, models }: ModelProviderInfo): string {
   if (defaultModel.value?.name.startsWith(`${name}:`)) return defaultModel.value.name.slice(name.length + 1);
   return !models.length || models.some((each) => each.name === `${name}:${default_model}`) ? default_model : "";
 }
@@ -123,14 +123,14 @@ function isOnThisMachine(url: string): boolean {
 }
 
 /** Return the provider's models, and those that a test found at `url`, of which only the name is known. */
-function modelOptions(provider: ProviderTold, url: string, testResult: Tried | null): readonly ModelOption[] {
+function modelOptions(provider: ModelProviderInfo, url: string, testResult: ConnectionTestResult | null): readonly ModelOption[] {
   const known = provider.models.map((each) => ({ ...each, name: each.name.slice(provider.name.length + 1) }));
   const names = new Set(known.map((each) => each.name));
   const found = (testResult?.models ?? []).filter((each) => !names.has(each));
   return [...known, ...found.map((name) => ({ name, window_tokens: null, answer_tokens: null, takes: [], takes_guessed: true, ...(provider.local && isOnThisMachine(url) ? { price: FREE } : {}) }))];
 }
 
-function keyHelp(provider: ProviderTold): string {
+function keyHelp(provider: ModelProviderInfo): string {
   if (provider.key_from) return settingsText.keyFrom(provider.key_from);
   if (provider.has_key) return settingsText.keyStored;
   return provider.local ? settingsText.keyNotNeeded : settingsText.keyHelp;

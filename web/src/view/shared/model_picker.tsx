@@ -2,14 +2,14 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useId, useRef } from "preact/hooks";
-import type { ModelTold } from "../../core/protocol";
+import type { ModelInfo } from "../../core/protocol";
 import { s } from "../text/index";
 import { settingsText } from "../text/settings";
 
 const SHOWN_MAX = 50;
 
 /** A model to choose from. A null price is unknown; without one, nobody has looked it up. */
-export type ModelOption = Omit<ModelTold, "price"> & { readonly price?: ModelTold["price"] };
+export type ModelOption = Omit<ModelInfo, "price"> & { readonly price?: ModelInfo["price"] };
 
 /** Return a model's context window and price as text. */
 export function modelSummary({ window_tokens, price }: ModelOption): string {

@@ -3,7 +3,7 @@
 
 import { signal, useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
-import type { FoundList } from "../../core/protocol";
+import type { MessageMatchList } from "../../core/protocol";
 import { loadEarlier, PAGE_SIZE_MAX } from "../app/session_sync";
 import { restoreFocus } from "../app/focus";
 import { lazyModules } from "../app/lazy";
@@ -18,7 +18,7 @@ const HITS_MAX = 100;
 const SETTLE_FRAMES = 20;
 const REPAINT_MS = 200;
 
-type Hit = FoundList["hits"][number];
+type Hit = MessageMatchList["hits"][number];
 
 export function FindBar() {
   const hits = useSignal<readonly Hit[]>([]);
@@ -93,7 +93,7 @@ export function FindBar() {
     const controller = new AbortController();
     const timer = setTimeout(async () => {
       try {
-        const list = await api.get<FoundList>(`api/search?q=${encodeURIComponent(query)}&session=${id}&limit=${HITS_MAX}`, controller.signal);
+        const list = await api.get<MessageMatchList>(`api/search?q=${encodeURIComponent(query)}&session=${id}&limit=${HITS_MAX}`, controller.signal);
         const { MatchHighlighter } = await lazyModules.matchHighlighter();
         if (controller.signal.aborted) return;
         setHits(list.hits);

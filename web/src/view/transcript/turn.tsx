@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
-import type { Entry, Turn, RunInfo } from "../../core/transcript_types";
+import type { Entry, Turn, RunProgress } from "../../core/transcript_types";
 import { clock } from "../../core/format_time";
 import { actions } from "../app/actions";
 import { CopyButton } from "../shared/copy";
@@ -67,7 +67,7 @@ export function TurnView({ turn, offersRestore }: { turn: Turn; version: string;
   );
 }
 
-const ENDED = new Set<RunInfo["status"]>(["completed", "cancelled", "failed", "interrupted"]);
+const ENDED = new Set<RunProgress["status"]>(["completed", "cancelled", "failed", "interrupted"]);
 
 /** List the files that a run changed, as far as its messages are loaded. */
 function ChangedFiles({ turn, run }: { turn: Turn; run: string; version: number }) {
@@ -236,7 +236,7 @@ function VersionSwitch({ turn }: { turn: Turn }) {
 }
 
 /** Show the status of the run below its last message. */
-function TurnStatus({ turn, run }: { turn: Turn; run: RunInfo | undefined }) {
+function TurnStatus({ turn, run }: { turn: Turn; run: RunProgress | undefined }) {
   const answerActions = turn.id && <span class="answer-actions">{answerText(turn) && <CopyButton label={s.copyAnswer} text={() => answerText(turn)} />} <button type="button" class="quiet" onClick={() => void actions.retry(turn.id)}>{s.tryAgain}</button> <DetailsButton turn={turn} /> <VersionSwitch turn={turn} /></span>;
   // An answer that was copied into a branch has no run there; one without a model is a summary.
   if (!run) return turn.entries.some((entry) => entry.role === "assistant" && entry.model) ? <AnswerFooter turn={turn}>{answerActions}</AnswerFooter> : null;
@@ -280,11 +280,11 @@ function DetailsButton({ turn }: { turn: Turn }) {
   return <button type="button" class="quiet" aria-label={s.details.ofAnswer} onClick={showAnswerDetails}>{s.details.title}</button>;
 }
 
-function hasEarlierRuns(run: RunInfo): boolean {
+function hasEarlierRuns(run: RunProgress): boolean {
   return [...active.conversation.runs.values()].some((other) => other.turn < run.turn && ["accepted", "running", "waiting", "queued"].includes(other.status));
 }
 
-function AnswerFooter({ turn, run, children }: { turn: Turn; run?: RunInfo; children: ComponentChildren }) {
+function AnswerFooter({ turn, run, children }: { turn: Turn; run?: RunProgress; children: ComponentChildren }) {
   const model = turn.entries.findLast((entry) => entry.model)?.model ?? "";
   const time = run?.started_at && run.ended_at ? (run.ended_at - run.started_at) / 1_000 : 0;
   const isUsed = run && run.input_tokens + run.output_tokens > 0;
