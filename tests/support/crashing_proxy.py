@@ -1,4 +1,4 @@
-"""Parts that die at a chosen step, as a process does: from then on nothing they are asked for is done."""
+"""Proxies that stop working at a chosen step, as a killed process does."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ CHANNEL_STEPS = frozenset({"send", "edit"})
 
 
 class CrashPoint:
-    """When it is over: before or after the `at`th step."""
+    """The moment of the crash: before or after the `at`th step."""
 
     def __init__(self, at: int, is_after: bool) -> None:
         self.at = at
@@ -47,9 +47,10 @@ class CrashPoint:
 
 
 class CrashingProxy:
-    """Another part, until its fate is met. `steps` are the names of what counts as one."""
+    """Pass calls on to `part` until the crash point. `steps` are the methods that count as a step."""
 
     def __init__(self, part: Any, crash_point: CrashPoint, steps: frozenset[str]) -> None:
+        assert all(hasattr(part, step) for step in steps), "a step that the part does not have never counts"
         self._part = part
         self._crash_point = crash_point
         self._steps = steps
@@ -65,4 +66,4 @@ class CrashingProxy:
         return lambda *args, **more: self._crash_point.run_step(name, lambda: found(*args, **more))
 
     async def _do_nothing(self, *args: object) -> None:
-        """The dead let go of nothing."""
+        """Do nothing: a dead process releases nothing."""
