@@ -1,1 +1,1 @@
-"""Benchmarks: each question beside its peer, in one run. `bench/README.md` says how to read them."""
+"""Benchmarks: each measurement beside its peer, in one run. See `bench/README.md` for how to read them."""

@@ -1,2 +1,2 @@
--- What the journal's bodies add up to, by kind.
+-- Total size of the journal's bodies by kind.
 SELECT kind, sum(length(body)) FROM events GROUP BY kind ORDER BY 2 DESC;

@@ -29,7 +29,7 @@ from holdfast.store.sqlite.store import SqliteStore
 from tests.support.telegram_api import TOKEN, Json, TelegramApi, telegram_server
 
 MODEL = "openai:10@500"
-"""Ten tokens in 20 ms: what takes time is everything else."""
+"""Ten tokens in 20 ms, so that almost all of the time is the server's own."""
 NOISY_RATIO_MAX = 2.0
 ANSWER_S_MAX = 120.0
 IDLE_S = 5.0
@@ -39,10 +39,10 @@ IDLE_S = 5.0
 class Scale:
     chats: int
     rate: int
-    """Messages a second, each in another chat."""
+    """Messages per second, each in another chat."""
     seconds: int
     noise: int
-    """Messages that one chat says at once, before the others say theirs."""
+    """Messages that one chat sends at once, before the others send theirs."""
 
 
 FULL, QUICK = Scale(1_000, 20, 25, 400), Scale(100, 10, 5, 50)
@@ -50,38 +50,38 @@ FULL, QUICK = Scale(1_000, 20, 25, 400), Scale(100, 10, 5, 50)
 
 @dataclass
 class TimedPlatform:
-    """What the platform has seen: when each chat was first written to after it was spoken in."""
+    """Record when the bot first writes to a chat after each message from it."""
 
     api: TelegramApi
-    said_at: dict[int, float] = field(default_factory=dict)
+    posted_at: dict[int, float] = field(default_factory=dict)
     waits_ms: dict[int, float] = field(default_factory=dict)
     sent: int = 0
 
-    def on_stage(self, stage: str, method: str, asked: Json) -> None:
+    def on_stage(self, stage: str, method: str, request: Json) -> None:
         if (stage, method) == ("arrived", "sendMessage"):
             self.sent += 1
-            chat = int(asked["chat_id"])
-            if chat in self.said_at:
-                self.waits_ms[chat] = 1000 * (time.monotonic() - self.said_at.pop(chat))
+            chat = int(request["chat_id"])
+            if chat in self.posted_at:
+                self.waits_ms[chat] = 1000 * (time.monotonic() - self.posted_at.pop(chat))
 
     def post_message(self, chat: int, text: str) -> None:
-        self.said_at[chat] = time.monotonic()
+        self.posted_at[chat] = time.monotonic()
         self.api.post_message(chat, text)
 
     async def wait_for_answers(self) -> None:
         async with asyncio.timeout(ANSWER_S_MAX):
-            while self.said_at:  # noqa: ASYNC110
+            while self.posted_at:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
     def take_waits(self) -> list[float]:
-        """The waits since the last time, in ms."""
+        """Return the waits since the last call, in ms."""
         waits, self.waits_ms = list(self.waits_ms.values()), {}
         return waits
 
 
 @dataclass(frozen=True)
 class LoadResult:
-    """What a load came to: waits in ms, how long it took, how much of it the server worked."""
+    """The result of a load: waits in ms, its duration, and the server's CPU time."""
 
     waits_ms: list[float]
     took_s: float
@@ -96,7 +96,7 @@ class LoadResult:
 
 
 async def send_burst(platform: TimedPlatform, server: BenchProcess, chats: range) -> LoadResult:
-    """Everyone says something at the same moment."""
+    """Send a message from every chat at the same moment."""
     began, cpu_s = time.monotonic(), server.cpu_s()
     for chat in chats:
         platform.post_message(chat, "good morning")
@@ -107,7 +107,7 @@ async def send_burst(platform: TimedPlatform, server: BenchProcess, chats: range
 async def send_steadily(
     platform: TimedPlatform, server: BenchProcess, chats: list[int], scale: Scale
 ) -> LoadResult:
-    """So many a second, one after the other, whether or not those before are answered."""
+    """Send messages at a fixed rate, whether or not earlier ones are answered."""
     began, cpu_s = time.monotonic(), server.cpu_s()
     for number in range(scale.rate * scale.seconds):
         await asyncio.sleep(max(0.0, began + number / scale.rate - time.monotonic()))
@@ -119,7 +119,7 @@ async def send_steadily(
 
 
 async def wait_until_idle(platform: TimedPlatform) -> None:
-    """Until what was begun is finished: nothing more is sent for a second."""
+    """Wait until the bot has sent nothing for a second."""
     before = -1
     while before != platform.sent:
         before = platform.sent
@@ -184,7 +184,9 @@ def _steady_lines(
     part = f"{scale.rate} messages/s for {scale.seconds} s, each in another chat"
     cores = without_noise.cpu_s / without_noise.took_s
     return [
-        info_line(part, "from what was said to the first message back", str(without_noise), f"{cores:.2f} cores"),
+        info_line(
+            part, "from what was said to the first message back", str(without_noise), f"{cores:.2f} cores"
+        ),
         ratio_line(
             part, f"the same while one chat has {scale.noise} messages answered, p99",
             with_noise.p99 / without_noise.p99, NOISY_RATIO_MAX, str(with_noise), f"without: {without_noise}",
@@ -195,7 +197,7 @@ def _steady_lines(
 
 @asynccontextmanager
 async def running_bot(folder: Path, scale: Scale) -> AsyncIterator[tuple[TimedPlatform, BenchProcess]]:
-    """A server whose bot everyone may speak to."""
+    """Run a server whose bot answers every user."""
     store = await SqliteStore.open(folder)
     pairing = Pairing(store, SystemClock(), lambda bits: 0)
     await asyncio.gather(
@@ -228,9 +230,9 @@ def main() -> int:
     options = parser.parse_args()
     console = Console(width=150)
     Path(".cache").mkdir(exist_ok=True)
-    bystanders = OtherLoad(family_cpu_s)
+    other_load = OtherLoad(family_cpu_s)
     lines = uvloop.run(measure(console, QUICK if options.quick else FULL))
-    report(lines, "Many chats on one server", console, bystanders, options.quick, options.json)
+    report(lines, "Many chats on one server", console, other_load, options.quick, options.json)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Looking over the writer's shoulder: when it committed, how much, and when it checkpointed."""
+"""Observe the writer: its commits, their sizes, and its checkpoints."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -14,12 +14,12 @@ from holdfast.store.sqlite.committer import SqliteCommitter
 from holdfast.store.writer import PendingWrite
 
 FRAME_BYTES = 4_096 + 24
-"""A page in the write-ahead log, with its header."""
+"""The size of a page in the write-ahead log, with its header."""
 
 
 @dataclass
 class ObservedCommits:
-    """What happened: seconds of perf_counter, and appends per commit."""
+    """The observed events: times of perf_counter, and appends per commit."""
 
     commits: list[tuple[float, float, int]] = field(default_factory=list)
     checkpoints: list[tuple[float, float]] = field(default_factory=list)
@@ -28,16 +28,16 @@ class ObservedCommits:
 
 @contextmanager
 def observe_commits() -> Iterator[ObservedCommits]:
-    """Note every commit, checkpoint and chore of all stores in this process, at about a microsecond each."""
+    """Record the commits, checkpoints and housekeeping of all stores in this process, at about 1 µs each."""
     observed = ObservedCommits()
     commit, passive, housekeep = SqliteCommitter.commit, Checkpoints.passive, SqliteCommitter.housekeep
 
     def observed_commit(
-        self: SqliteCommitter, tickets: Sequence[PendingWrite]
+        self: SqliteCommitter, writes: Sequence[PendingWrite]
     ) -> tuple[Sequence[object], CommittedEvents]:
         start = time.perf_counter()
-        answer = commit(self, tickets)
-        observed.commits.append((start, time.perf_counter(), sum(ticket.weight for ticket in tickets)))
+        answer = commit(self, writes)
+        observed.commits.append((start, time.perf_counter(), sum(write.weight for write in writes)))
         return answer
 
     def observed_passive(self: Checkpoints, db: apsw.Connection) -> None:
@@ -60,12 +60,12 @@ def observe_commits() -> Iterator[ObservedCommits]:
 
 
 class WalMeter:
-    """How many bytes each commit adds to the write-ahead log, from the page count that SQLite reports."""
+    """Measure how many bytes each commit adds to the write-ahead log, by SQLite's page count."""
 
     def __init__(self) -> None:
         self._pages = 0
 
     def grown(self, committer: SqliteCommitter) -> int:
-        """Bytes since the last call. A log that was started over counts from its start."""
+        """Return the bytes since the last call. A log that was started over counts from its start."""
         before, self._pages = self._pages, committer._checkpoints._pages
         return (self._pages - before if self._pages >= before else self._pages) * FRAME_BYTES

@@ -25,7 +25,7 @@ AROUND = 100
 
 
 async def measure(folder: Path, turns: int) -> list[ResultLine]:
-    """The turns up to the hundredth-or-so beside the last ones."""
+    """Compare the turns up to about the hundredth with the last ones."""
     took: list[float] = []
     async with running_app(folder, summarise_above=0.7) as app:
         model = SmallWindowModel()

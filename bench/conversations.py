@@ -1,4 +1,4 @@
-"""Conversations as the engine writes them: the same facts, in the same order, with digests and paces."""
+"""Generate conversations as the engine writes them: the same facts, in the same order, with digests."""
 
 import random
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ MODEL = "openai:gpt-5-mini"
 
 @dataclass(frozen=True)
 class Shape:
-    """How long things are, in characters, and how long a streamed piece is."""
+    """Lengths of texts and of streamed pieces, in characters."""
 
     user: int
     answer: int
@@ -37,7 +37,7 @@ CHINESE = Shape(user=80, answer=480, tool_output=300, token=2)
 
 
 class ConversationGenerator:
-    """Writes one session's turns, a tick at a time, and counts the bytes of what is said."""
+    """Generate one session's turns, a tick at a time, and count the bytes of their text."""
 
     def __init__(
         self, texts: Texts, shape: Shape, ids: IdGenerator, clock: Clock, rng: random.Random
@@ -54,7 +54,7 @@ class ConversationGenerator:
         return [f.SessionCreated(title=self._take_text(40), model=MODEL)]
 
     def turn(self, number: int) -> Iterator[list[f.AnyFact]]:
-        """The facts of a turn; each list is what one commit gets. Every second turn calls a tool."""
+        """Yield the facts of a turn, one list per commit. Every second turn calls a tool."""
         ids = self._ids
         run_id = ids.run()
         words = (Text(self._take_text(self._shape.user)),)
@@ -103,7 +103,7 @@ class ConversationGenerator:
             yield [delta]
 
     def _take_text(self, chars: int) -> str:
-        """Text of about that length: lengths vary as people's do."""
+        """Return text of about that length: lengths vary as people's do."""
         text = self._texts.take_text(max(4, round(chars * self._rng.uniform(0.4, 1.6))))
         self.text_bytes += len(text.encode())
         return text
@@ -114,7 +114,7 @@ def _usage(step: f.ModelStepStarted) -> f.ModelStepSettled:
 
 
 class Names:
-    """Ids by counting: a hundred thousand sessions are to be named in no time."""
+    """Ids from a counter: fast enough for a hundred thousand sessions."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -125,7 +125,7 @@ class Names:
 
 
 def whole_turn(names: Names, number: int, text: str, answer: str) -> list[f.AnyFact]:
-    """A turn that was answered at once, as one change: five facts, two messages, one run that is over."""
+    """Return a finished turn as one change: five facts, two messages, one completed run."""
     run_id = RunId(names.next("r"))
     parts = (Text(answer),)
     message_id = MessageId(names.next("m"))
@@ -141,7 +141,7 @@ def whole_turn(names: Names, number: int, text: str, answer: str) -> list[f.AnyF
 
 @dataclass(frozen=True)
 class Stream:
-    """A message that is being written: where its deltas go."""
+    """The ids of a streaming message, for its deltas."""
 
     session_id: SessionId
     step: f.ModelStepStarted
@@ -151,7 +151,7 @@ class Stream:
 
 
 def open_stream_facts(ids: IdGenerator) -> tuple[Stream, list[f.AnyFact]]:
-    """A session with a run at work and a message begun, and the facts that make it so."""
+    """Return a new stream and the facts that create its session, its run and its message."""
     run_id = ids.run()
     step = f.ModelStepStarted(run_id, 1, 1, ids.message(), MODEL)
     accepted = f.TurnAccepted(ids.turn(), 1, ids.message(), (Text("Go on."),), run_id, key=ids.turn())

@@ -1,4 +1,4 @@
-"""Where a bench plays: its folder, how much there is of everything, and figures from samples."""
+"""The harness of the benchmarks: folders, scale, and statistics of samples."""
 
 import gc
 import os
@@ -16,12 +16,12 @@ from rich.console import Console
 
 @dataclass(frozen=True)
 class Scale:
-    """How much of everything. `quick` is for trying a change, `full` for saying something."""
+    """The amount of everything. `quick` is for trying a change, `full` for results."""
 
     appends: int
     """Repetitions of a single append, per mode."""
     rounds: int
-    """How often each load is repeated, neighbours in time."""
+    """Repetitions of each load, close together in time."""
     load_s: float
     raw_s: float
     crowd_sessions: int
@@ -43,7 +43,7 @@ FULL = Scale(
 
 
 class BenchHarness:
-    """What every question is given. `cache` outlives a run; folders from `folder()` do not."""
+    """Folders and settings for every measurement. `cache` outlives a run; folders from `folder()` do not."""
 
     def __init__(self, cache: Path, scale: Scale, console: Console) -> None:
         self.cache = cache
@@ -52,7 +52,7 @@ class BenchHarness:
 
     @contextmanager
     def folder(self, name: str) -> Iterator[Path]:
-        """An empty folder on the disk that is measured."""
+        """Yield an empty folder on the measured disk."""
         self.cache.mkdir(parents=True, exist_ok=True)
         path = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.cache))
         try:
@@ -65,14 +65,14 @@ class BenchHarness:
 
 
 def settle_disk() -> None:
-    """Let what was written before be on disk, so that it is not paid for by what is measured next."""
+    """Sync earlier writes, so that the next measurement does not include them."""
     gc.collect()
     os.sync()
     time.sleep(0.2)
 
 
 def percentile(samples: Iterable[float], percent: float) -> float:
-    """The nearest rank; of few samples a high percentile is simply the worst."""
+    """Return the nearest-rank percentile; of few samples a high one is simply the worst."""
     ordered = sorted(samples)
     assert ordered, "a percentile of nothing"
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
@@ -80,7 +80,7 @@ def percentile(samples: Iterable[float], percent: float) -> float:
 
 @dataclass(frozen=True)
 class Spread:
-    """Samples in milliseconds, told by three figures."""
+    """Samples in milliseconds, reduced to three figures."""
 
     p50: float
     p99: float
@@ -96,7 +96,7 @@ def spread(samples_ms: Sequence[float]) -> Spread:
 
 
 def median_spread(spreads: Sequence[Spread]) -> Spread:
-    """The median of each figure over the rounds; the worst stays the worst, the count is the sum."""
+    """Return the median of each figure over the rounds, the worst of the worst, and the sum of the counts."""
     return Spread(
         median(each.p50 for each in spreads),
         median(each.p99 for each in spreads),

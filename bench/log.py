@@ -27,18 +27,18 @@ CACHE = Path(__file__).resolve().parents[1] / ".cache" / "bench"
 
 def main() -> None:
     options = _parser().parse_args()
-    shorten_thread_switches()  # As the product does when it starts.
+    shorten_thread_switches()  # The product does the same when it starts.
     cache = Path(os.environ.get("BENCH_DIR", CACHE))
-    # Wide enough for its rows when nobody looks at it through a terminal.
+    # Wide enough for its rows when the output is not a terminal.
     console = Console(width=None if Console().is_terminal else 200)
     stage = BenchHarness(cache, QUICK if options.quick else FULL, console)
-    started, bystanders = time.perf_counter(), OtherLoad()
+    started, other_load = time.perf_counter(), OtherLoad()
     lines: list[ResultLine] = []
     for name in options.only or QUESTIONS:
         begun = time.perf_counter()
         lines += QUESTIONS[name](stage)
         stage.print_progress(f"{name}: {time.perf_counter() - begun:.0f} s")
-    others = round(bystanders.cores(), 2)
+    others = round(other_load.cores(), 2)
     title = "The log beside its peers" + (" (quick: too small to say much)" if options.quick else "")
     print_table(lines, title, console, doubtful=others > OTHERS_CORES_MAX)
     if others > OTHERS_CORES_MAX:

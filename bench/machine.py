@@ -1,4 +1,4 @@
-"""What the machine is, and how much of it others used meanwhile: a figure from a busy machine proves nothing.
+"""Describe the machine and measure its other load: a figure from a busy machine proves nothing.
 
 Contention flatters: it slows a peer that only waits for the disk as much as a store that also computes.
 """
@@ -17,7 +17,7 @@ _STAT = Path("/proc/stat")
 
 
 class OtherLoad:
-    """Counts the processor time that was not ours; `own_s` tells how much was."""
+    """Count the CPU time of other processes; `own_s` returns ours."""
 
     def __init__(self, own_s: Callable[[], float] = time.process_time) -> None:
         self._at = time.perf_counter()
@@ -27,11 +27,11 @@ class OtherLoad:
         self._cores: float | None = None
 
     def stop(self) -> None:
-        """Look no further: what is ours still runs. Once a browser is closed, what it used is nobody's."""
+        """Stop measuring while our processes still run: once ended, they would count as others."""
         self._cores = self.cores()
 
     def cores(self) -> float:
-        """How many cores others kept busy on average, since this was made."""
+        """Return how many cores other processes kept busy on average, since this was created."""
         if self._cores is not None:
             return self._cores
         elapsed = time.perf_counter() - self._at
@@ -42,14 +42,14 @@ class OtherLoad:
 
 
 def family_cpu_s() -> float:
-    """Seconds that this process and all that descend from it have used, those that have ended included."""
+    """Return the CPU seconds of this process and all its descendants, ended ones included."""
     parents: dict[int, int] = {}
     spent: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rsplit(")", 1)[1].split()
         except OSError:
-            continue  # It has just ended.
+            continue  # The process has just ended.
         pid = int(path.parent.name)
         parents[pid], spent[pid] = int(fields[1]), sum(map(int, fields[11:15]))
 
@@ -62,7 +62,7 @@ def family_cpu_s() -> float:
 
 
 def _machine_cpu_s() -> float | None:
-    """Seconds that all cores together were busy since the start of the system; None where nobody says."""
+    """Return the CPU seconds of all cores since the system's start; None if unknown."""
     if not _STAT.exists():
         return None
     user, nice, system, _, _, irq, softirq, *_ = (int(n) for n in _STAT.read_text().split()[1:11])

@@ -1,4 +1,7 @@
-"""Reading among many: the list, the newest page of a long session, a rare word. End to end from asyncio."""
+"""Measure reads among many sessions: the list, the newest page of a long session, a rare word.
+
+The measurements are end to end from asyncio.
+"""
 
 import asyncio
 import os
@@ -17,7 +20,7 @@ from holdfast.store.sqlite.store import SqliteStore
 PART = "Reading among very many"
 PAGE = 50
 ROUNDS = 5
-"""The p99 judged is the median of so many rounds' p99: one hiccup of the machine does not decide."""
+"""The verdict uses the median of the rounds' p99, so that one hiccup of the machine does not decide."""
 LIST_MS, PAGE_MS, SEARCH_MS = 5.0, 5.0, 50.0
 
 
@@ -53,7 +56,7 @@ async def _timed(work: Awaitable[object]) -> float:
 
 
 async def _cold(clients: SessionCorpus) -> dict[str, float]:
-    """Once each, the file's pages dropped from the system's cache and the store just opened."""
+    """Run each read once, with the file's pages dropped from the system's cache and the store just opened."""
     reads: dict[str, Callable[[SqliteStore], Awaitable[object]]] = {
         "list": lambda store: store.sessions(None, PAGE),
         "newest page": lambda store: store.messages(clients.long_id, None, PAGE),
@@ -93,7 +96,7 @@ async def _warm(clients: SessionCorpus, reads: int) -> dict[str, Spread]:
         "first": await each(lambda i: store.sessions(None, PAGE)),
         "deep": await each(lambda i: store.sessions(rng.choice(cursors), PAGE)),
         "newest": await each(lambda i: store.messages(clients.long_id, None, PAGE)),
-        # Another word each time, so that no page of the index is there from the one before.
+        # Another word each time, so that no index page is cached from the one before.
         "rare": await each(lambda i: store.search(f'"{RARE_WORDS[i % len(RARE_WORDS)]}"', 20)),
         "half": await each(lambda i: store.search("quillonar", 20)),
         "common": await each(lambda i: store.search('"the"', 20)),
@@ -105,7 +108,7 @@ async def _warm(clients: SessionCorpus, reads: int) -> dict[str, Spread]:
 
 
 async def _cursors(store: SqliteStore, rng: random.Random) -> list[str]:
-    """Places all over the list, reached by turning pages."""
+    """Return cursors from all over the list, reached by paging."""
     cursors: list[str] = []
     cursor: str | None = None
     while True:

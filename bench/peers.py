@@ -1,4 +1,4 @@
-"""What the store is measured against: a raw write and sync, and the JSON rewrite that others do."""
+"""Peers of the store: a raw write and sync, and the JSON rewrite that other systems do."""
 
 import os
 import time
@@ -8,18 +8,18 @@ from pathlib import Path
 import msgspec
 
 sync = getattr(os, "fdatasync", os.fsync)
-"""The call that SQLite makes: on Linux fdatasync, never dearer than fsync. So the peer is not made slow."""
+"""The call that SQLite makes: on Linux fdatasync, which is never slower than fsync."""
 
 
 class RawLog:
-    """A file that bytes are written to, one sync each. `rewind` makes the next writes overwrite old ones."""
+    """A file with one sync per write. `rewind` makes the next writes overwrite old ones."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         self._offset = 0
 
     def put(self, content: bytes) -> float:
-        """Write and sync; returns the milliseconds it took."""
+        """Write and sync; return how many milliseconds that took."""
         start = time.perf_counter()
         os.pwrite(self._file, content, self._offset)
         sync(self._file)
@@ -31,7 +31,7 @@ class RawLog:
         self._offset = 0
 
     def extend(self, size_bytes: int) -> None:
-        """Make the file as long as it will get, for writes that only overwrite."""
+        """Extend the file to its full size, for writes that only overwrite."""
         os.pwrite(self._file, b"\0" * size_bytes, 0)
         os.fsync(self._file)
 
@@ -40,9 +40,9 @@ class RawLog:
 
 
 def paced_batches(log: RawLog, event: bytes, per_s: int, seconds: float) -> tuple[list[float], list[float]]:
-    """Events that fall due by the clock, all that are due written and synced together, again and again.
+    """Write and sync all due events together, again and again, by the clock.
 
-    Returns the milliseconds of each write+sync, and of each event from falling due to durable.
+    Return the milliseconds of each write+sync, and of each event from its due time to durable.
     """
     syncs: list[float] = []
     waits: list[float] = []
@@ -61,9 +61,9 @@ def paced_batches(log: RawLog, event: bytes, per_s: int, seconds: float) -> tupl
 
 
 def rewrite_json(path: Path, messages: Sequence[dict[str, str]]) -> float:
-    """Save a session the way others do: encode all of it, write beside, sync, rename. Returns milliseconds.
+    """Save a session as other systems do: encode it all, write, sync, rename. Return the milliseconds.
 
-    The encoder is msgspec's, several times faster than what they use: this peer is shown at its best.
+    The encoder is msgspec's, several times faster than theirs: this peer is shown at its best.
     """
     start = time.perf_counter()
     beside = path.with_suffix(".tmp")

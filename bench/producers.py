@@ -1,8 +1,9 @@
-"""A hundred runs that stream fifty pieces a second each: how long a piece waits until it is durable.
+"""Measure how long streamed pieces wait until they are durable: a hundred runs, fifty pieces/s each.
 
-Open loop: a piece is due by the clock, whatever became of the one before. Its wait is told from the moment it
-was handed over and from the moment it was due; the difference is the load generator's own lag, told as well.
-The peer is one thread to which as many events fall due: all that are due are written and synced together.
+Open loop: the clock decides when a piece is due, whatever happened to the one before. The bench reports the
+wait since the piece was submitted and the wait since it was due; the difference is the load generator's own
+lag, which it reports too. The peer is one thread with the same number of due events: it writes and syncs all
+of them together.
 """
 
 import asyncio
@@ -42,7 +43,7 @@ SETTLED_CHARS = 2_000
 
 @dataclass
 class ProducerLoad:
-    """One window: (due, sent, durable) of each piece in seconds, the bursts, and what the writer did."""
+    """One window: (due, sent, durable) of each piece in seconds, the bursts, and the writer's work."""
 
     pieces: list[tuple[float, float, float]] = field(default_factory=list)
     bursts: list[tuple[float, float]] = field(default_factory=list)
@@ -64,19 +65,19 @@ class ProducerLoad:
         return spread([(sent - due) * 1e3 for due, sent, _ in self.pieces])
 
     def sent_within(self, spans: Iterable[tuple[float, float]]) -> list[float]:
-        """Waits of the pieces that were handed over during one of `spans`."""
+        """Return the waits of the pieces submitted during one of `spans`."""
         spans = list(spans)
         return [(d - s) * 1e3 for _, s, d in self.pieces if any(a <= s <= b for a, b in spans)]
 
     def waiting_within(self, spans: Iterable[tuple[float, float]]) -> list[float]:
-        """Waits of the pieces that were under way at any moment of one of `spans`."""
+        """Return the waits of the pieces that were waiting at any moment of one of `spans`."""
         spans = list(spans)
         return [(d - s) * 1e3 for _, s, d in self.pieces if any(a <= d and s <= b for a, b in spans)]
 
 
 @dataclass(frozen=True)
 class RawBaseline:
-    """The peer: how long each write+sync took, and how long an event waited, on a log written over."""
+    """The peer: the time of each write+sync, and of each event's wait, on an overwritten log."""
 
     syncs: Spread
     waits: Spread
@@ -161,7 +162,7 @@ async def _open_streams(store: SqliteStore, count: int) -> tuple[list[Stream], l
 
 
 class _SubmittingStore(Protocol):
-    """What a producer needs of a store."""
+    """The part of a store that a producer needs."""
 
     async def wait_for_capacity(self) -> None: ...
 
@@ -189,7 +190,7 @@ async def _produce(
 
 
 async def _about_to_settle(store: SqliteStore) -> list[Append]:
-    """A hundred messages that have streamed all they had, and the append that settles each."""
+    """Return the appends that settle a hundred messages, after streaming all of them."""
     texts, rng = English(5), random.Random(5)
     ids = IdGenerator(SystemClock())
     appends = []
@@ -248,7 +249,7 @@ async def _generator_alone(seconds: float) -> ProducerLoad:
 
 
 def _phases(start: float) -> list[float]:
-    """When each producer begins: spread evenly, so that they do not all speak at once."""
+    """Return each producer's starting time: spread evenly, so that they do not all submit at once."""
     return [start + i / (PRODUCERS * PER_S) for i in range(PRODUCERS)]
 
 
@@ -296,7 +297,7 @@ def _settling_lines(raw: RawBaseline, loads: list[ProducerLoad]) -> list[ResultL
 
 
 def _during(what: str, waits_ms: list[float], raw: RawBaseline, note: str) -> list[ResultLine]:
-    """Only the pieces that met it. A line that is shown: the promise is about all of a window's pieces."""
+    """Return info lines for the pieces that met it: the promise is about all pieces of a window."""
     if not waits_ms:
         return [info_line(PART, what, "none", note)]
     found = spread(waits_ms)

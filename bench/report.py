@@ -1,4 +1,4 @@
-"""What a bench says at its end: its table, whether that can be believed, and the figures as JSON."""
+"""Report a bench's result: the table, its reliability, and the figures as JSON."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,12 +13,12 @@ def report(
     lines: Sequence[ResultLine],
     title: str,
     console: Console,
-    bystanders: OtherLoad,
+    other_load: OtherLoad,
     quick: bool,
     path: Path | None,
 ) -> None:
-    """Print the table, doubtful where others were busy meanwhile; leave the figures at `path`, if given."""
-    others = round(bystanders.cores(), 2)
+    """Print the table, marked doubtful if the machine was busy; save the figures at `path`, if given."""
+    others = round(other_load.cores(), 2)
     is_doubtful = others > OTHERS_CORES_MAX
     print_table(lines, title, console, doubtful=is_doubtful)
     if is_doubtful:

@@ -1,7 +1,7 @@
-"""Does an append cost the same however much there is? Beside it the whole-file JSON rewrite, which does not.
+"""Compare the cost of an append with the store's size, beside the JSON rewrite of a whole file.
 
-Both sides take turns in one loop, inside the writer's thread. Once with durability full, as promised, and
-once with `normal`, where no sync hides the work: what is promised is a durable append, but look at both.
+Both sides take turns in one loop, inside the writer's thread: once with durability full, as promised, and
+once with `normal`, where no sync hides the work.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ def measure(harness: BenchHarness) -> list[ResultLine]:
 
 
 class _AppendSide:
-    """One of two things that take turns."""
+    """One of two sides that take turns."""
 
     def __init__(self, committer: SqliteCommitter, make: Make) -> None:
         self._committer = committer
@@ -61,9 +61,9 @@ class _AppendSide:
         self.ms: list[float] = []
 
     def once(self) -> None:
-        ticket = PendingWrite(self._loop.create_future(), (self._make(),))
+        write = PendingWrite(self._loop.create_future(), (self._make(),))
         start = perf_counter()
-        results, _ = self._committer.commit([ticket])
+        results, _ = self._committer.commit([write])
         self.ms.append((perf_counter() - start) * 1e3)
         assert not isinstance(results[0], BaseException), results[0]
 
@@ -136,7 +136,7 @@ def _maker(kind: str, pick: Callable[[], SessionId], durability: Durability) -> 
 
 
 class _FreshNames(Names):
-    """Names that no loaded session has, the newest of all, as they would be."""
+    """Names later than those of all loaded sessions, as new ones would be."""
 
     def __init__(self, durability: Durability) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class _FreshNames(Names):
 
 def _compare(what: str, count: int, large: _AppendSide, small: _AppendSide) -> ResultLine:
     for i in range(count):
-        # Neither always comes second: whoever follows finds warmer caches.
+        # Alternate the order: the second side finds warmer caches.
         for side in (large, small) if i % 2 else (small, large):
             side.once()
     ours, beside = large.close(), small.close()

@@ -1,7 +1,7 @@
-"""The large store: a hundred thousand sessions, a million messages, and one session as long as a novel shelf.
+"""The large store: a hundred thousand sessions, a million messages, and one very long session.
 
-Loaded once through the real store, in large appends, and kept in the cache until the schema, the facts, the
-tokenizer or this loader change.
+It is loaded once through the real store, in large appends. It stays in the cache until the schema, the facts,
+the tokenizer or this loader change.
 """
 
 import asyncio
@@ -30,18 +30,18 @@ from holdfast.store.sqlite import sql
 from holdfast.store.sqlite.store import SqliteStore
 
 TURNS_EACH = 5
-"""Ten messages in each session of the crowd, of about 100 characters: a million of them load in minutes."""
+"""Ten short messages in each session: a million of them load in minutes."""
 _CHARS_EACH = 100
 _LONG_USER, _LONG_ANSWER = 200, 1_200
 _SESSIONS_PER_CALL = 200
 _FACTS_PER_TURN = 5
 RARE_WORDS = tuple(f"quillonarium{letter}" for letter in "abcdefghijklmnopqrst")
-"""Each is in exactly one message."""
+"""Each of these is in exactly one message."""
 
 
 @dataclass(frozen=True)
 class SessionCorpus:
-    """A loaded store: `folder` is its own, and not to be written to. Copy it with `copy_to`."""
+    """A loaded store. Do not write to its `folder`; copy it with `copy_to`."""
 
     folder: Path
     sessions: int
@@ -63,14 +63,14 @@ class SessionCorpus:
 
 
 def build_corpus(harness: BenchHarness, sessions: int, long_messages: int) -> SessionCorpus:
-    """The crowd of that size, from the cache or loaded now."""
+    """Return a corpus of that size, from the cache or loaded now."""
     folder = harness.cache / f"crowd-{sessions}-{long_messages}-{_key()}"
     corpus = SessionCorpus(folder, sessions, long_messages)
     if not folder.exists():
         for stale in harness.cache.glob(f"crowd-{sessions}-{long_messages}-*"):
             shutil.rmtree(stale)
         with harness.folder("loading") as beside:
-            # Under its own name only once it is whole.
+            # It gets its own name only once it is complete.
             whole = beside / "store"
             whole.mkdir(mode=0o700)
             asyncio.run(_build_corpus(harness, SessionCorpus(whole, sessions, long_messages)))
@@ -79,7 +79,7 @@ def build_corpus(harness: BenchHarness, sessions: int, long_messages: int) -> Se
 
 
 def _key() -> str:
-    """What the loaded bytes depend on."""
+    """Return a digest of all that the loaded bytes depend on."""
     sources = (bench.texts, bench.conversations, holdfast.domain.events.facts, holdfast.domain.search_text)
     texts = [Path(str(module.__file__)).read_bytes() for module in sources]
     texts += [Path(__file__).read_bytes(), sql.read("schema.sql").encode()]
@@ -87,7 +87,7 @@ def _key() -> str:
 
 
 async def _build_corpus(harness: BenchHarness, corpus: SessionCorpus) -> None:
-    # A clock that ticks: sessions of one millisecond would all be the newest.
+    # A clock that ticks: sessions of the same millisecond would all be the newest.
     clock = FakeClock()
     store = await SqliteStore.open(corpus.folder, "normal", clock=clock)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
@@ -124,7 +124,7 @@ class _Loader:
         self._rare = dict(zip(spots, RARE_WORDS, strict=True))
 
     async def add_sessions(self, first: int, last: int) -> int:
-        """Sessions by number, each whole, many in one transaction; returns how many messages that was."""
+        """Add sessions by number, many in one transaction; return the number of messages."""
         appends = [self._session(number) for number in range(first, last + 1)]
         self._clock.advance(10)
         await self._store.append(*appends)
@@ -133,22 +133,22 @@ class _Loader:
     def _session(self, number: int) -> Append:
         facts: list[f.AnyFact] = [f.SessionCreated(title=self._texts.take_text(40), model="demo")]
         for turn in range(1, TURNS_EACH + 1):
-            said, answered = self._short(), self._short()
+            question, answer = self._short(), self._short()
             if turn == 3 and number in self._rare:
-                answered += f" {self._rare[number]}."
-            facts += whole_turn(self._names, turn, said, answered)
+                answer += f" {self._rare[number]}."
+            facts += whole_turn(self._names, turn, question, answer)
         return Append(self._crowd.session_id(number), facts)
 
     def _short(self) -> str:
         return self._texts.take_text(self._chance.randint(_CHARS_EACH // 2, _CHARS_EACH * 3 // 2))
 
     async def extend_long(self, first_turn: int) -> int:
-        """As many turns of the long session as one append may hold, from `first_turn` on."""
+        """Add as many turns to the long session as one append may hold, from `first_turn` on."""
         turns = range(first_turn, min(self._crowd.long_messages // 2, first_turn + 1_998) + 1)
         facts: list[f.AnyFact] = [f.SessionCreated(title="The long one")] if first_turn == 1 else []
         for turn in turns:
-            said, answered = self._texts.take_text(_LONG_USER), self._texts.take_text(_LONG_ANSWER)
-            facts += whole_turn(self._names, turn, said, answered)
+            question, answer = self._texts.take_text(_LONG_USER), self._texts.take_text(_LONG_ANSWER)
+            facts += whole_turn(self._names, turn, question, answer)
         self._clock.advance(10)
         await self._store.append(Append(self._crowd.long_id, facts))
         return 2 * len(turns)

@@ -1,7 +1,7 @@
-"""A single durable append, inside the writer's thread and end to end from asyncio, beside a raw write+sync.
+"""Measure a single durable append, inside the writer's thread and from asyncio, beside a raw write+sync.
 
-The raw write is of as many bytes as the store wrote to its log for that very append, in turns with it. A log
-that still grows makes each sync dearer than one that is written over, for both; so both are shown.
+The raw write alternates with the append and has as many bytes as the store wrote to its log for it. Each sync
+of a growing log costs more than one of an overwritten log, for both sides, so the table shows both.
 """
 
 import asyncio
@@ -34,12 +34,12 @@ from holdfast.store.writer import PendingWrite
 PART = "A single durable append (durability full)"
 TOKEN = " something"
 DELTA_LOG_BYTES = 2 * FRAME_BYTES
-"""What a delta adds to the log, as measured inside the writer: a page of the journal, one of its index."""
+"""The bytes that a delta adds to the log, as measured in the writer: a journal page and an index page."""
 
 
 @dataclass
 class AppendSamples:
-    """Milliseconds of the store, of the raw write of what it wrote to its log, and of the bare event."""
+    """Milliseconds of the store, of a raw write of the same log bytes, and of the bare event."""
 
     store_ms: list[float] = field(default_factory=list)
     raw_ms: list[float] = field(default_factory=list)
@@ -63,7 +63,7 @@ def measure(harness: BenchHarness) -> list[ResultLine]:
 def _on_a_thread(
     work: Callable[[], list[tuple[str, AppendSamples, AppendSamples]]],
 ) -> list[tuple[str, AppendSamples, AppendSamples]]:
-    """The committer belongs to one thread; here it is a new one, with nothing else going on."""
+    """Run `work` on a new thread: the committer belongs to one thread."""
     answer: list[tuple[str, AppendSamples, AppendSamples]] = []
     thread = threading.Thread(target=lambda: answer.extend(work()))
     thread.start()
@@ -79,7 +79,7 @@ def _measure_in_thread(harness: BenchHarness, folder: Path) -> list[tuple[str, A
     committer = SqliteCommitter(place, SystemClock(), lambda news: None, WAL_BYTES_MAX)
     stream, facts = open_stream_facts(IdGenerator(SystemClock()))
 
-    def ticket(append: Append) -> PendingWrite:
+    def pending_write(append: Append) -> PendingWrite:
         return PendingWrite(loop.create_future(), (append,))
 
     def claimed(tx: object) -> object:
@@ -93,7 +93,7 @@ def _measure_in_thread(harness: BenchHarness, folder: Path) -> list[tuple[str, A
             LeaseGrace(),
         )
 
-    committer.commit([ticket(Append(stream.session_id, facts))])
+    committer.commit([pending_write(Append(stream.session_id, facts))])
     (results, _) = committer.commit([PendingWrite(loop.create_future(), work=claimed)])
     fence = Fence(stream.step.run_id, getattr(results[0], "epoch", 0))
     names = Names()
@@ -112,9 +112,9 @@ def _measure_in_thread(harness: BenchHarness, folder: Path) -> list[tuple[str, A
         rounds = []
         for _ in range(2):
             samples = AppendSamples()
-            _alternate(committer, lambda: ticket(make()), raw, bare, samples, count)  # noqa: B023
+            _alternate(committer, lambda: pending_write(make()), raw, bare, samples, count)  # noqa: B023
             rounds.append(samples)
-            # All of the log goes back into the file: what follows writes over the old log.
+            # Copy the whole log into the file, so that what follows overwrites the old log.
             committer._checkpoints.passive(committer._connection())
             raw.rewind()
             bare.rewind()
@@ -136,16 +136,16 @@ def _alternate(
 ) -> None:
     meter = WalMeter()
     for _ in range(count):
-        ticket = make()
+        write = make()
         start = perf_counter()
-        results, _ = committer.commit([ticket])
+        results, _ = committer.commit([write])
         taken = perf_counter() - start
         assert not isinstance(results[0], BaseException), results[0]
         wrote = meter.grown(committer)
         samples.store_ms.append(taken * 1e3)
         samples.log_bytes.append(wrote)
         samples.raw_ms.append(raw.put(b"x" * wrote))
-        facts = ticket.appends[0].facts
+        facts = write.appends[0].facts
         assert not callable(facts)
         samples.bare_ms.append(bare.put(b"".join(encode(fact)[2] for fact in facts)))
 
@@ -172,7 +172,7 @@ async def _measure_end_to_end(harness: BenchHarness, folder: Path) -> tuple[Appe
     fence = (await store.claim(stream.step.run_id, 600_000)).fence
     raw = RawLog(folder / "raw")
     grown = await _appends(store, stream, fence, raw, harness.scale.appends)
-    # Long enough for the idle checkpoint: from here on the store writes over its old log.
+    # Long enough for the idle checkpoint: from here on the store overwrites its old log.
     await asyncio.sleep(0.5)
     raw.rewind()
     reused = await _appends(store, stream, fence, raw, harness.scale.appends)

@@ -1,7 +1,7 @@
-"""How large the file is for the text it holds, search included, once deltas are pruned.
+"""Measure the file's size for the text it holds, search included, once deltas are pruned.
 
-Eight sessions at a time stream token by token, so that rows lie mixed in the file as they do in life; an hour
-passes, the sweep prunes, the index catches up, the log goes back into the file. Only then it is weighed.
+Eight sessions at a time stream token by token, so that rows are mixed in the file as in real use. Then an
+hour passes, the sweep prunes, the index catches up, and the log goes back into the file.
 """
 
 import asyncio
@@ -37,12 +37,12 @@ class SizeResult:
     text_bytes: int
     file_bytes: int
     before_bytes: int
-    """File and log before the sweep."""
+    """The size of file and log before the sweep."""
     swept: SweepResult
     tables: dict[str, tuple[int, int]]
-    """Bytes of each table, and how many of those are empty."""
+    """The bytes of each table, and how many of them are unused."""
     kinds: dict[str, int]
-    """Bytes of the bodies of each kind of event."""
+    """The bytes of the bodies of each event kind."""
     turns: int
 
 
@@ -68,9 +68,9 @@ async def _measure_size(folder: Path, texts: Texts, shape: Shape, turns: int) ->
     ids = IdGenerator(clock, rng.getrandbits)
     text_bytes = 0
     for _ in range(max(1, turns // (AT_ONCE * TURNS_EACH))):
-        speakers = [ConversationGenerator(texts, shape, ids, clock, rng) for _ in range(AT_ONCE)]
-        await _converse(store, speakers, clock)
-        text_bytes += sum(speaker.text_bytes for speaker in speakers)
+        generators = [ConversationGenerator(texts, shape, ids, clock, rng) for _ in range(AT_ONCE)]
+        await _converse(store, generators, clock)
+        text_bytes += sum(generator.text_bytes for generator in generators)
     before = (await store.totals()).store_bytes
     await store.search("nothing", 1)
     clock.advance(PRUNE_AFTER_MS + 1)
@@ -82,26 +82,26 @@ async def _measure_size(folder: Path, texts: Texts, shape: Shape, turns: int) ->
     return SizeResult(text_bytes, file.stat().st_size, before, swept, tables, kinds, turns)
 
 
-async def _converse(store: SqliteStore, speakers: list[ConversationGenerator], clock: FakeClock) -> None:
-    """All speakers at once, a tick each in every commit, until all their turns are over."""
-    await store.append(*(Append(speaker.session_id, speaker.created()) for speaker in speakers))
-    waiting = {speaker: _turns(speaker) for speaker in speakers}
+async def _converse(store: SqliteStore, generators: list[ConversationGenerator], clock: FakeClock) -> None:
+    """Stream all conversations at once, a tick of each per commit, until all their turns are over."""
+    await store.append(*(Append(generator.session_id, generator.created()) for generator in generators))
+    waiting = {generator: _turns(generator) for generator in generators}
     while waiting:
         clock.advance(TOKEN_MS)
         appends = []
-        for speaker, ticks in list(waiting.items()):
+        for generator, ticks in list(waiting.items()):
             facts = next(ticks, None)
             if facts is None:
-                del waiting[speaker]
+                del waiting[generator]
             else:
-                appends.append(Append(speaker.session_id, facts))
+                appends.append(Append(generator.session_id, facts))
         if appends:
             await store.append(*appends)
 
 
-def _turns(speaker: ConversationGenerator) -> Iterator[list[f.AnyFact]]:
+def _turns(generator: ConversationGenerator) -> Iterator[list[f.AnyFact]]:
     for number in range(1, TURNS_EACH + 1):
-        yield from speaker.turn(number)
+        yield from generator.turn(number)
 
 
 def _query(file: Path, query: str) -> list[tuple[Any, ...]]:
@@ -117,21 +117,21 @@ def _lines(name: str, limit: float, weighed: SizeResult) -> list[ResultLine]:
     text_mb, file_mb = weighed.text_bytes / 1e6, weighed.file_bytes / 1e6
     before = f"file and log before the sweep {weighed.before_bytes / weighed.text_bytes:.1f}{TIMES}"
     what = f"{name}: file beside its text, {weighed.turns:,} turns"
-    lines_told = f"{file_mb:.2f} MB for {text_mb:.2f} MB"
+    figures = f"{file_mb:.2f} MB for {text_mb:.2f} MB"
     assert weighed.swept.mismatched == 0, "deltas did not add up to their bodies"
-    lines = [ResultLine(PART, what, lines_told, f"≤ {limit:g}{TIMES}", before, ratio, ratio <= limit)]
+    lines = [ResultLine(PART, what, figures, f"≤ {limit:g}{TIMES}", before, ratio, ratio <= limit)]
     tables = {name: sizes for name, sizes in weighed.tables.items() if not name.startswith("search")}
     found = [sizes for name, sizes in weighed.tables.items() if name.startswith("search")]
     tables["search, all of it"] = sum(size for size, _ in found), sum(unused for _, unused in found)
     for table, (size, unused) in sorted(tables.items(), key=lambda each: -each[1][0]):
         share = size / weighed.text_bytes
         if share >= _SHOWN_SHARE:
-            lines_told = f"{size / 1e6:.2f} MB, {unused / size:.0%} of it empty"
-            lines.append(info_line(PART, f"  {table}", lines_told, "beside the text", share))
+            figures = f"{size / 1e6:.2f} MB, {unused / size:.0%} of it empty"
+            lines.append(info_line(PART, f"  {table}", figures, "beside the text", share))
     bodies = ((kind, size / weighed.text_bytes) for kind, size in weighed.kinds.items())
-    lines_told = ", ".join(f"{kind} {share:.2f}" for kind, share in bodies if share >= _SHOWN_SHARE)
+    figures = ", ".join(f"{kind} {share:.2f}" for kind, share in bodies if share >= _SHOWN_SHARE)
     whole = sum(weighed.kinds.values())
     lines.append(
-        info_line(PART, "  bodies of events", lines_told, "beside the text", whole / weighed.text_bytes)
+        info_line(PART, "  bodies of events", figures, "beside the text", whole / weighed.text_bytes)
     )
     return lines

@@ -1,4 +1,4 @@
-"""The one table that a bench prints, and the JSON that it leaves when asked to."""
+"""The result table of a bench, and its JSON."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ YES, NO = "[green]yes[/green]", "[red bold]no[/red bold]"
 
 @dataclass(frozen=True)
 class ResultLine:
-    """What was asked, what was promised, what was found. `met` is None where nothing was promised."""
+    """A measurement, its promise and its result. `met` is None without a promise."""
 
     part: str
     what: str
@@ -27,19 +27,19 @@ class ResultLine:
 
 
 def info_line(part: str, what: str, measured: str, peer: str = "", ratio: float | None = None) -> ResultLine:
-    """A row that is there to be looked at; nothing was promised."""
+    """Return a row for information, without a promise."""
     return ResultLine(part, what, measured, peer=peer, ratio=ratio)
 
 
 def ratio_line(
     part: str, what: str, ratio: float, limit: float, measured: str, peer: str, *, or_met: bool = False
 ) -> ResultLine:
-    """A row that is met when `ratio` is no more than `limit`, or when `or_met` says so by another measure."""
+    """Return a row that is met if `ratio` is at most `limit`, or if `or_met` is true."""
     return ResultLine(part, what, measured, f"≤ {limit:g}{TIMES}", peer, ratio, ratio <= limit or or_met)
 
 
 def latency_line(part: str, what: str, p50_ms: float, p99_ms: float, limit_ms: float) -> ResultLine:
-    """A row that is met when even the p99 is no more than `limit_ms`."""
+    """Return a row that is met if even the p99 is at most `limit_ms`."""
     measured = f"p50 {ms(p50_ms)}, p99 {ms(p99_ms)}"
     met = p99_ms <= limit_ms
     return ResultLine(part, what, measured, f"≤ {limit_ms:g} ms", "", p99_ms / limit_ms, met)
@@ -50,7 +50,7 @@ def ms(value: float) -> str:
 
 
 def print_table(lines: Sequence[ResultLine], title: str, console: Console, *, doubtful: bool = False) -> None:
-    """`doubtful` puts a question mark behind every verdict."""
+    """Print the table; `doubtful` puts a question mark behind every verdict."""
     yes, no = ("[yellow]yes?[/yellow]", "[yellow]no?[/yellow]") if doubtful else (YES, NO)
     table = Table(title=title, title_justify="left", show_lines=False, pad_edge=False)
     table.add_column("line", overflow="fold", ratio=5)

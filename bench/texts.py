@@ -1,5 +1,7 @@
-"""Made-up text with the statistics of real text: words after Zipf, so that an index of it is as
-large as an index of the real thing. Every text comes from a seed."""
+"""Generate text with the statistics of real text, from a seed.
+
+Words follow Zipf's law, so that an index of the text is as large as an index of real text.
+"""
 
 import random
 from collections.abc import Sequence
@@ -35,13 +37,13 @@ class Texts(Protocol):
     """A source of text of a given length."""
 
     def take_text(self, chars: int) -> str:
-        """About `chars` characters, ending with a whole sentence or word."""
+        """Return about `chars` characters, ending with a whole sentence or word."""
 
 
 class English:
     """Sentences of a 30,000-word vocabulary; one word in fifty is a name, a number or an identifier.
 
-    A text has a topic: some of its words come again and again, as they do where people write of one thing.
+    A text has a topic: some of its words repeat, as in what people write about one thing.
     """
 
     def __init__(self, seed: int) -> None:
@@ -103,7 +105,7 @@ class Chinese:
 
 
 def tokens(text: str, chars: int, rng: random.Random) -> list[str]:
-    """`text` in pieces such as a model streams, about `chars` long."""
+    """Return `text` in pieces such as a model streams, about `chars` long."""
     pieces, start = [], 0
     while start < len(text):
         end = start + rng.randint(max(1, chars - 2), chars + 2)
@@ -122,7 +124,7 @@ def _vocabulary() -> tuple[str, ...]:
     rng = random.Random(7)
     words = dict.fromkeys(_COMMON.split())
     while len(words) < _WORDS:
-        # Common words are short, rare ones long, as in any language.
+        # Frequent words are short and rare ones long, as in any language.
         syllables = 1 + (len(words) > 2_000) + (len(words) > 12_000 and rng.random() < 0.5)
         stem = "".join(
             rng.choice(_ONSETS) + rng.choice(_VOWELS) + rng.choice(_CODAS) for _ in range(syllables)

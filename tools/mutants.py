@@ -1,4 +1,4 @@
-"""Break the product on purpose, one named mutation at a time, and say which of them no test notices.
+"""Break the product on purpose, one named mutation at a time, and report those that no test notices.
 
 The mutations are in `tests/mutants/*.toml`. Each replaces text in a copy of `src/holdfast` and runs the tests
 that must notice: one of them has to fail. The exit code is 1 if a mutation survives, or if it no longer fits
@@ -22,14 +22,14 @@ from queue import Queue
 ROOT = Path(__file__).resolve().parent.parent
 MUTATIONS = ROOT / "tests" / "mutants"
 TESTS_S_MAX = 300
-"""A mutant whose tests run longer than this hangs, and a hanging test is a failing one."""
+"""A mutant whose tests run longer than this hangs, and counts as noticed."""
 _PASSED, _FAILED = 0, 1
 """Exit codes of pytest; any other means that it ran no test."""
 
 
 @dataclass(frozen=True)
 class MutantEdit:
-    """`old` occurs in the file exactly once."""
+    """A replacement of text; `old` occurs in the file exactly once."""
 
     file: str
     old: str
@@ -38,7 +38,7 @@ class MutantEdit:
 
 @dataclass(frozen=True)
 class Mutation:
-    """`promise` is what breaks: a promise of README.md by its number, or a contract by its id."""
+    """A named mutation. `promise` is what it breaks: a README.md promise by number, or a contract by id."""
 
     name: str
     promise: str
@@ -69,7 +69,7 @@ def read_mutations(file: str = "*") -> list[Mutation]:
 
 
 def mutate(mutation: Mutation, source: Path) -> dict[Path, str] | None:
-    """Return the changed files; None if the old text of an edit is not there exactly once."""
+    """Return the changed files; None unless the old text of each edit is there exactly once."""
     changed: dict[Path, str] = {}
     for edit in mutation.edits:
         path = source / "holdfast" / edit.file
@@ -81,7 +81,7 @@ def mutate(mutation: Mutation, source: Path) -> dict[Path, str] | None:
 
 
 def run_mutation(mutation: Mutation, source: Path) -> MutantResult:
-    """Run the mutation's tests on the copy of `src` in `source`, and put the copy back in order."""
+    """Run the mutation's tests on the copy of `src` in `source`, then restore the copy."""
     started_at = time.monotonic()
     changed = mutate(mutation, source)
     if changed is None:
@@ -117,7 +117,7 @@ def _run_tests(tests: Sequence[str], source: Path) -> tuple[int, str]:
 
 
 def run_all(mutations: Sequence[Mutation], workers: int) -> Iterator[MutantResult]:
-    """Yield each result, in order. Every worker has a copy of the source of its own."""
+    """Yield each result, in order. Every worker has its own copy of the source."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as place, ThreadPoolExecutor(workers) as pool:
         folders: Queue[Path] = Queue()
         for number in range(workers):

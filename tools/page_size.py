@@ -1,4 +1,4 @@
-"""What a browser fetches before the page can be used, and how large that is when it is compressed."""
+"""Print what a browser fetches before the page can be used, and its compressed size."""
 
 import gzip
 import re
@@ -10,7 +10,7 @@ _QUOTED = re.compile(r"""(import\(\s*)?["'`](?:\./)?(?:page/)?([\w.-]+\.(?:js|cs
 
 
 def first_load(built: Path) -> dict[str, bytes]:
-    """The files by their names: the page, and what it names, and what that names, unless only on demand."""
+    """Return the files of the first load by name: the page and all that it names, except on demand."""
     found = {"index.html": (built / "index.html").read_bytes()}
     to_read = ["index.html"]
     while to_read:

@@ -1,6 +1,6 @@
-"""Writes the page's types from the server's own declarations, so that the two cannot drift apart.
+"""Write the page's types from the server's own declarations, so that the two cannot drift apart.
 
-`make types` writes web/src/core/protocol/; a test fails when a file there is not what would be written.
+`make types` writes web/src/core/protocol/; a test fails when a file there is out of date.
 """
 
 import json
@@ -25,14 +25,16 @@ TARGET = Path(__file__).resolve().parent.parent / "web" / "src" / "core" / "prot
 Structs = tuple[type[msgspec.Struct], ...]
 ANSWERS: Mapping[str, Structs] = {
     "conversations": (
-        responses.SessionInfo, responses.SessionInfoList, responses.MessageInfo, responses.RunInfo, responses.MessageList,
+        responses.SessionInfo, responses.SessionInfoList, responses.MessageInfo, responses.RunInfo,
+        responses.MessageList,
         responses.TurnReceipt, responses.MessageMatchList, responses.QuestionInfo, responses.FeedSnapshot,
         responses.FeedChanged, responses.FeedRemoved, responses.UploadedFile, responses.Draft,
         file_changes.ChangedFiles, file_changes.RestoredFiles,
     ),
     "server": (
         responses.AvailableModels, sign_in.Me, sign_in.SignInResult, responses.RuleList, sign_in.TokenList,
-        sign_in.TokenWithSecret, password.PasswordInfo, password.SignInList, settings.SettingList, ConnectionTestResult,
+        sign_in.TokenWithSecret, password.PasswordInfo, password.SignInList, settings.SettingList,
+        ConnectionTestResult,
         backups.BackupList, about.About, channels.ChannelList, ChannelTestResult,
         channels.UnknownSenderList, channels.SenderList, mcp.McpList, LocalModelInfo,
     ),
@@ -49,12 +51,12 @@ EVENTS: Mapping[str, tuple[str, ...]] = {
     "message_events": ("text_", "reasoning_", "message_", "tool_", "approval_", "question_"),
     "memory_events": ("memory_", "delivery_"),
 }
-"""Which file the event kinds that begin so are in."""
+"""Maps each file to the beginnings of its event kinds."""
 HEAD = "// Written by `make types` from the server's declarations. Do not edit.\n"
 
 
 class TypeScriptTypes:
-    """Collects the structs that are met while types are written, each in the file that met it first."""
+    """Collect the structs used by the written types, each in the file that uses it first."""
 
     def __init__(self) -> None:
         self._written: dict[str, str] = {}
@@ -62,7 +64,7 @@ class TypeScriptTypes:
         self.file = ""
 
     def files(self) -> dict[str, str]:
-        """Every file's text, with what it needs of the others."""
+        """Return the text of every file, with its imports from the others."""
         names = dict.fromkeys(self._file_of.values())
         return {name: self._text(name) for name in names}
 
@@ -106,12 +108,12 @@ class TypeScriptTypes:
         return "unknown"
 
     def struct(self, kind: declared.StructType, name: str = "", first: tuple[str, ...] = ()) -> str:
-        """Write a struct once; the name it has."""
+        """Write a struct once; return its name."""
         # A part's own name would hide one that every browser has: Text, File.
         name = name or kind.cls.__name__ + ("Part" if kind.tag_field == "type" else "")
         if name in self._written:
             return name
-        self._put(name, "")  # Its place, before those of the structs that it holds.
+        self._put(name, "")  # Reserves its place before the structs that it contains.
         omits = bool(kind.cls.__struct_config__.omit_defaults)
         lines = list(first)
         if kind.tag_field is not None:
@@ -132,7 +134,7 @@ class TypeScriptTypes:
 
 
 def generate() -> dict[str, str]:
-    """Every file by its name."""
+    """Return every file by name."""
     types = TypeScriptTypes()
     for types.file, answers in ANSWERS.items():
         for answer in answers:
@@ -159,7 +161,7 @@ def _declared_kind(cls: type[Any]) -> declared.Type:
 
 
 def write() -> None:
-    """Put the files there, and take away those that are no longer written."""
+    """Write the files, and delete those that are no longer generated."""
     files = generate()
     TARGET.mkdir(exist_ok=True)
     for path in TARGET.glob("*.ts"):

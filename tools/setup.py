@@ -1,7 +1,7 @@
-"""Makes `.venv` ready: checks first what can be missing, then fetches what the lock files name.
+"""Prepare `.venv`: check the requirements, then install what the lock files name.
 
-Needs nothing installed, and parses on any Python 3, so that an old one meets a sentence and not a traceback.
-Run it again after whatever went wrong: what is done is not done twice, what was cut short is done anew.
+Needs no installed package, and parses on any Python 3, so that an old one prints an error and no traceback.
+Run it again after any failure: it skips finished steps and restarts interrupted ones.
 """
 
 import fcntl
@@ -19,11 +19,11 @@ from pathlib import Path
 PYTHON_MIN = (3, 11)
 CANDIDATES = ("python3", "python3.14", "python3.13", "python3.12", "python3.11")
 LEVELS = {"run": "run", "dev": "dev", "test": "dev"}
-"""The environment of each level. `test` is `dev` with a browser and tmux, which no environment can hold."""
+"""The environment of each level. `test` is `dev` with a browser and tmux, which pip cannot install."""
 LOCKS = {"run": ("run.txt", "page.txt"), "dev": ("run.txt", "page.txt", "dev.txt")}
 """`run` is what users need, the page included; `dev` adds what the tests and checks need."""
 DISK_BYTES_MIN = {"run": 700_000_000, "dev": 1_200_000_000}
-"""Three times what an environment takes: pip unpacks beside it and keeps a cache."""
+"""Three times the size of an environment: pip unpacks beside it and keeps a cache."""
 BROWSERS = (
     "chromium",
     "google-chrome",
@@ -32,7 +32,7 @@ BROWSERS = (
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
     "/Applications/Chromium.app/Contents/MacOS/Chromium",
 )
-"""Where an installed Chromium or Chrome is looked for, unless CHROME names one."""
+"""The paths of an installed Chromium or Chrome, unless CHROME names one."""
 UNDERWAY = "holdfast-underway"
 PROBE = (
     "import sys, importlib.util as u;"
@@ -45,11 +45,11 @@ APT_SHOWN = re.compile(r"Get:\d+ \S+ \S+ \S+ (?P<what>\S+) .*(?P<size>\[.*\])|Se
 
 
 class SetupError(Exception):
-    """Something is missing; the message is one line with the command that mends it."""
+    """A requirement is missing; the message is one line with the command that installs it."""
 
 
 class PythonInterpreter:
-    """An interpreter that was found: how to call it, what it is, whether it can make environments."""
+    """An interpreter on this machine: its command, its version, whether it can create environments."""
 
     def __init__(self, command: str, version: str, makes_venvs: bool) -> None:
         self.command = command
@@ -65,7 +65,7 @@ def this_python() -> PythonInterpreter:
 
 
 def probe(command: str) -> "PythonInterpreter | None":
-    """What `command` says of itself; None when it is not there or does not work."""
+    """Return the description that `command` prints of itself; None if it is missing or broken."""
     if shutil.which(command) is None:
         return None
     try:
@@ -77,7 +77,7 @@ def probe(command: str) -> "PythonInterpreter | None":
 
 
 def packages_of(version: str) -> str:
-    """The command that installs this Python with all its parts, on this machine."""
+    """Return the command that installs this Python with all its parts on this machine."""
     if sys.platform == "darwin":
         return f"brew install python@{version}"
     if shutil.which("apt-get"):
@@ -88,7 +88,7 @@ def packages_of(version: str) -> str:
 
 
 def find_python(first: PythonInterpreter, candidates: "tuple[str, ...]" = CANDIDATES) -> PythonInterpreter:
-    """The first Python that is new enough and whole. Raises Unready."""
+    """Return the first Python that is new enough and complete. Raises SetupError."""
     found = []
     for command in (None, *candidates):
         python = first if command is None else probe(command)
@@ -106,13 +106,13 @@ def find_python(first: PythonInterpreter, candidates: "tuple[str, ...]" = CANDID
 
 
 def find_browser() -> "str | None":
-    """The command of an installed Chromium or Chrome; None when there is none."""
+    """Return the command of an installed Chromium or Chrome; None if there is none."""
     named = os.environ.get("CHROME", "")
     return next(filter(None, map(shutil.which, (named,) if named else BROWSERS)), None)
 
 
 def browser_package() -> str:
-    """The command that installs a browser on this machine."""
+    """Return the command that installs a browser on this machine."""
     if sys.platform == "darwin":
         return "brew install --cask google-chrome"
     if shutil.which("apt-get"):
@@ -123,9 +123,9 @@ def browser_package() -> str:
 
 
 def provide_browser() -> None:
-    """See that the tests find a browser: installs Debian's where root may, and asks for one elsewhere.
+    """Ensure that the tests find a browser: install Debian's as root, else ask for one.
 
-    Raises Unready.
+    Raises SetupError.
     """
     if find_browser():
         return
@@ -139,14 +139,14 @@ def provide_browser() -> None:
 
 
 def terminal_package() -> str:
-    """The command that installs tmux on this machine."""
+    """Return the command that installs tmux on this machine."""
     if sys.platform == "darwin":
         return "brew install tmux"
     return "sudo dnf install tmux" if shutil.which("dnf") else "sudo apt-get install tmux"
 
 
 def provide_terminal() -> None:
-    """See that the tests find tmux, which is their terminal; as `provide_browser`. Raises Unready."""
+    """Ensure that the tests find tmux, their terminal, as `provide_browser` does. Raises SetupError."""
     if shutil.which("tmux"):
         return
     if os.geteuid() != 0 or not shutil.which("apt-get"):
@@ -155,17 +155,17 @@ def provide_terminal() -> None:
 
 
 def install(package: str) -> None:
-    """Install one of Debian's packages. Raises Unready."""
+    """Install a Debian package. Raises SetupError."""
     print(f"Installing {package}, which the tests drive", flush=True)
     words = ("install", "-y", "--no-install-recommends", package)
-    # The lists of a new image are empty, and those of an old one name what is gone.
+    # The package lists of a new image are empty, and old ones name packages that are gone.
     if not apt_get(*words) and not (apt_get("update") and apt_get(*words, aloud=True)):
         raise SetupError(f"{package} could not be installed: apt-get update && apt-get install {package}")
 
 
 def apt_get(*words: str, aloud: bool = False) -> bool:
-    """Whether apt-get could; says what comes, and with `aloud` why it could not."""
-    # A terminal's questions would wait for ever, and so would a lock that somebody holds.
+    """Run apt-get and print what it installs; return whether it succeeded. `aloud` also prints its errors."""
+    # A prompt would wait for ever, and so would a lock that another process holds.
     quiet = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
     command = ["apt-get", "-o", "DPkg::Lock::Timeout=120", *words]
     with subprocess.Popen(
@@ -189,7 +189,7 @@ def apt_get(*words: str, aloud: bool = False) -> bool:
 
 
 def check_folder(root: Path) -> None:
-    """Raises Unready when nothing can be written in the clone."""
+    """Raise SetupError if the clone is not writable."""
     try:
         tempfile.TemporaryFile(dir=str(root)).close()
     except OSError as error:
@@ -198,7 +198,7 @@ def check_folder(root: Path) -> None:
 
 
 def check_disk(root: Path, bytes_min: int) -> None:
-    """Raises Unready when the environment would not fit."""
+    """Raise SetupError if the environment would not fit on the disk."""
     free = shutil.disk_usage(str(root)).free
     if free < bytes_min:
         mb = 1_000_000
@@ -209,7 +209,7 @@ def check_disk(root: Path, bytes_min: int) -> None:
 
 
 def digest(root: Path, level: str) -> str:
-    """Changes whenever the environment must be looked at again: other locks, a moved clone, other rules."""
+    """Return a digest that changes with the lock files, the folder of the clone or these rules."""
     whole = hashlib.sha256(str(root).encode("utf-8", "surrogateescape"))
     for part in (Path(__file__), *(root / "requirements" / name for name in LOCKS[level])):
         whole.update(part.read_bytes())
@@ -221,7 +221,7 @@ def is_ready(root: Path, level: str) -> bool:
     # A link whose Python was removed or upgraded away does not exist.
     if not (venv / "bin" / "python").exists() or (venv / UNDERWAY).exists():
         return False
-    # What is ready for tests is ready to run.
+    # An environment ready for tests is ready to run, too.
     for name in (level, "dev"):
         stamp = venv / f"holdfast-{name}.stamp"
         if stamp.exists() and stamp.read_text() == digest(root, name):
@@ -230,7 +230,7 @@ def is_ready(root: Path, level: str) -> bool:
 
 
 def usable(venv: Path) -> bool:
-    """Whether what is there can be built on: whole, new enough, and not cut short the last time."""
+    """Return whether the environment can be reused: complete, new enough, and not interrupted."""
     if (venv / UNDERWAY).exists():
         return False
     python = probe(str(venv / "bin" / "python"))
@@ -257,12 +257,12 @@ def make_venv(venv: Path, python: PythonInterpreter) -> None:
 
 
 def fetch(root: Path, level: str) -> None:
-    """Install what the locks name, wheels only, saying what comes. Raises Unready."""
+    """Install what the lock files name, wheels only, and print progress. Raises SetupError."""
     pip = [str(root / ".venv" / "bin" / "python"), "-I", "-m", "pip", "install", "--require-hashes"]
     pip += ["--only-binary", ":all:", "--no-input", "--disable-pip-version-check"]
     for name in LOCKS[level]:
         pip += ["-r", str(root / "requirements" / name)]
-    # One's own package settings apply, but not "install for the user": this is an environment.
+    # The user's package settings apply, but not "install for the user": this is an environment.
     settings = dict(os.environ, PIP_USER="0")
     offline = False
     with subprocess.Popen(
@@ -281,7 +281,7 @@ def fetch(root: Path, level: str) -> None:
 
 
 def print_line(line: str) -> None:
-    """Say what matters of a line of pip's: what comes, and what goes wrong."""
+    """Print a line of pip's output if it reports a package or an error."""
     shown = SHOWN.match(line)
     if shown and not shown["what"].endswith(".metadata"):
         print(f"  {shown['what'].rsplit('/', 1)[-1]}{shown['size'] or ''}", flush=True)
@@ -292,10 +292,10 @@ def print_line(line: str) -> None:
 
 
 def make_command(root: Path) -> None:
-    """Make the package importable and give it its command, without building anything."""
+    """Make the package importable and create its command, without building anything."""
     venv = root / ".venv"
     (site,) = (venv / "lib").glob("python3.*/site-packages")
-    # Relative to the file that holds it, so no path has to survive an encoding.
+    # Relative to the file itself, so that no path depends on an encoding.
     (site / "holdfast.pth").write_text("../../../../src\n")
     command = venv / "bin" / "holdfast"
     # A shebang would break at a space in the path, and at 127 characters.
@@ -304,12 +304,12 @@ def make_command(root: Path) -> None:
 
 
 def install_level(root: Path, level: str, with_browser: bool = False) -> None:
-    """Bring `.venv` to `level`. Raises Unready."""
+    """Bring `.venv` to `level`. Raises SetupError."""
     check_folder(root)
     check_disk(root, DISK_BYTES_MIN[level])
     lock = os.open(str(root), os.O_RDONLY)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # Two makes at once take turns.
+        fcntl.flock(lock, fcntl.LOCK_EX)  # Two runs at the same time take turns.
         venv, is_done = root / ".venv", is_ready(root, level)
         python = None if is_done or usable(venv) else find_python(this_python())
         if with_browser:

@@ -1,6 +1,6 @@
-"""Takes the picture of the terminal that the documentation shows: `python -m tools.terminal_picture`.
+"""Draw the picture of the terminal for the documentation: `python -m tools.terminal_picture`.
 
-A real chat in a real terminal; only the model is one whose answers are known.
+It shows a real chat in a real terminal; only the model's answers are scripted.
 """
 
 import os
@@ -24,7 +24,7 @@ _FONT_FACE = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
 def capture_terminal(folder: Path) -> str:
-    """The screen after a short conversation, with the terminal's own codes."""
+    """Return the screen after a short conversation, with the terminal's own codes."""
     here = folder / "project"
     here.mkdir()
     (here / "notes.txt").write_text("Look at the third file first.\n")
@@ -49,7 +49,7 @@ def capture_terminal(folder: Path) -> str:
 
 
 def draw_screen(screen: str) -> str:
-    """A screen as SVG, which names no font that would have to be fetched."""
+    """Return the screen as SVG that needs no font to be fetched."""
     console = Console(record=True, width=COLUMNS, file=StringIO(), legacy_windows=False)
     console.print(Text.from_ansi(screen.rstrip("\n")), soft_wrap=True)
     svg = console.export_svg(title="holdfast chat", theme=MONOKAI, unique_id="terminal")

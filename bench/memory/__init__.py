@@ -1,1 +1,1 @@
-"""A turn while memory is told and asked, beside the same turn without a memory."""
+"""Measure turns with recall and memory commits beside the same turns without a memory."""

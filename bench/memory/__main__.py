@@ -26,12 +26,12 @@ from holdfast.memory.providers.installed import FOLDER
 TALKS = 6
 TURNS = 200
 PACE_S = 0.03
-"""Between the end of a turn and the next, on whichever side."""
+"""The pause between a turn and the next, on whichever side."""
 RATIO_MAX = 1.1
 NEAR_MS = 2.0
-"""Where so little lies between two sides, they are the same to people."""
+"""A difference below this is not noticeable."""
 FIRST_MS_MAX = 250 + 25
-"""What the turn that waits for a slow memory may take more: that long, and the noise of one single turn."""
+"""The most that the turn that waits for a slow memory may add: the timeout, and one turn's noise."""
 INSTALLED = Path(__file__).with_name("installed")
 SIDES: Mapping[str, str] = MappingProxyType(
     {"off": "no memory", "notes": "the notes", "slow": f"a memory that takes {SLOW_S} s"}
@@ -40,7 +40,7 @@ SIDES: Mapping[str, str] = MappingProxyType(
 
 @contextmanager
 def _environs(folder: Path, model_port: int) -> Iterator[dict[str, dict[str, str]]]:
-    """By memory, what a server is started with: the same but for the memory."""
+    """Yield the environment of each server, by memory: equal but for the memory."""
     environs: dict[str, dict[str, str]] = {}
     for memory in SIDES:
         own = folder / memory / "store"
@@ -85,7 +85,7 @@ async def measure(console: Console, turns: int) -> list[ResultLine]:
                 await side.turn(0)
             (Path(environs["slow"]["HOLDFAST_DATA"]) / FOLDER / "slow" / "slow").touch()
             for side in sides.values():
-                # At this one it turns out that the memory is slow now: told apart, of the others too.
+                # In this turn the memory turns out to be slow; reported apart, for the other memories too.
                 side.first_slow_ms, _ = await side.turn(1)
             order = list(sides.values())
             for number in range(2, turns + 2):
@@ -115,7 +115,7 @@ def _lines(sides: Mapping[str, MeasuredServer]) -> list[ResultLine]:
 
 
 async def _meanwhile(sides: Mapping[str, MeasuredServer]) -> list[ResultLine]:
-    told = {memory: await side.committed_segments() for memory, side in sides.items()}
+    segments = {memory: await side.committed_segments() for memory, side in sides.items()}
     slow, plain = sides["slow"].first_slow_ms, sides["off"].first_slow_ms
     return [
         ResultLine(
@@ -124,8 +124,8 @@ async def _meanwhile(sides: Mapping[str, MeasuredServer]) -> list[ResultLine]:
             f"without {plain:.1f} ms; none waits for it again", slow / plain,
             slow - plain <= FIRST_MS_MAX,
         ),
-        info_line("apart", "stretches told meanwhile: the slow memory", str(told["slow"])),
-        info_line("apart", "the same: the notes", str(told["notes"])),
+        info_line("apart", "stretches told meanwhile: the slow memory", str(segments["slow"])),
+        info_line("apart", "the same: the notes", str(segments["notes"])),
     ]  # fmt: skip
 
 
@@ -136,10 +136,10 @@ def main() -> int:
     chosen = parser.parse_args()
     console = Console(width=None if Console().is_terminal else 150)
     Path(".cache").mkdir(exist_ok=True)
-    bystanders, turns = OtherLoad(family_cpu_s), 30 if chosen.quick else TURNS
+    other_load, turns = OtherLoad(family_cpu_s), 30 if chosen.quick else TURNS
     lines = uvloop.run(measure(console, turns))
     report(
-        lines, f"{turns} turns in {TALKS} conversations each", console, bystanders, chosen.quick, chosen.json
+        lines, f"{turns} turns in {TALKS} conversations each", console, other_load, chosen.quick, chosen.json
     )
     return 0
 

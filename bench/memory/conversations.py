@@ -1,4 +1,4 @@
-"""People who talk to a server under measurement, one turn after the other, and note how long each took."""
+"""Clients of a measured server, which take turns and record how long each turn took."""
 
 import asyncio
 import time
@@ -15,20 +15,20 @@ FIRST, LAST, BAD = b"event: text_appended\n", b"event: run_completed\n", b"event
 
 
 class Times:
-    """What turns took in ms, from the send: to the first token, and to the end."""
+    """Times of turns in ms, from the send: to the first token, and to the end."""
 
     def __init__(self) -> None:
         self.first: list[float] = []
         self.whole: list[float] = []
 
     def figures(self, whole: bool) -> tuple[float, float, float]:
-        """p50, p99 and the worst."""
+        """Return p50, p99 and the worst."""
         taken = self.whole if whole else self.first
         return percentile(taken, 50), percentile(taken, 99), max(taken)
 
 
 class EventListener(asyncio.BufferedProtocol):
-    """Follows one conversation over a bare connection: a protocol, not a task."""
+    """Follow one conversation over a bare connection: a protocol, not a task."""
 
     def __init__(self, path: str) -> None:
         head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {BENCH_TOKEN}\r\n\r\n"
@@ -73,7 +73,7 @@ class MeasuredServer:
         self._http = http
         self._sessions: list[tuple[str, EventListener]] = []
         self.first_slow_ms = 0.0
-        """What the turn at which a memory becomes slow took to its first token."""
+        """Time to the first token in the turn in which the memory becomes slow."""
         self.times = Times()
 
     async def create_sessions(self, count: int) -> None:
@@ -87,7 +87,7 @@ class MeasuredServer:
             self._sessions.append((session_id, listener))
 
     async def turn(self, number: int) -> tuple[float, float]:
-        """One turn of the conversation whose turn it is: ms to its first token and to its end."""
+        """Run a turn of the next conversation; return the ms to its first token and to its end."""
         session_id, listener = self._sessions[number % len(self._sessions)]
         listener.reset()
         sent, path = time.monotonic_ns(), f"{self._base}/sessions/{session_id}/turns"
@@ -103,7 +103,7 @@ class MeasuredServer:
         self.times.whole.append(whole)
 
     async def committed_segments(self) -> int:
-        """Of how many stretches its memory was told so far."""
+        """Return how many segments the server's memory has committed so far."""
         async with self._http.get(f"{self._base.removesuffix('/api')}/metrics") as response:
             lines = (await response.text()).splitlines()
         counted = [line for line in lines if line.startswith("holdfast_memory_commits_total{")]

@@ -1,6 +1,6 @@
-"""A model server that answers at a steady rate and, asked for facts as JSON, finds one: Chat Completions.
+"""A model server that answers at a steady rate and finds one fact when asked for facts: Chat Completions.
 
-The request's `model` says how it answers a person: `TOKENS@RATE`, as in the bench of a turn.
+The request's `model` says how it answers a person: `TOKENS@RATE`, as in `bench.turn`.
 """
 
 import asyncio

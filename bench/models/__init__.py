@@ -1,1 +1,1 @@
-"""What a token costs to read, by our adapters and by the official SDKs."""
+"""Measure the cost of reading a token, by our adapters and by the official SDKs."""

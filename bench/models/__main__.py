@@ -19,19 +19,19 @@ STREAMS = 50
 RATE = 50
 SECONDS = 10
 ROUNDS = 2
-"""Ours and theirs take turns, so that both meet the same machine."""
+"""Our adapters and the SDKs take turns, so that both meet the same machine."""
 RATIO_MAX = 1 / 3
 PAIRS = (
     ("Chat Completions", "chat", "openai_chat", "openai SDK"),
     ("Responses", "responses", "openai_responses", "openai SDK"),
     ("Anthropic Messages", "messages", "anthropic_messages", "anthropic SDK"),
 )
-"""A protocol, how we read it, how its maker's SDK reads it, and that SDK's name."""
+"""A protocol, our reader, the SDK's reader, and the SDK's name."""
 
 
 @dataclass(frozen=True)
 class ReadResult:
-    """What one way of reading took."""
+    """The cost of one reader."""
 
     cpu_s: float = 0.0
     tokens: int = 0
@@ -49,7 +49,7 @@ class ReadResult:
 
 
 def read(way: str, port: int, streams: int, seconds: int) -> ReadResult:
-    """One way, alone in a process of its own."""
+    """Run one reader alone in its own process."""
     words = (way, str(port), str(streams), str(seconds * RATE), str(RATE))
     paths = {"PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
     done = subprocess.run(
@@ -89,10 +89,10 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="leave the figures here too")
     chosen = parser.parse_args()
     console = Console(width=None if Console().is_terminal else 150)
-    bystanders = OtherLoad(family_cpu_s)
+    other_load = OtherLoad(family_cpu_s)
     lines = measure(console, STREAMS, 5 if chosen.quick else SECONDS)
     title = "Models' answers as they stream, read by our adapters and by SDKs"
-    report(lines, title, console, bystanders, chosen.quick, chosen.json)
+    report(lines, title, console, other_load, chosen.quick, chosen.json)
     return 0
 
 

@@ -1,7 +1,7 @@
 """A model server that only keeps time: all three wire protocols over plain sockets, as cheap as can be.
 
-Its events are as the providers' references have them, with the fields that come with every token. The
-request's `model` says what to stream: `TOKENS@RATE`.
+Its events follow the providers' references, with the fields that come with every token. The request's `model`
+says what to stream: `TOKENS@RATE`.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _USED = (
 
 @dataclass(frozen=True)
 class Script:
-    """What is sent before the tokens, for each of them, and after them."""
+    """The bytes to send before the tokens, for each of them, and after them."""
 
     before: bytes
     token: bytes

@@ -1,6 +1,6 @@
-"""`python -m bench.models.reader WAY PORT STREAMS TOKENS RATE`: reads paced answers in one way.
+"""`python -m bench.models.reader WAY PORT STREAMS TOKENS RATE`: read paced answers with one reader.
 
-In a process of its own; prints what that took, seconds of CPU and tokens, while all answers were under way.
+Runs in its own process. It prints the CPU seconds and the tokens of the time in which all answers streamed.
 """
 
 import asyncio
@@ -27,19 +27,19 @@ from holdfast.models.wire import WireProtocol
 ANSWER_TEXT = "Hello?"
 REQUEST = Request("Be brief.", (UserMessage((Text(ANSWER_TEXT),)),))
 WARM_S = 1.5
-"""From the first request until what is read counts."""
+"""The measurement starts this long after the first request."""
 MARGIN_S = 0.5
-"""Before the answers end."""
+"""The measurement stops this long before the answers end."""
 
 
 class TokenCount:
-    """Tokens read, of all answers."""
+    """The number of tokens read, of all answers."""
 
     read = 0
 
 
 ReadMethod = tuple[Callable[[TokenCount], Awaitable[None]], Callable[[], Awaitable[None]]]
-"""How one answer is read, and how the client is closed afterwards."""
+"""A function that reads one answer, and one that closes the client afterwards."""
 
 
 def holdfast_model(url: str, model: str, wire: WireProtocol, protocol: ProtocolName) -> ReadMethod:
@@ -110,7 +110,7 @@ async def measure(method: str, url: str, streams: int, tokens: int, rate: float)
     count = TokenCount()
 
     async def one(i: int) -> None:
-        await asyncio.sleep(i / streams)  # Begun over a second, so that they do not march in step.
+        await asyncio.sleep(i / streams)  # Start them over a second, so that they do not march in step.
         await read(count)
 
     reading = [asyncio.create_task(one(i)) for i in range(streams)]

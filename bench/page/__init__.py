@@ -1,1 +1,1 @@
-"""The page in a real browser: its first load, a long conversation, a minute of streaming, and many tabs."""
+"""Measure the page in a real browser: its first load, a long conversation, streaming, and many tabs."""

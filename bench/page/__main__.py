@@ -29,7 +29,7 @@ from bench.turn.processes import running_process
 MESSAGES = 10_000
 
 
-async def measure(console: Console, scale: Scale, bystanders: OtherLoad) -> list[ResultLine]:
+async def measure(console: Console, scale: Scale, other_load: OtherLoad) -> list[ResultLine]:
     with TemporaryDirectory(prefix="holdfast-bench-", dir=Path(".cache")) as name:
         folder = Path(name) / "data"
         session_id = await write_long_history(folder, MESSAGES, settled_answer)
@@ -47,7 +47,7 @@ async def measure(console: Console, scale: Scale, bystanders: OtherLoad) -> list
                     lines += await open_lines(desk)
                     lines += await live_lines(desk)
                     lines += await tab_lines(desk)
-                    bystanders.stop()
+                    other_load.stop()
                     assert not visit.wrongs, visit.wrongs
                     return lines
 
@@ -59,12 +59,12 @@ def main() -> int:
     )
     parser.add_argument("--json", type=Path, help="leave the figures here too")
     chosen = parser.parse_args()
-    # Wide enough for its rows when nobody looks at it through a terminal.
+    # Wide enough for its rows when the output is not a terminal.
     console = Console(width=None if Console().is_terminal else 160)
     Path(".cache").mkdir(exist_ok=True)
-    bystanders = OtherLoad(family_cpu_s)
-    lines = asyncio.run(measure(console, QUICK if chosen.quick else FULL, bystanders))
-    report(lines, "The page, in Chromium", console, bystanders, chosen.quick, chosen.json)
+    other_load = OtherLoad(family_cpu_s)
+    lines = asyncio.run(measure(console, QUICK if chosen.quick else FULL, other_load))
+    report(lines, "The page, in Chromium", console, other_load, chosen.quick, chosen.json)
     return 0
 
 

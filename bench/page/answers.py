@@ -8,12 +8,12 @@ from bench.texts import English, tokens
 
 TOKEN_CHARS = 4
 MARK_TOKENS = 50
-"""About so often there is a mark among them: it tells whoever looks at the page how far the answer is."""
+"""Interval of the marks in an answer: they show on the page how far the answer is."""
 BETWEEN = re.compile(r"[a-z]+ [a-z]+")
 
 
 def settled_answer(number: int) -> str:
-    """One of the answers of a long conversation, about 700 characters."""
+    """Return one of the answers of a long conversation, about 700 characters."""
     return (
         f"Number {number} is as good as any other, and **here is why**: it stands where it stands.\n\n"
         f"1. It comes after {number - 1}, and is the larger one.\n2. It comes before `{number + 1}`.\n"
@@ -25,7 +25,7 @@ def settled_answer(number: int) -> str:
 
 
 def streamed(seed: int, count: int, *, unbroken: bool = False) -> Iterator[str]:
-    """`count` tokens of one answer and its end; `unbroken` makes it one piece of code, which never closes."""
+    """Yield `count` tokens of one answer and its end; `unbroken` makes it one open code block."""
     rng, texts = random.Random(seed), English(seed)
     if unbroken:
         yield "```text\n"
@@ -33,7 +33,7 @@ def streamed(seed: int, count: int, *, unbroken: bool = False) -> Iterator[str]:
     while sent < count:
         for token in tokens(_lines(texts) if unbroken else _block(texts, rng), TOKEN_CHARS, rng):
             sent += 1
-            # Only between words: within a sign of Markdown it would change what all that follows means.
+            # Only between words: inside a Markdown marker it would change the meaning of everything after it.
             if sent >= (marked + 1) * MARK_TOKENS and BETWEEN.fullmatch(token):
                 token = token.replace(" ", f" mark-{seed}-{marked} ")
                 marked += 1
@@ -44,7 +44,7 @@ def streamed(seed: int, count: int, *, unbroken: bool = False) -> Iterator[str]:
 
 
 def end(seed: int) -> str:
-    """The last words of a streamed answer."""
+    """Return the last words of a streamed answer."""
     return f"end-of-{seed}"
 
 

@@ -1,7 +1,7 @@
 """A model server that writes Markdown at a steady rate: Chat Completions over plain sockets.
 
-What it is asked last says what to stream: `SEED:TOKENS@RATE`, with an `!` behind it for one block
-that never closes.
+The last message of a request says what to stream: `SEED:TOKENS@RATE`, followed by `!` for one block that
+never closes.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What is asked of the page, and the lines that answer it. Every figure is the median of the rounds."""
+"""The measurements of the page and their result lines. Every figure is the median of the rounds."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -17,9 +17,9 @@ RATE = 100
 TABS = 10
 OPEN_MS_MAX, TASK_MS_MAX, LAG_MS_MAX, ELEVENTH_MS_MAX = 200, 50, 250, 2_000
 LATE_S_MAX = 60
-"""How much longer an answer may take than it is written, before the bench gives up."""
+"""An answer that takes this much longer than its stream fails the bench."""
 SETTLING_MARKS = 4
-"""Two seconds: at first a browser draws the tabs behind the one in front only once a second."""
+"""Two seconds: at first a browser draws hidden tabs only once a second."""
 OPEN_PART = "a conversation of 10,000 messages"
 STREAM_PART = f"{RATE} tokens/s into it"
 TABS_PART = f"{TABS} tabs of it while it streams"
@@ -27,7 +27,7 @@ TABS_PART = f"{TABS} tabs of it while it streams"
 
 @dataclass(frozen=True)
 class Scale:
-    """How often each question is asked, and how long its answers are written."""
+    """The number of repetitions, and the length of answers."""
 
     rounds: int
     stream_s: int
@@ -39,7 +39,7 @@ QUICK, FULL = Scale(1, 10, 8), Scale(3, 60, 20)
 
 @dataclass
 class PageBench:
-    """The long conversation in one browser. Each answer has a number of its own, which its marks carry."""
+    """The long conversation in one browser. Each answer has its own number, which its marks carry."""
 
     visit: PageVisit
     session_id: str
@@ -64,7 +64,7 @@ def first_load_lines() -> list[ResultLine]:
 
 
 async def open_lines(bench: PageBench) -> list[ResultLine]:
-    """Opening the conversation in a page that is there, and by a whole load of the page."""
+    """Measure opening the conversation in a loaded page, and with a full page load."""
     warm, cold = [], []
     for _ in bench.rounds("opening"):
         tab = await bench.visit.tab()
@@ -120,7 +120,7 @@ async def live_lines(bench: PageBench) -> list[ResultLine]:
 
 
 async def _stream_answer(bench: PageBench, tab: Tab, seconds: int, kind: str = "") -> TabRecording:
-    """What `tab` noted while an answer was written in it."""
+    """Return the recording of `tab` while an answer streams in it."""
     seed = next(bench.seeds)
     await tab.watch()
     await tab.send(f"{seed}:{seconds * RATE}@{RATE}{kind}")
@@ -154,7 +154,7 @@ async def tab_lines(bench: PageBench) -> list[ResultLine]:
 
 
 async def _compare_tabs(bench: PageBench) -> tuple[float, int, float]:
-    """How far the tabs were apart, how many differ in the end, and how long the eleventh took to load."""
+    """Return the lag between the tabs, how many differ in the end, and the load time of the eleventh."""
     tabs = [await bench.visit.tab(bench.session_id) for _ in range(TABS)]
     await asyncio.gather(*(tab.load_ms(bench.last_words) for tab in tabs))
     seed = next(bench.seeds)
@@ -175,7 +175,7 @@ async def _compare_tabs(bench: PageBench) -> tuple[float, int, float]:
 
 
 def _tab_lags(recordings: Sequence[TabRecording]) -> list[float]:
-    """Of each mark, how long after the first tab the last one drew it; the beginning is left out."""
+    """Return the lag of each mark from the first tab to the last; the beginning is left out."""
     marks = [each.marks for each in recordings]
     assert all(each.keys() == marks[0].keys() for each in marks), "a tab has missed a mark"
     steady = [name for name in marks[0] if int(name) >= SETTLING_MARKS]

@@ -1,4 +1,4 @@
-"""A browser that is signed in at a server under measurement, and its tabs."""
+"""A browser that is signed in at a measured server, and its tabs."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ OPEN_S_MAX = 30
 
 @dataclass(frozen=True)
 class TabRecording:
-    """What a tab noted: tasks above 50 ms, the time between frames, when each mark was drawn (ms)."""
+    """A tab's recording: tasks above 50 ms, times between frames, and when each mark was drawn (ms)."""
 
     tasks: list[float]
     frames: list[float]
@@ -36,11 +36,11 @@ class Tab:
         self._metrics: CDPSession | None = None
 
     async def ready(self) -> None:
-        """Return once the page can be written in."""
+        """Return once the page accepts text."""
         await expect(self.chat.message).to_be_visible(timeout=OPEN_S_MAX * 1_000)
 
     async def busy_s(self) -> float:
-        """How long its main thread has worked so far, in processor time."""
+        """Return the CPU seconds of the page's main thread so far."""
         if self._metrics is None:
             self._metrics = await self.page.context.new_cdp_session(self.page)
             await self._metrics.send("Performance.enable", {"timeDomain": "threadTicks"})
@@ -48,7 +48,7 @@ class Tab:
         return next(float(each["value"]) for each in found if each["name"] == "TaskDuration")
 
     async def trace(self) -> Trace:
-        """Begin to record its tasks."""
+        """Begin to record the page's tasks."""
         trace = Trace(await self.page.context.new_cdp_session(self.page))
         await trace.begin()
         return trace
@@ -58,14 +58,14 @@ class Tab:
         await self.chat.message.press("Enter")
 
     async def switch_ms(self, session_id: str, text: str) -> float:
-        """From the click on a conversation to its end being painted."""
+        """Return the time from a click on a conversation until its end is painted."""
         found: float = await self.page.evaluate(
             "([hash, text]) => bench.goes(hash, text)", [session_id, text]
         )
         return found
 
     async def load_ms(self, text: str) -> float:
-        """From the navigation of the whole page to the end of its conversation being painted with `text`."""
+        """Return the time from a full navigation until the conversation's end is painted with `text`."""
         found: float = await self.page.evaluate("text => bench.shows(text)", text)
         return found
 
@@ -84,7 +84,7 @@ class Tab:
         return found
 
     async def wait_for_answer(self, within_s: float) -> None:
-        """Return once the last answer has ended; of a new question only after it has appeared."""
+        """Return once the last answer has ended; after a new question, once its own answer has."""
         async with asyncio.timeout(within_s):
             await self.page.evaluate("bench.answered()")
 
@@ -105,12 +105,12 @@ class PageVisit:
 
 @asynccontextmanager
 async def page_visit(server: BenchProcess) -> AsyncIterator[PageVisit]:
-    """A new browser, signed in by the link that the server printed; `server` can be visited once."""
+    """Open a new browser, signed in by the printed link; each `server` can be visited once."""
     async with chromium() as browser:
         context = await browser.new_context(viewport=SIZE)  # type: ignore[arg-type]
         await context.add_init_script(path=WATCH)
         visitor = BrowserUser(context)
         context.set_default_timeout(OPEN_S_MAX * 1_000)
-        page = await sign_in(visitor, server.said)
+        page = await sign_in(visitor, server.ready_line)
         await page.close()
-        yield PageVisit(context, server.said.partition("#")[0], visitor.unexpected_errors)
+        yield PageVisit(context, server.ready_line.partition("#")[0], visitor.unexpected_errors)

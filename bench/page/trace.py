@@ -1,4 +1,4 @@
-"""How long tasks take by the processor's clock: on a busy machine the wall's counts what others do, too."""
+"""Measure tasks by CPU time: on a busy machine wall-clock time includes what others do."""
 
 import asyncio
 from collections import defaultdict
@@ -25,7 +25,7 @@ class Trace:
         await self._session.send("Tracing.start", {"transferMode": "ReportEvents", "traceConfig": wanted})
 
     async def end(self) -> list[float]:
-        """Milliseconds of each task on the main thread of the page that worked most."""
+        """Return the milliseconds of each task on the main thread of the page that worked most."""
         await self._session.send("Tracing.end")
         async with asyncio.timeout(END_S_MAX):
             await self._complete.wait()

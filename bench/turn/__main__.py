@@ -21,15 +21,15 @@ from bench.turn.reader import BENCH_TOKEN, StreamReader, follow
 RATE = 50
 LONG_MESSAGES = 10_000
 SETTLING_NS = 250_000_000
-"""After the last answer has begun, until the crowd of beginnings is over."""
+"""The time after the last answer has begun until the start-up load is over."""
 IDLE_STREAMS = 1_000
 Start = Callable[[BenchProcess, str], Awaitable[StreamReader]]
 
 
 class StreamLoad:
-    """What one load cost: ages of tokens in ms, how many were missing, CPU in ms per 1,000 tokens.
+    """The result of a load: ages of tokens in ms, missing tokens, CPU in ms per 1,000 tokens.
 
-    p50 and p99 are of tokens sent once all answers were under way; `whole` is of all, the start included.
+    p50 and p99 are of tokens sent once all answers were streaming; `whole` is of all, the start included.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class StreamLoad:
 
 
 async def load(process: BenchProcess, start: Start, streams: int, tokens: int) -> StreamLoad:
-    """`streams` answers at once, begun over a second so that they do not march in step."""
+    """Stream `streams` answers at once, started over a second so that they do not march in step."""
     lags: list[float] = []
     watching = asyncio.create_task(_watch_lag(lags))
     before = process.cpu_s()
@@ -81,7 +81,7 @@ async def pass_through(process: BenchProcess, model: str) -> StreamReader:
 
 
 class TurnClient:
-    """Talks to a Holdfast server as any client would; reads over a bare connection."""
+    """A client of a Holdfast server that reads over a bare connection."""
 
     def __init__(self, http: aiohttp.ClientSession, session_id: str | None = None) -> None:
         self._http = http
@@ -108,7 +108,7 @@ class TurnClient:
 
 
 async def first_token_ms(process: BenchProcess, start: Start, times: int) -> float:
-    """Median time from the send to the first token, alone."""
+    """Return the median time from the send to the first token, without other load."""
     found = []
     for _ in range(times):
         sent = time.monotonic_ns()
@@ -121,7 +121,7 @@ async def first_token_ms(process: BenchProcess, start: Start, times: int) -> flo
 
 
 async def idle_streams(process: BenchProcess, http: aiohttp.ClientSession, count: int) -> tuple[float, float]:
-    """CPU share in % and kB each, of streams on which nothing happens."""
+    """Return the CPU share in % and the kB per stream, of idle streams."""
     base = f"http://127.0.0.1:{process.port}/api"
     async with http.post(f"{base}/sessions", json={}) as response:
         session_id = (await response.json())["id"]
@@ -147,7 +147,7 @@ async def measure(console: Console, streams: int, tokens: int) -> list[ResultLin
         (folder / "data" / "token").chmod(0o600)
         with running_process("-m", "bench.turn.fake_model") as model:
             bare_words = ("-m", "bench.turn.prototype", str(model.port))
-            # One model name for all: what it streams is in the name, so the server is started anew for each.
+            # The model's name says what it streams, so each load needs a new server.
             env = {
                 "OPENAI_BASE_URL": f"http://127.0.0.1:{model.port}/v1", "OPENAI_API_KEY": "none",
                 "HOLDFAST_DATA": str(folder / "data"),
@@ -204,7 +204,7 @@ async def _compare(
                 "first token", "added, alone", f"{added:.2f} ms", "≤ 10 ms",
                 f"bare {direct:.2f} ms", is_met=added <= 10,
             ))  # fmt: skip
-            # The model answers at once here; compared is the whole time to the first token.
+            # The model answers at once here, so this compares the whole time to the first token.
             lines.append(ratio_line(
                 "first token", "in a 10,000-message session", aged_ms / mine_ms, 1.2,
                 f"{aged_ms:.2f} ms", f"in a new one {mine_ms:.2f} ms",
@@ -223,7 +223,9 @@ def _load_lines(
 ) -> list[ResultLine]:
     part = f"{streams} answers at {RATE} tokens/s, durability full"
     return [
-        ResultLine(part, "tokens missing", f"{mine.missing} of {len(mine.ages_ms):,}", "0", is_met=mine.missing == 0),
+        ResultLine(
+            part, "tokens missing", f"{mine.missing} of {len(mine.ages_ms):,}", "0", is_met=mine.missing == 0
+        ),
         ResultLine(
             part, "CPU per 1,000 tokens", f"{mine.cpu_ms:.0f} ms", "≤ 150 ms",
             f"durable prototype {kept.cpu_ms:.0f} ms, bare {plain.cpu_ms:.0f} ms",

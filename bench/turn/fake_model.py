@@ -1,7 +1,7 @@
 """A model server that only keeps time: Chat Completions over plain sockets, as cheap as can be.
 
-Each token is the moment at which it was sent (CLOCK_MONOTONIC, ns), so that whoever reads it at the other end
-knows its age. The request's `model` says what to stream: `TOKENS@RATE`.
+Each token is the time of its sending (CLOCK_MONOTONIC, ns), so that a reader knows its age. The request's
+`model` says what to stream: `TOKENS@RATE`.
 """
 
 import asyncio

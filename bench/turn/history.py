@@ -1,4 +1,4 @@
-"""A long conversation, made through the store, for asking whether length costs anything."""
+"""Write a long conversation through the store, to measure the cost of length."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +21,7 @@ def plain_answer(turn: int) -> str:
 async def write_long_history(
     folder: Path, messages: int, answer_to: Callable[[int], str] = plain_answer
 ) -> str:
-    """Make a session of so many messages in a new store; returns its id."""
+    """Create a session of that many messages in a new store; return its id."""
     ids = IdGenerator(SystemClock())
     session_id = ids.session()
     store = await SqliteStore.open(folder)
@@ -29,9 +29,9 @@ async def write_long_history(
     for first in range(1, messages // 2 + 1, BATCH_TURNS):
         facts: list[f.AnyFact] = []
         for turn in range(first, min(first + BATCH_TURNS, messages // 2 + 1)):
-            said = (Text(f"What about number {turn}? " * 5),)
+            question = (Text(f"What about number {turn}? " * 5),)
             answer = (Text(answer_to(turn)),)
-            facts.append(f.TurnAccepted(ids.turn(), turn, ids.message(), said))
+            facts.append(f.TurnAccepted(ids.turn(), turn, ids.message(), question))
             facts.append(f.MessageSettled(
                 turn, 1, ids.message(), "assistant", answer, parts_digest(answer)
             ))  # fmt: skip

@@ -1,4 +1,4 @@
-"""Processes under measurement: started, watched and ended by their own handle."""
+"""Measured processes: start, watch and stop them by their own handle."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class BenchProcess:
-    """One process that prints its port, alone or at the end of a line, when it is ready."""
+    """A process that prints its port, alone or at the end of a line, when it is ready."""
 
     def __init__(self, *words: str, env: Mapping[str, str] | None = None) -> None:
         started = time.monotonic()
@@ -22,8 +22,8 @@ class BenchProcess:
             [sys.executable, "-P", *words], stdout=subprocess.PIPE, text=True, cwd=ROOT,
             env={**os.environ, **paths, **(env or {})},
         )  # fmt: skip
-        self.said = ""
-        """The line that told the port: of a server, the link by which to sign in."""
+        self.ready_line = ""
+        """The line with the port; a server's line has the sign-in link."""
         self.port = self._read_port()
         self.ready_s = time.monotonic() - started
 
@@ -32,7 +32,7 @@ class BenchProcess:
         for line in self._popen.stdout:
             last = line.partition("#")[0].strip().rstrip("/").rsplit(":", 1)[-1]
             if last.isdigit() and (line.strip().isdigit() or line.startswith("http")):
-                self.said = line.strip()
+                self.ready_line = line.strip()
                 return int(last)
         raise RuntimeError("the process ended before it was ready")
 

@@ -1,7 +1,7 @@
-"""The least that could be called this path: a message in, a model asked, its tokens passed on. Two ways.
+"""Two minimal prototypes of the path: accept a message, ask a model, pass its tokens on.
 
-`bare` passes every chunk on as it comes and keeps nothing. `durable` first makes it durable: one SQLite file,
-one writer thread, natural group commit, one row per token, nothing else: no sessions, no recovery, no search.
+`bare` passes every chunk on as it comes and stores nothing. `durable` first makes it durable: one SQLite
+file, one writer thread, group commit, one row per token; no sessions, no recovery, no search.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ DECODE = msgspec.json.Decoder(_Chunk).decode
 
 
 class PrototypeLog:
-    """Rows made durable by a thread; whoever waits is told on the loop."""
+    """Commit rows on a thread and resolve their futures on the loop."""
 
     def __init__(self, path: str) -> None:
         self.db = apsw.Connection(path)

@@ -1,6 +1,6 @@
-"""Reading server-sent events cheaply, so that whoever measures is not what is measured.
+"""Read server-sent events cheaply, so that the reader itself is not what is measured.
 
-A reader is a protocol, not a task: it looks for tokens in the bytes as they come and notes how old each is.
+A reader is a protocol, not a task: it looks for tokens in the bytes as they come and records the age of each.
 """
 
 import asyncio
@@ -8,13 +8,13 @@ import re
 import time
 
 BENCH_TOKEN = "hf_" + "b" * 43
-"""The token that lets the bench in; the server finds it in its data folder."""
+"""The bench's access token; the server finds it in its data folder."""
 TOKEN = re.compile(rb"(\d{9,19}) ")
 DELTA = b"event: text_appended\n"
 
 
 class StreamReader(asyncio.BufferedProtocol):
-    """One stream. Ages are of tokens, in ns, from the fake model's write, at `sent`, to this read."""
+    """One stream. `ages` are of tokens, in ns, from the fake model's write, at `sent`, to this read."""
 
     def __init__(self, path: str, expected: int) -> None:
         head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {BENCH_TOKEN}\r\n\r\n"

@@ -1,4 +1,4 @@
-"""Put the parts together: the only module that knows which of them are real."""
+"""Build the server and the command line from their parts, the only module that chooses them."""
 
 import asyncio
 import errno
@@ -103,18 +103,18 @@ from holdfast.tools.shell import clean_environment
 
 
 def main() -> None:
-    """Run the command line. An error of ours is told in a sentence and what to do about it; exit code 1."""
+    """Run the command line. Print one of our errors with its advice, and exit with code 1."""
     shorten_thread_switches()
-    # Whatever is started from here on inherits no secret.
+    # Processes that start from here on inherit no secret.
     environ = harden(os.environ)
-    wiring = build_wiring(environ)
-    mask_output(wiring.mask)
+    dependencies = build_dependencies(environ)
+    mask_output(dependencies.mask)
     try:
-        build_command(command_line(wiring))(prog_name="holdfast")
+        build_command(command_line(dependencies))(prog_name="holdfast")
     except HoldfastError as error:
         _fail(error)
     except OSError as error:
-        # Whatever else a file can do is told by who opened it; standard output is opened by nobody.
+        # Code that opens a file handles its other errors; standard output is open from the start.
         if error.errno != errno.ENOSPC:
             raise
         _fail(DiskFull(path="this command's output"))
@@ -127,8 +127,8 @@ def _fail(error: HoldfastError) -> NoReturn:
     sys.exit(1)
 
 
-def build_wiring(environ: Mapping[str, str]) -> Dependencies:
-    """The real parts."""
+def build_dependencies(environ: Mapping[str, str]) -> Dependencies:
+    """Return the dependencies of the commands."""
     mask = SecretMask(find_secrets(environ))
 
     async def build_app(store: Store, settings: Settings, address: str) -> App:
@@ -175,7 +175,7 @@ def build_wiring(environ: Mapping[str, str]) -> Dependencies:
 
 
 class _Dependencies(msgspec.Struct, frozen=True):
-    """What all who answer are made from, beside each other. `address` is where the server listens."""
+    """The common dependencies of a server's parts. `address` is where it listens."""
 
     store: Store
     settings: Settings
@@ -187,22 +187,22 @@ class _Dependencies(msgspec.Struct, frozen=True):
 
 
 async def _build_app(deps: _Dependencies) -> App:
-    """Everyone who answers, not at work yet. Raises ConfigError, and as `Providers.check` does."""
+    """Build a server, not started yet. Raises ConfigError, and as `MemoryProviders.check` does."""
     store, settings, mask, clock = deps.store, deps.settings, deps.mask, deps.clock
     if settings.auth == "on":
         mask.add(local_token(settings.data))
     local, model_factory = _models(deps, lambda: registry.reset_models())
     memory = _memory(deps, lambda: registry)
-    (model, why), confinement = await asyncio.gather(
+    (model, why), sandbox_report = await asyncio.gather(
         resolve_model(settings, deps.environ, mask, model_factory), asyncio.to_thread(_build_sandbox, deps)
     )
-    mcp = _mcp_servers(deps, confinement.sandbox)
-    tools = ToolSet(_builtin_tools(deps, confinement.sandbox, memory), mcp)
+    mcp = _mcp_servers(deps, sandbox_report.sandbox)
+    tools = ToolSet(_builtin_tools(deps, sandbox_report.sandbox, memory), mcp)
     agent_files, prompts = _agent_files(settings, tools, clock, mask, keep_copies=True)
     permissions = Permissions(store, clock, deps.ids, settings.never_run, mask.mask)
     model_step = ModelStep(clock, deps.ids, tools, random)
     tool_executor = ToolExecutor(
-        tools, settings.approvals, clock, permissions.rules, settings.never_run, confinement.gaps
+        tools, settings.approvals, clock, permissions.rules, settings.never_run, sandbox_report.gaps
     )
 
     def apply(changed: Settings) -> None:
@@ -214,7 +214,7 @@ async def _build_app(deps: _Dependencies) -> App:
     settings_service = FileSettingsService(settings, apply, mask.mask)
     contexts = ContextCache(clock, memory.evict)
     read_guide = WorkspaceGuide(ProtectedPaths(settings.data), mask.mask)
-    pdfs = PdfTextExtractor(confinement.sandbox)
+    pdfs = PdfTextExtractor(sandbox_report.sandbox)
     agent_factory = AgentFactory(
         tools,
         model_step,
@@ -226,9 +226,9 @@ async def _build_app(deps: _Dependencies) -> App:
         pdfs,
     )
     registry = AgentRegistry(
-        agent_factory.build, MaskedModel(model, mask), mask.mask_with_shapes(why), can_title=bool(model.profile.address),
-        on_rebuild=lambda: contexts.count_rebuild("configuration"), load_spec=agent_files.spec, open_model=model_factory.build,
-        tools=tools,
+        agent_factory.build, MaskedModel(model, mask), mask.mask_with_shapes(why),
+        can_title=bool(model.profile.address), on_rebuild=lambda: contexts.count_rebuild("configuration"),
+        load_spec=agent_files.spec, open_model=model_factory.build, tools=tools,
     )  # fmt: skip
     engine = _engine(deps, registry, contexts, permissions, memory, agent_files, prompts)
     models = ModelManager(settings_service, registry, deps.environ, mask, model_factory, local.info)
@@ -249,7 +249,7 @@ async def _build_app(deps: _Dependencies) -> App:
 
     return App(
         engine, registry, settings_service, models, backups, memory, channels, agents, close,
-        confinement.description, confinement.gaps, mcp, local,
+        sandbox_report.description, sandbox_report.gaps, mcp, local,
     )  # fmt: skip
 
 
@@ -262,24 +262,25 @@ def _engine(
     agent_files: AgentFiles,
     prompts: PromptFiles,
 ) -> Engine:
-    """Who carries out turns, not started yet."""
+    """Build the engine, not started yet."""
     settings = deps.settings
     return Engine(
         deps.store, deps.clock, deps.ids, registry.handle_for, settings.data, settings.resume,
-        lambda session, said: registry.handle_for(session).generate_title(said), settings.runs_at_once, contexts,
-        deps.mask.mask, permissions, memory.schedule_commit, AgentDefaults(agent_files.resume_policy, agent_files.workspace),
+        lambda session, text: registry.handle_for(session).generate_title(text), settings.runs_at_once,
+        contexts, deps.mask.mask, permissions, memory.schedule_commit,
+        AgentDefaults(agent_files.resume_policy, agent_files.workspace),
         expand_prompt=prompts.expand, files=WorkspaceFileRestorer(ProtectedPaths(settings.data)),
         summarise_above=settings.summarise_above / 100,
     )  # fmt: skip
 
 
 def _models(deps: _Dependencies, on_installed: Callable[[], None]) -> tuple[LocalModelManager, ModelFactory]:
-    """The local model, whose server runs while it is open somewhere, and where all models come from.
+    """Build the manager of the local model, whose server runs while it is in use, and the model factory.
 
     Raises ConfigError.
     """
     settings, environ, mask = deps.settings, deps.environ, deps.mask
-    # Words that end as a secret begins are held back until the next: no word ends like this one begins.
+    # The mask holds back text that may begin a secret; no word ends with the key's first character.
     key = "~" + secrets.token_urlsafe(32)
     mask.add(key)
     local_server = LlamaServer(LocalModelDir(settings.data), clean_environment(environ), key)
@@ -295,14 +296,14 @@ def _models(deps: _Dependencies, on_installed: Callable[[], None]) -> tuple[Loca
         local_server,
         on_installed=on_installed,
     )
-    known = load_catalog(read_overrides(settings))
+    catalog = load_catalog(read_overrides(settings))
     return local_service, ModelFactory(
-        environ, partial(read_connections_or_empty, settings.data), mask, known, open_local_model
+        environ, partial(read_connections_or_empty, settings.data), mask, catalog, open_local_model
     )
 
 
 def _builtin_tools(deps: _Dependencies, sandbox: Sandbox, memory: MemoryRuntime) -> Mapping[str, Tool]:
-    """The tools that come with the server. Raises ConfigError."""
+    """Return the tools that come with the server. Raises ConfigError."""
     settings, environ, mask = deps.settings, deps.environ, deps.mask
     memory_tools = (RememberTool(memory.client), RecallTool(memory.client)) if memory.is_on else ()
     mask.add(*find_secrets({"SEARXNG_URL": settings.searxng_url}))
@@ -323,7 +324,7 @@ def _agent_files(
     notify: Callable[[str], None] = print_stderr,
     keep_copies: bool = False,
 ) -> tuple[AgentFiles, PromptFiles]:
-    """What people have written of agents and prompts; what is wrong with it now is among their problems."""
+    """Read the files of agents and prompts; their `problems` return what is wrong with them."""
     agent_files = AgentFiles(
         settings.data, lambda: {*tools, *OPTIONAL_TOOLS}, clock, notify, mask.mask,
         partial(forbidden_reason, settings.data), keep_copies,
@@ -335,7 +336,7 @@ def _agent_files(
 
 
 def _mcp_servers(deps: _Dependencies, sandbox: Sandbox) -> McpServers:
-    """The MCP servers that are set up, not reached yet. Raises ConfigError."""
+    """Return the configured MCP servers, not connected yet. Raises ConfigError."""
     settings, environ, mask = deps.settings, deps.environ, deps.mask
     configs = []
     for server in settings.mcp:
@@ -358,7 +359,7 @@ def _mcp_servers(deps: _Dependencies, sandbox: Sandbox) -> McpServers:
 
 
 def _memory(deps: _Dependencies, registry: Callable[[], AgentRegistry]) -> MemoryRuntime:
-    """Who remembers and who tells it. `board` is asked for later than this. Raises as `Providers.check`."""
+    """Build the memory. It calls `registry` only later. Raises as `MemoryProviders.check` does."""
     store, settings, mask = deps.store, deps.settings, deps.mask
     models = ExtractionModels(registry, settings.data, deps.environ, mask)
     providers = MemoryProviders(settings, store, models, deps.clock, deps.ids, mask, print_stderr)
@@ -378,12 +379,12 @@ def _pairing(store: Store) -> Pairing:
 async def _channels(
     deps: _Dependencies, engine: Engine, command_info: CommandSources
 ) -> RunningChannelService:
-    """The chat apps that are set up, not served yet."""
+    """Open the configured channels, not served yet."""
     store, settings, clock, mask = deps.store, deps.settings, deps.clock, deps.mask
 
     def telegram(token: str) -> TelegramBot:
         try:
-            # Takes its time, and is of no use to those who have no bot.
+            # Slow to import, and of no use without a bot.
             module = importlib.import_module("holdfast.channels.telegram.channel")
         except ImportError:
             problem = "python-telegram-bot is not installed; install holdfast[telegram]"
@@ -428,8 +429,8 @@ def _allowance(settings: Settings) -> RunLimits:
     )
 
 
-def command_line(wiring: Dependencies) -> typer.Typer:
-    """Every command, each from its own file in `cli`, over the parts in `wiring`."""
+def command_line(dependencies: Dependencies) -> typer.Typer:
+    """Return the commands, each from its own file in `cli`, with their `dependencies`."""
     app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
     @app.callback(help="A self-hosted agent server that never loses a turn.")
@@ -439,7 +440,7 @@ def command_line(wiring: Dependencies) -> typer.Typer:
             bool, typer.Option("--version", help="Say the version.", callback=_print_version, is_eager=True)
         ] = False,
     ) -> None:
-        context.obj = wiring
+        context.obj = dependencies
 
     for command in (serve, chat, link, password, doctor, backup, restore):
         app.command()(command)

@@ -1,4 +1,4 @@
-"""Closing the process itself: what it knows is not for others on this machine to read."""
+"""Protect the process's memory and environment from other processes on this machine."""
 
 import ctypes
 import os
@@ -14,10 +14,10 @@ _PR_SET_DUMPABLE = 4
 
 
 def harden(environ: MutableMapping[str, str]) -> dict[str, str]:
-    """Take secrets out of the process's environment, and shut its memory. Returns the environment as it was.
+    """Remove secrets from the environment, disallow core dumps, and return the original environment.
 
-    To be called before anything is started, with `os.environ`: the system shows others the block of memory
-    that a process was started with, so a variable is wiped there before it is removed.
+    Call it before anything starts, with `os.environ`: the system shows other processes the memory block that
+    a process started with, so a variable is wiped there before it is removed.
     """
     original = dict(environ)
     for name, value in original.items():
@@ -26,7 +26,7 @@ def harden(environ: MutableMapping[str, str]) -> dict[str, str]:
             del environ[name]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":
-        # No other process of the same user may attach to it or look into it; nor does it leave a core file.
+        # Other processes of the same user may not attach to it or read its memory; it leaves no core file.
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     return original
 

@@ -1,4 +1,4 @@
-"""The services of a running server, in one place for `http` and `cli`."""
+"""Group the services of a running server for `http` and `cli`."""
 
 import msgspec
 
@@ -14,7 +14,7 @@ from holdfast.settings.info import SettingsService
 
 
 class Services(msgspec.Struct, frozen=True):
-    """Those who do it, and since when and where this server answers."""
+    """The services of a server, with its start time and addresses."""
 
     settings: SettingsService
     models: ModelService

@@ -1,4 +1,4 @@
-"""What is there, in one screen: the same facts for the terminal and for the page, in people's words."""
+"""Summarise the server's state in one screen: the same facts for the terminal and the page."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -19,11 +19,11 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
 GetServerStatus = Callable[[], Awaitable["ServerStatus"]]
-"""Takes one look at everything; may raise a StoreFault."""
+"""Read the current status; may raise a StoreFault."""
 
 
 class ServerStatus(msgspec.Struct, frozen=True):
-    """The facts about one store at one moment."""
+    """The state of one store at one moment."""
 
     data: Path
     durability: str
@@ -35,19 +35,19 @@ class ServerStatus(msgspec.Struct, frozen=True):
     takes: SupportedFiles = NO_FILES
     confinement: str = ""
     unprotected: tuple[str, ...] = ()
-    """What of this server commands are not kept from, in sentences."""
+    """Gaps in the sandbox of commands, in sentences."""
     memory: str = ""
-    """Who remembers."""
+    """The name of the memory provider."""
     problems: tuple[str, ...] = ()
-    """What is wrong with agents and prompts that people wrote and with connections, in sentences."""
+    """Problems of agent files, prompt files and connections, in sentences."""
     main_model: str = ""
-    """The model that answers where none was chosen, if `agents/main.toml` names another than the server's."""
+    """The model of `agents/main.toml`, if it is another than the server's."""
     main_takes: SupportedFiles = NO_FILES
     version: str = __version__
 
     @property
     def lines(self) -> tuple[tuple[str, str], ...]:
-        """Each fact as a label and a text."""
+        """Return each fact as a label and a text."""
         return (
             ("Model", self.model),
             ("", self.why),
@@ -68,12 +68,12 @@ class ServerStatus(msgspec.Struct, frozen=True):
 
     @property
     def is_sandboxed(self) -> bool:
-        """Whether there are any walls around what tools start."""
+        """Return whether tools start commands in a sandbox."""
         return self.confinement not in ("", "none")
 
 
 def format_bytes(size: int) -> str:
-    """A size as people read it: `1.2 MB`."""
+    """Return a size as people read it: `1.2 MB`."""
     amount, unit = float(size), 0
     while amount >= 999.95 and unit < len(_UNITS) - 1:
         amount, unit = amount / 1000, unit + 1

@@ -57,18 +57,18 @@ class LeakingModelServer(ScriptedModelServer):
             return web.Response(status=405)
         assert (request.headers["x-key"], request.headers["x-token"]) == (HEADER, TOKEN)
         body = await request.json()
-        told: dict[str, Any]
+        result: dict[str, Any]
         match body["method"], body.get("params", {}).get("name"):
             case "initialize", _:
-                told = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}}
-                told["serverInfo"] = {"name": WHOLE, "version": "1"}
+                result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}}
+                result["serverInfo"] = {"name": WHOLE, "version": "1"}
             case "tools/list", _:
                 schema = {"type": "object", "properties": {"it": {"description": WHOLE}}}
                 names = ("tell", "refuse")
                 listed = [{"name": each, "description": WHOLE, "inputSchema": schema} for each in names]
-                told = {"tools": [each | {"annotations": {"readOnlyHint": True}} for each in listed]}
+                result = {"tools": [each | {"annotations": {"readOnlyHint": True}} for each in listed]}
             case "tools/call", "tell":
-                told = {
+                result = {
                     "content": [{"type": "text", "text": WHOLE}],
                     "structuredContent": {WHOLE: WHOLE},
                 }
@@ -77,7 +77,7 @@ class LeakingModelServer(ScriptedModelServer):
                 return web.json_response({"jsonrpc": "2.0", "id": body["id"], "error": error})
             case _:
                 return web.Response(status=202)
-        return web.json_response({"jsonrpc": "2.0", "id": body["id"], "result": told})
+        return web.json_response({"jsonrpc": "2.0", "id": body["id"], "result": result})
 
     async def _pieces(self, body: Any, last: str, verb: str, rest: str) -> AsyncIterator[bytes]:
         if not body.get("tools"):

@@ -47,8 +47,8 @@ async def test_only_content_hashed_files_are_cached_forever(server: RunningServe
 async def test_a_missing_built_file_is_not_found(name: str, server: RunningServer) -> None:
     """One of an earlier build above all: no copy of the answer may be kept for ever."""
     async with api_client(server.address) as api:
-        told = await api.get(f"/page/{name}")
-        assert (api.status, told["code"]) == (404, "no_such_page")
+        problem = await api.get(f"/page/{name}")
+        assert (api.status, problem["code"]) == (404, "no_such_page")
         assert "immutable" not in api.headers.get("cache-control", "")
 
 

@@ -72,5 +72,5 @@ async def _error_code_of_call(caller: ApiClient, server: RunningServer) -> str:
     """What is wrong with a call that is signed, by its code."""
     body = json.dumps({"chat": "y", "sender": "y", "text": "t"}).encode()
     headers = headers_for(key_in((server.folder / "channel-webhook.key").read_text()), body)
-    told = await caller.post("/api/channels/webhook", data=io.BytesIO(body), headers=headers)
-    return str(told.get("code", ""))
+    problem = await caller.post("/api/channels/webhook", data=io.BytesIO(body), headers=headers)
+    return str(problem.get("code", ""))

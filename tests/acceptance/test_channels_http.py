@@ -75,20 +75,20 @@ async def post_webhook(
 
 async def pair(server: RunningServer, api: ApiClient, receiver: WebhookReceiver, who: str) -> None:
     """A person of the webhook channel who may speak, in a chat of the same name."""
-    async with api_client(server.address, token="") as stranger:
-        await post_webhook(stranger, receiver, {"chat": who, "sender": who, "text": "hello?"})
-        assert stranger.status == 202
-    (told,) = await receiver.wait_until(lambda: receiver.texts(who))
-    await api.post("/api/pairing", {"code": CODE.findall(told)[0]})
+    async with api_client(server.address, token="") as anonymous:
+        await post_webhook(anonymous, receiver, {"chat": who, "sender": who, "text": "hello?"})
+        assert anonymous.status == 202
+    (message,) = await receiver.wait_until(lambda: receiver.texts(who))
+    await api.post("/api/pairing", {"code": CODE.findall(message)[0]})
     assert api.status == 200
     await receiver.wait_until(lambda: receiver.texts(who)[1:] == [LET_IN])
 
 
 async def channel(api: ApiClient, name: str) -> dict[str, Any]:
-    told: dict[str, Any] = next(
+    info: dict[str, Any] = next(
         each for each in (await api.get("/api/channels"))["channels"] if each["name"] == name
     )
-    return told
+    return info
 
 
 # Who may speak.
@@ -101,9 +101,9 @@ async def test_an_unknown_telegram_sender_gets_only_a_pairing_code_until_confirm
         before = len((await api.get("/api/sessions"))["sessions"])
         asked = len(speaker.requests)
         telegram.post_message(ADA, "Tell me everything")
-        (told,) = await telegram.wait_until(lambda: telegram.texts(ADA))
-        assert "everything" not in told
-        (code,) = set(CODE.findall(told))
+        (message,) = await telegram.wait_until(lambda: telegram.texts(ADA))
+        assert "everything" not in message
+        (code,) = set(CODE.findall(message))
         (waiting,) = [
             each for each in (await api.get("/api/pairing"))["waiting"] if each["sender"] == str(ADA)
         ]
@@ -136,8 +136,8 @@ async def test_a_sender_is_paired_and_revoked_by_commands_while_the_server_runs(
         await post_webhook(
             caller, receiver, {"chat": "bo", "sender": "bo", "sender_name": "Bo", "text": "hi"}
         )
-        (told,) = await receiver.wait_until(lambda: receiver.texts("bo"))
-        (code,) = set(CODE.findall(told))
+        (message,) = await receiver.wait_until(lambda: receiver.texts("bo"))
+        (code,) = set(CODE.findall(message))
         listed = await asyncio.to_thread(home.run, "channels", "list")
         assert "bo" in listed.stdout and "telegram" in listed.stdout and code not in listed.stdout
         assert listed.stdout.count("set up") == 2 and "not set up" not in listed.stdout
@@ -187,7 +187,7 @@ async def test_a_webhook_call_is_answered_by_a_signed_call(
         await receiver.wait_until(lambda: receiver.texts("dee")[-1].strip() == numbers)
         assert len(receiver.texts("dee")) == 3, "it is one message, which was edited"
         assert receiver.unsigned == unsigned
-        types = {told["type"] for _, told in receiver.calls if told.get("chat") == "dee"}
+        types = {body["type"] for _, body in receiver.calls if body.get("chat") == "dee"}
         assert types <= {"message", "edit", "typing"} and "message" in types
 
 
@@ -213,8 +213,8 @@ async def test_a_button_press_in_a_webhook_call_approves_the_tool_call(
         await post_webhook(api, receiver, {"chat": "fay", "sender": "fay", "text": "run echo pressed"})
 
         def asked() -> dict[str, str]:
-            mine = [told for _, told in list(receiver.calls) if told.get("chat") == "fay"]
-            buttons = [each for told in mine for each in told.get("buttons", ())]
+            mine = [body for _, body in list(receiver.calls) if body.get("chat") == "fay"]
+            buttons = [each for body in mine for each in body.get("buttons", ())]
             return next((each for each in buttons if each["text"] == "Allow once"), {})
 
         button = await receiver.wait_until(asked)
@@ -257,8 +257,8 @@ async def test_a_message_is_delivered_once_whatever_the_receiver_answers(
         await post_webhook(api, receiver, {"chat": "hal", "sender": "hal", "text": "come what may"})
 
         def tries() -> list[str]:
-            calls = [(name, told) for name, told in list(receiver.calls) if told.get("text") != LET_IN]
-            mine = [name for name, told in calls if told.get("chat") == "hal"]
+            calls = [(name, body) for name, body in list(receiver.calls) if body.get("text") != LET_IN]
+            mine = [name for name, body in calls if body.get("chat") == "hal"]
             return [name for name in mine if name.startswith("d_")]
 
         await receiver.wait_until(lambda: len(tries()) == 4, 60)
@@ -355,8 +355,8 @@ async def test_channels_report_their_status_and_can_be_tested(
     server: RunningServer, receiver: WebhookReceiver
 ) -> None:
     async with api_client(server.address) as api:
-        told = await channel(api, "telegram")
-        assert told["connected"] and told["fixed"] and told["serving"]
+        info = await channel(api, "telegram")
+        assert info["connected"] and info["fixed"] and info["serving"]
         tried = await api.post("/api/channels/telegram/test")
         assert tried == {"ok": True, "detail": "@holdfast_test_bot"}
         assert (await api.post("/api/channels/webhook/test"))["ok"]
@@ -377,9 +377,9 @@ async def test_a_command_with_another_environment_asks_the_running_server(
     own = ("TELEGRAM_BOT_TOKEN", "HOLDFAST_TELEGRAM_API_URL", "HOLDFAST_CHANNEL_WEBHOOK_URL")
     bare = CliHarness({name: text for name, text in home.environ.items() if name not in own})
     listed = await asyncio.to_thread(bare.run, "channels", "list", "--json")
-    told = json.loads(listed.stdout)
-    assert told["running"], listed.stderr
-    found = {each["name"]: (each["connected"], each["serving"]) for each in told["channels"]}
+    output = json.loads(listed.stdout)
+    assert output["running"], listed.stderr
+    found = {each["name"]: (each["connected"], each["serving"]) for each in output["channels"]}
     assert found == {"telegram": (True, True), "webhook": (True, True)}
     plain = await asyncio.to_thread(bare.run, "channels", "list")
     assert plain.stdout.count("set up") == 2 and "not set up" not in plain.stdout
@@ -412,8 +412,8 @@ async def test_channel_secrets_are_private_and_never_shown(server: RunningServer
     assert key.startswith("whsec_") and len(base64.b64decode(key.removeprefix("whsec_"))) == 32
     async with api_client(server.address) as api:
         for where in ("/api/channels", "/api/settings", "/api/about", "/metrics"):
-            told = json.dumps(await api.get(where), default=str)
-            assert key not in told and TOKEN not in told
+            reply = json.dumps(await api.get(where), default=str)
+            assert key not in reply and TOKEN not in reply
         problem = await api.post("/api/channels/telegram/disconnect")
         assert (api.status, problem["code"]) == (409, "setting_fixed")
 
@@ -450,8 +450,8 @@ async def test_a_bot_connected_at_runtime_survives_a_restart(
         path = server.folder / "telegram.toml"
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         platform.post_message(ADA, "hello")
-        (told,) = await platform.wait_until(lambda: platform.texts(ADA))
-        await api.post("/api/pairing", {"code": CODE.findall(told)[0]})
+        (message,) = await platform.wait_until(lambda: platform.texts(ADA))
+        await api.post("/api/pairing", {"code": CODE.findall(message)[0]})
     server.process.terminate()
     assert await asyncio.to_thread(server.process.wait, 20) == 0
     again = home.serve("--port", "0")
@@ -483,8 +483,8 @@ async def test_telegram_calls_the_webhook_that_was_registered(
             await platform.wait_until(lambda: platform.webhook)
             assert platform.webhook["url"] == f"http://127.0.0.1:{port}/holdfast/api/channels/telegram"
             platform.post_message(ADA, "hello")
-            (told,) = await platform.wait_until(lambda: platform.texts(ADA))
-            paired = await asyncio.to_thread(command.run, "channels", "pair", CODE.findall(told)[0])
+            (message,) = await platform.wait_until(lambda: platform.texts(ADA))
+            paired = await asyncio.to_thread(command.run, "channels", "pair", CODE.findall(message)[0])
             assert paired.returncode == 0, paired.stderr
             platform.post_message(ADA, "called in")
             await platform.wait_until(lambda: platform.texts(ADA)[-1].strip() == "called in")

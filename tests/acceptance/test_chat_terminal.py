@@ -393,12 +393,12 @@ def test_a_server_kill_loses_and_repeats_no_text(
     screen.wait_for_text(r"^  written meanwhile", READY)
     assert texts_of_role(running, session, "user") == ["count 400", "written meanwhile"]
     whole = screen.full_output()
-    told = (
+    expected = (
         ("The server is back.", 1),
         ("Continued after restart,", 1),
         ("Interrupted by a server restart.", 0),
     )
-    for line, times in told:
+    for line, times in expected:
         assert whole.count(line) == times, line
     # Every number once, in order, whatever was drawn before and after.
     answer = whole[whole.index("> count 400") + len("> count 400") : whole.index("> written meanwhile")]

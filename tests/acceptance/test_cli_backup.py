@@ -85,11 +85,11 @@ def test_a_backup_prints_a_working_restore_command(
 ) -> None:
     story, file = trip_conversation(), tmp_path / "it's a copy.db"
     save_conversations(folder, story)
-    told = holdfast.run("backup", str(file))
-    assert told.returncode == 0
-    assert told.stdout.startswith(f"Copied every conversation to {file} (")
+    result = holdfast.run("backup", str(file))
+    assert result.returncode == 0
+    assert result.stdout.startswith(f"Copied every conversation to {file} (")
     assert file.stat().st_mode & 0o077 == 0
-    command = told.stdout.splitlines()[1].removeprefix("To go back to it, with no server running: ")
+    command = result.stdout.splitlines()[1].removeprefix("To go back to it, with no server running: ")
     holdfast.run("sessions", "delete", story.id, "--yes")
     back = subprocess.run(
         ["sh", "-c", command.replace("holdfast", f"'{sys.executable}' -P -m holdfast", 1) + " --yes"],
@@ -108,15 +108,15 @@ def test_a_backup_replaces_a_file_only_with_force(holdfast: CliHarness, folder: 
     assert file.read_text() == "precious"
     assert holdfast.run("backup", str(file), "--force").returncode == 0
     for target in (folder / "holdfast.db", tmp_path, tmp_path / "no such folder" / "copy.db"):
-        told = holdfast.run("backup", str(target), "--force", "--json")
-        assert (told.returncode, json.loads(told.stderr)["code"]) == (1, "cannot_write"), target
+        result = holdfast.run("backup", str(target), "--force", "--json")
+        assert (result.returncode, json.loads(result.stderr)["code"]) == (1, "cannot_write"), target
     assert in_store(folder, lambda store: store.totals()).sessions == 1
 
 
 def test_backup_of_an_empty_folder_fails(holdfast: CliHarness, folder: Path, tmp_path: Path) -> None:
-    told = holdfast.run("backup", str(tmp_path / "copy.db"))
-    assert told.returncode == 1
-    assert told.stderr.startswith(f"holdfast: There is nothing in {folder} yet.\n")
+    result = holdfast.run("backup", str(tmp_path / "copy.db"))
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"holdfast: There is nothing in {folder} yet.\n")
     assert not folder.exists() and not (tmp_path / "copy.db").exists()
 
 
@@ -125,9 +125,9 @@ def test_restore_refuses_while_a_server_runs(holdfast: CliHarness, folder: Path,
     save_conversations(folder, story)
     holdfast.run("backup", str(file))
     server = holdfast.serve("--port", "0")
-    told = holdfast.run("restore", str(file), "--yes")
-    assert told.returncode == 1
-    assert told.stderr.splitlines() == [
+    result = holdfast.run("restore", str(file), "--yes")
+    assert result.returncode == 1
+    assert result.stderr.splitlines() == [
         f"holdfast: {folder} is in use by another Holdfast process.", "Stop `holdfast serve` first."
     ]  # fmt: skip
     assert server.request("/health/ready").status == 200
@@ -153,9 +153,9 @@ def test_restore_rejects_a_file_that_is_not_a_backup(
         file = tmp_path / name
         if content is not None:
             file.write_bytes(content)
-        told = holdfast.run("restore", str(file), "--yes", "--json")
-        assert told.returncode == 1, name
-        assert json.loads(told.stderr)["code"] in ("not_a_store", "store_corrupt"), (name, told.stderr)
+        result = holdfast.run("restore", str(file), "--yes", "--json")
+        assert result.returncode == 1, name
+        assert json.loads(result.stderr)["code"] in ("not_a_store", "store_corrupt"), (name, result.stderr)
     assert in_store(folder, lambda store: store.head(story.id)) == len(story.facts)
 
 
@@ -190,8 +190,8 @@ def test_ctrl_c_stops_a_backup_and_leaves_nothing_behind(
     while not list(tmp_path.glob(".copy.db.*")) and process.poll() is None and time.monotonic() < until:
         time.sleep(0.002)
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=60)
-    assert "Traceback" not in told
+    _, stderr = process.communicate(timeout=60)
+    assert "Traceback" not in stderr
     copy = tmp_path / "copy.db"
     if copy.exists():  # It was there before the signal was: then it is whole.
         with closing(sqlite3.connect(copy)) as db:
@@ -222,9 +222,9 @@ def test_a_backup_with_workspaces_restores_on_another_machine(
     save_conversations(folder, story)
     add_workspace_file(folder, story, "about 3 °C")
     server = holdfast.serve("--port", "0")
-    told = holdfast.run("backup", "--workspaces", str(file))
-    assert (told.returncode, told.stderr) == (0, "")
-    assert told.stdout.startswith(f"Copied every conversation and its files to {file} (")
+    result = holdfast.run("backup", "--workspaces", str(file))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith(f"Copied every conversation and its files to {file} (")
     assert file.stat().st_mode & 0o077 == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["all.tar", "share"]
     assert server.request("/health/ready").status == 200
@@ -251,8 +251,8 @@ def test_restore_keeps_the_previous_files_for_a_rollback(
     kept = Path(done["kept_workspaces"])
     assert (kept / first.id / "notes.txt").read_text() == "newer"
     assert (kept / second.id / "notes.txt").read_text() == "second"
-    told = holdfast.run("restore", done["kept"], "--yes")
-    assert "The files that were there before are in " in told.stdout
+    result = holdfast.run("restore", done["kept"], "--yes")
+    assert "The files that were there before are in " in result.stdout
     assert files(folder) == {first.id: "newer", second.id: "second"}
     listed = json.loads(holdfast.run("sessions", "list", "--json").stdout)
     assert {row["title"] for row in listed} == {"First", "Second"}
@@ -277,9 +277,9 @@ def test_a_backup_skips_and_reports_special_files(holdfast: CliHarness, folder: 
     own = add_workspace_file(folder, story, "mine").parent
     os.mkfifo(own / "pipe")
     (own / "link").symlink_to(outside)
-    told = holdfast.run("backup", "--workspaces", str(file))
-    assert told.returncode == 0
-    assert told.stderr.splitlines() == [
+    result = holdfast.run("backup", "--workspaces", str(file))
+    assert result.returncode == 0
+    assert result.stderr.splitlines() == [
         "1 file or link left out or cut short:",
         f"  workspaces/{story.id}/pipe: it is neither a file nor a folder nor a link",
     ]
@@ -301,7 +301,7 @@ def test_restore_rejects_an_archive_with_path_traversal(
     with tarfile.open(file, "a") as tar:
         tar.addfile(tarfile.TarInfo(f"workspaces/{story.id}/../../token"))
     before = sorted(folder.rglob("*"))
-    told = holdfast.run("restore", str(file), "--yes", "--json")
-    assert (told.returncode, json.loads(told.stderr)["code"]) == (1, "bad_backup")
+    result = holdfast.run("restore", str(file), "--yes", "--json")
+    assert (result.returncode, json.loads(result.stderr)["code"]) == (1, "bad_backup")
     assert sorted(folder.rglob("*")) == before
     assert files(folder) == {story.id: "mine"}

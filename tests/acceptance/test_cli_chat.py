@@ -82,14 +82,14 @@ def read_until(process: "subprocess.Popen[str]", words: str) -> str:
 def wait_for_exit(process: "subprocess.Popen[str]") -> tuple[str, str]:
     """What it prints from here on. Not by `communicate`, which passes over what was read ahead."""
     assert process.stdout is not None and process.stderr is not None
-    patience = threading.Timer(SCRIPT_S_MAX, process.kill)
-    patience.start()
+    timer = threading.Timer(SCRIPT_S_MAX, process.kill)
+    timer.start()
     try:
-        told = process.stdout.read(), process.stderr.read()
+        outputs = process.stdout.read(), process.stderr.read()
         process.wait()
-        return told
+        return outputs
     finally:
-        patience.cancel()
+        timer.cancel()
 
 
 def sessions(running: RunningServer) -> list[dict[str, Any]]:
@@ -119,13 +119,13 @@ def test_print_mode_without_a_server_answers_and_keeps_the_conversation(home: Cl
 
 def test_json_output_has_the_answer_usage_and_tools(home: CliHarness) -> None:
     done = chat(home, "-p", "look 2 and be done", "--json")
-    told = json.loads(done.stdout)
-    assert (done.returncode, told["status"]) == (0, "completed")
-    assert told["text"].startswith("It said:")
-    assert [(each["name"], each["outcome"]) for each in told["tools"]] == [("list_files", "done")] * 2
-    assert told["usage"]["output_tokens"] > 0
-    assert told["session_id"].startswith("s_") and told["run_id"].startswith("r_")
-    assert told["turn_id"].startswith("t_")
+    output = json.loads(done.stdout)
+    assert (done.returncode, output["status"]) == (0, "completed")
+    assert output["text"].startswith("It said:")
+    assert [(each["name"], each["outcome"]) for each in output["tools"]] == [("list_files", "done")] * 2
+    assert output["usage"]["output_tokens"] > 0
+    assert output["session_id"].startswith("s_") and output["run_id"].startswith("r_")
+    assert output["turn_id"].startswith("t_")
 
 
 def test_a_message_from_standard_input_is_sent_to_the_named_conversation(home: CliHarness) -> None:
@@ -146,9 +146,9 @@ def test_a_waiting_run_exits_with_3_and_prints_its_question(home: CliHarness) ->
     assert "shell" in done.stderr and "touch there" in done.stderr
     (session,) = sessions(running)
     assert session["id"] in done.stderr and session["status"] == "needs_you"
-    told = json.loads(chat(home, "-p", "run touch here", "--json").stdout)
-    assert told["status"] == "needs_you"
-    assert [each["name"] for each in told["waits_for"]] == ["shell"]
+    output = json.loads(chat(home, "-p", "run touch here", "--json").stdout)
+    assert output["status"] == "needs_you"
+    assert [each["name"] for each in output["waits_for"]] == ["shell"]
     asked = chat(home, "-p", 'ask {"question": "Which?"}')
     assert "It waits for you: Which? Answer it: " in asked.stderr
 
@@ -163,8 +163,8 @@ def test_a_failed_answer_exits_with_1_and_prints_the_reason(home: CliHarness) ->
     done = chat(home, "-p", "be broken")
     assert (done.returncode, done.stdout) == (1, "")
     assert "the account is closed" in done.stderr
-    told = json.loads(chat(home, "-p", "be broken", "--json").stdout)
-    assert told["status"] == "failed" and "closed" in told["failure"]["detail"]
+    output = json.loads(chat(home, "-p", "be broken", "--json").stdout)
+    assert output["status"] == "failed" and "closed" in output["failure"]["detail"]
 
 
 @pytest.mark.parametrize(
@@ -234,9 +234,9 @@ def test_print_mode_removes_control_characters(home: CliHarness) -> None:
     assert done.returncode == 0
     assert not set("\x1b\x07\x9b\u202e\r") & set(done.stdout)
     assert "red" in done.stdout and "[31m" in done.stdout
-    told = chat(home, "-p", "-", "--json", said=said).stdout
-    assert not set("\x1b\x07\x9b\r") & set(told)
-    assert "\x9b2J" in json.loads(told)["text"]
+    output = chat(home, "-p", "-", "--json", said=said).stdout
+    assert not set("\x1b\x07\x9b\r") & set(output)
+    assert "\x9b2J" in json.loads(output)["text"]
 
 
 def test_environment_secrets_are_not_printed(home: CliHarness) -> None:

@@ -29,13 +29,13 @@ def alter(folder: Path, statement: str) -> None:
 
 def test_doctor_reports_a_healthy_store_and_its_environment(holdfast: CliHarness, folder: Path) -> None:
     save_conversations(folder, trip_conversation(), SampleConversation("Second"))
-    told = holdfast.run("doctor")
-    assert (told.returncode, told.stderr) == (0, "")
-    assert "Checked: the file, 2 conversations with" in told.stdout
-    assert told.stdout.endswith("All is well.\n")
+    result = holdfast.run("doctor")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "Checked: the file, 2 conversations with" in result.stdout
+    assert result.stdout.endswith("All is well.\n")
     for text in (str(folder), "SQLite 3.", "power loss", "Free disk"):
-        assert text in told.stdout
-    assert "In use by" not in told.stdout
+        assert text in result.stdout
+    assert "In use by" not in result.stdout
     report = json.loads(holdfast.run("doctor", "--json", "--durability", "normal").stdout)
     assert (report["ok"], report["found"], report["surroundings"]["durability"]) == (True, [], "normal")
 
@@ -61,9 +61,9 @@ def test_doctor_counts_active_and_archived_conversations(holdfast: CliHarness, f
 
 
 def test_doctor_accepts_an_empty_folder(holdfast: CliHarness, folder: Path) -> None:
-    told = holdfast.run("doctor")
-    assert (told.returncode, told.stderr) == (0, "")
-    assert "There is nothing here yet" in told.stdout
+    result = holdfast.run("doctor")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "There is nothing here yet" in result.stdout
     assert not folder.exists()
 
 
@@ -101,10 +101,10 @@ def test_doctor_reports_what_rebuild_cannot_repair(holdfast: CliHarness, folder:
     story = trip_conversation()
     save_conversations(folder, story)
     alter(folder, "UPDATE events SET body = CAST('{}' AS BLOB) WHERE kind = 'turn_accepted' AND seq = 2")
-    told = holdfast.run("doctor", "--rebuild")
-    assert told.returncode == 1
-    assert f"wrong: conversation {story.id}: event 2 (turn_accepted) cannot be read" in told.stdout
-    assert "holdfast restore FILE" in told.stderr
+    result = holdfast.run("doctor", "--rebuild")
+    assert result.returncode == 1
+    assert f"wrong: conversation {story.id}: event 2 (turn_accepted) cannot be read" in result.stdout
+    assert "holdfast restore FILE" in result.stderr
     report = json.loads(holdfast.run("doctor", "--json").stdout)
     assert not report["ok"] and not all(found["repaired"] for found in report["found"])
 
@@ -127,9 +127,9 @@ def test_doctor_reports_a_damaged_file(how: str, holdfast: CliHarness, folder: P
             handle.truncate(0)
     if how == "gone":
         file.unlink()
-    told = holdfast.run("doctor", "--json")
-    assert (told.returncode, told.stderr) == (1, "")
-    report = json.loads(told.stdout)
+    result = holdfast.run("doctor", "--json")
+    assert (result.returncode, result.stderr) == (1, "")
+    report = json.loads(result.stdout)
     assert not report["ok"] and report["surroundings"]["data"] == str(folder)
     if "problem" in report:
         assert report["problem"]["code"] == "store_corrupt"
@@ -141,10 +141,10 @@ def test_doctor_reports_a_damaged_file(how: str, holdfast: CliHarness, folder: P
 def test_doctor_prints_a_remedy_for_a_damaged_file(holdfast: CliHarness, folder: Path) -> None:
     save_conversations(folder, trip_conversation())
     (folder / "holdfast.db").write_bytes(b"x" * 100_000)
-    told = holdfast.run("doctor")
-    assert told.returncode == 1
-    assert str(folder) in told.stdout, "what it stands on is told all the same"
-    what, remedy = told.stderr.splitlines()
+    result = holdfast.run("doctor")
+    assert result.returncode == 1
+    assert str(folder) in result.stdout, "what it stands on is told all the same"
+    what, remedy = result.stderr.splitlines()
     assert what.startswith(f"holdfast: {folder / 'holdfast.db'} is damaged: ")
     assert remedy == "Run `holdfast restore FILE` with your newest backup."
 
@@ -153,9 +153,9 @@ def test_doctor_reports_a_store_of_a_newer_version(holdfast: CliHarness, folder:
     save_conversations(folder, trip_conversation())
     with apsw.Connection(str(folder / "holdfast.db")) as db:
         db.pragma("user_version", 99)
-    told = holdfast.run("doctor")
-    assert told.returncode == 1
-    assert "was written by a newer Holdfast" in told.stderr
+    result = holdfast.run("doctor")
+    assert result.returncode == 1
+    assert "was written by a newer Holdfast" in result.stderr
     report = json.loads(holdfast.run("doctor", "--json").stdout)
     assert report["problem"]["code"] == "store_too_new"
     assert report["problem"]["remedy"].startswith("Install the newer Holdfast")
@@ -164,9 +164,9 @@ def test_doctor_reports_a_store_of_a_newer_version(holdfast: CliHarness, folder:
 def test_doctor_runs_beside_a_server_and_reports_it(holdfast: CliHarness, folder: Path) -> None:
     save_conversations(folder, trip_conversation())
     holdfast.serve("--port", "0")
-    told = holdfast.run("doctor")
-    assert told.returncode == 0
-    assert "In use by" in told.stdout and "1 other process" in told.stdout
+    result = holdfast.run("doctor")
+    assert result.returncode == 0
+    assert "In use by" in result.stdout and "1 other process" in result.stdout
 
 
 def test_doctor_reclaims_the_space_of_deleted_conversations(holdfast: CliHarness, folder: Path) -> None:
@@ -183,7 +183,7 @@ def test_doctor_reclaims_the_space_of_deleted_conversations(holdfast: CliHarness
     # Two minutes pass.
     alter(folder, "UPDATE sessions SET deleted_at = deleted_at - 120000 WHERE deleted_at IS NOT NULL")
     alter(folder, "UPDATE events SET at = at - 120000 WHERE kind = 'session_deleted'")
-    told = holdfast.run("doctor")
-    assert told.returncode == 0, told.stdout
-    assert "1 deleted conversation" in told.stdout
+    result = holdfast.run("doctor")
+    assert result.returncode == 0, result.stdout
+    assert "1 deleted conversation" in result.stdout
     assert (folder / "holdfast.db").stat().st_size < size / 2

@@ -48,9 +48,9 @@ def test_sessions_list_shows_title_status_and_turns(holdfast: CliHarness, folder
         SampleConversation().user_message("Hello").interrupt("I was"),
     )
     save_conversations(folder, first, second, SampleConversation("Put away").archive())
-    told = holdfast.run("sessions", "list")
-    assert (told.returncode, told.stderr) == (0, "")
-    lines = told.stdout.splitlines()
+    result = holdfast.run("sessions", "list")
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
     assert lines[0].split() == ["Conversation", "Title", "Status", "Turns", "Last", "used"]
     assert lines[1].split() == [second.id, "Hello", "Stopped", "1", "just", "now"]
     assert lines[2].split() == [first.id, "会议", "notes", "Ready", "2", "just", "now"]
@@ -83,9 +83,9 @@ def test_mcp_credentials_are_masked_in_conversations(holdfast: CliHarness, folde
     (folder / "holdfast.toml").write_text(tables)
     holdfast.environ["WIKI"] = "set-0815-set-0815"
     for words in (("show", story.id), ("show", story.id, "--json"), ("export", story.id)):
-        told = holdfast.run("sessions", *words)
-        assert told.returncode == 0 and "I see." in told.stdout
-        assert "4711" not in told.stdout and "0815" not in told.stdout
+        result = holdfast.run("sessions", *words)
+        assert result.returncode == 0 and "I see." in result.stdout
+        assert "4711" not in result.stdout and "0815" not in result.stdout
 
 
 def test_search_finds_conversations_by_message_text(holdfast: CliHarness, folder: Path) -> None:
@@ -102,9 +102,9 @@ def test_search_finds_conversations_by_message_text(holdfast: CliHarness, folder
     save_conversations(
         folder, tides, lamps, SampleConversation("Another").user_message("Nothing of the kind.")
     )
-    told = holdfast.run("sessions", "search", "moon", "sea")
-    assert (told.returncode, told.stderr) == (0, "")
-    head, *lines = told.stdout.splitlines()
+    result = holdfast.run("sessions", "search", "moon", "sea")
+    assert (result.returncode, result.stderr) == (0, "")
+    head, *lines = result.stdout.splitlines()
     assert head.split() == ["Conversation", "Title", "Last", "used", "Match"]
     (line,) = lines
     assert line.startswith(tides.id) and line.endswith("The moon pulls at the sea.")
@@ -138,25 +138,25 @@ def test_sessions_show_prints_the_transcript(holdfast: CliHarness, folder: Path)
     story.add_fact(UnknownFact("dream_dreamt", 7, b'{"of":"sheep"}'))  # A newer program's: passed over.
     story.user_message("And now?").interrupt("Now I am writ")
     save_conversations(folder, story)
-    told = holdfast.run("sessions", "show", story.id[:14])
-    assert told.returncode == 0
+    result = holdfast.run("sessions", "show", story.id[:14])
+    assert result.returncode == 0
     wanted = (
         "A trip to Reykjavík ✈", "How cold is it in Reykjavík?", "Look it up.", "About 3 °C.",
         '{"command":"ls notes"}', "flights.md\n  hotel.md", "Now I am writ",
         "Interrupted by a server restart.",
     )  # fmt: skip
-    places = [told.stdout.find(text) for text in wanted]
-    assert -1 not in places and places == sorted(places), told.stdout
-    assert [word for word in INNER_WORDS if word in told.stdout] == []
+    places = [result.stdout.find(text) for text in wanted]
+    assert -1 not in places and places == sorted(places), result.stdout
+    assert [word for word in INNER_WORDS if word in result.stdout] == []
 
 
 def test_sessions_show_json_has_turns_and_parts(holdfast: CliHarness, folder: Path) -> None:
     story = trip_conversation().user_message("Forget this").assistant_message("Done.").undo()
     save_conversations(folder, story)
-    told = json.loads(holdfast.run("sessions", "show", story.id, "--json").stdout)
-    assert (told["id"], told["status"], told["turns"]) == (story.id, "idle", 2)
-    assert [turn.get("live", True) for turn in told["transcript"]] == [True, True, False]
-    assert told["transcript"][0]["entries"][0]["parts"] == [
+    shown = json.loads(holdfast.run("sessions", "show", story.id, "--json").stdout)
+    assert (shown["id"], shown["status"], shown["turns"]) == (story.id, "idle", 2)
+    assert [turn.get("live", True) for turn in shown["transcript"]] == [True, True, False]
+    assert shown["transcript"][0]["entries"][0]["parts"] == [
         {"type": "text", "text": "How cold is it in Reykjavík?"}
     ]
 
@@ -169,9 +169,9 @@ def test_sessions_show_removes_control_characters(holdfast: CliHarness, folder: 
     )
     save_conversations(folder, story)
     for words in (["list"], ["show", story.id], ["export", story.id, "--format", "markdown"]):
-        told = holdfast.run("sessions", *words)
-        assert told.returncode == 0
-        assert not {"\x1b", "\x07", "\x08", "\x9b"} & set(told.stdout), words
+        result = holdfast.run("sessions", *words)
+        assert result.returncode == 0
+        assert not {"\x1b", "\x07", "\x08", "\x9b"} & set(result.stdout), words
 
 
 def test_an_unambiguous_id_prefix_is_accepted(holdfast: CliHarness, folder: Path) -> None:
@@ -193,10 +193,10 @@ def test_a_damaged_event_is_reported(holdfast: CliHarness, folder: Path) -> None
     save_conversations(folder, story)
     with apsw.Connection(str(folder / "holdfast.db")) as db:
         db.execute("UPDATE events SET body = CAST('{}' AS BLOB) WHERE kind = 'message_settled'")
-    told = holdfast.run("sessions", "show", story.id)
-    assert told.returncode == 1
-    assert f"Conversation {story.id} is damaged: event" in told.stderr
-    assert "Traceback" not in told.stderr
+    result = holdfast.run("sessions", "show", story.id)
+    assert result.returncode == 1
+    assert f"Conversation {story.id} is damaged: event" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_delete_asks_for_confirmation(holdfast: CliHarness, folder: Path) -> None:
@@ -221,8 +221,8 @@ def test_delete_reports_saved_notes_and_deletes_them_on_request(holdfast: CliHar
         add_notes(folder, story, f"About {story.id}.", f"More about {story.id}.")
     unsure = run_with_answer(holdfast, "n", kept.id)
     assert "Memory keeps the 2 notes saved from it; `--notes` deletes them too. Delete “Kept" in unsure.stderr
-    told = holdfast.run("sessions", "delete", kept.id, "--yes").stdout
-    assert "Memory keeps the 2 notes saved from it. You can delete them on the memory page." in told
+    output = holdfast.run("sessions", "delete", kept.id, "--yes").stdout
+    assert "Memory keeps the 2 notes saved from it. You can delete them on the memory page." in output
     sure = run_with_answer(holdfast, "y", gone.id, "--notes")
     assert "Delete “No notes” (0 turns) and the 2 notes saved from it for good?" in sure.stderr
     assert "Deleted “No notes” and the 2 notes saved from it." in sure.stdout
@@ -287,6 +287,6 @@ def test_ctrl_c_exits_without_a_traceback(holdfast: CliHarness, folder: Path) ->
 
 
 def test_a_bad_setting_is_reported_as_a_json_problem(holdfast: CliHarness) -> None:
-    told = holdfast.run("sessions", "list", "--json", "--durability", "maybe")
-    assert (told.returncode, told.stdout) == (1, "")
-    assert json.loads(told.stderr)["code"] == "bad_config"
+    result = holdfast.run("sessions", "list", "--json", "--durability", "maybe")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert json.loads(result.stderr)["code"] == "bad_config"

@@ -110,8 +110,8 @@ def test_all_conversations_are_exported_into_one_file(
     stories = [trip_conversation("One"), full_conversation(), SampleConversation("Put away").archive()]
     save_conversations(folder, *stories, files=(PICTURE,))
     file, elsewhere = tmp_path / "all.jsonl", tmp_path / "elsewhere"
-    told = holdfast.run("sessions", "export", "--all", "-o", str(file), "--json")
-    assert json.loads(told.stdout) == {
+    result = holdfast.run("sessions", "export", "--all", "-o", str(file), "--json")
+    assert json.loads(result.stdout) == {
         "file": str(file), "conversations": 3, "bytes": file.stat().st_size
     }  # fmt: skip
     taken = holdfast.run("sessions", "import", str(file), "--data", str(elsewhere), "--json")
@@ -179,8 +179,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Two conversations, one on each line, the plain one first."""
     source = tmp_path_factory.mktemp("source")
     save_conversations(source, trip_conversation("Good"), full_conversation(), files=(PICTURE,))
-    told = CliHarness({"HOME": str(source)}).run("sessions", "export", "--all", "--data", str(source))
-    return sorted((line + "\n" for line in told.stdout.split("\n") if line), key=len)
+    result = CliHarness({"HOME": str(source)}).run("sessions", "export", "--all", "--data", str(source))
+    return sorted((line + "\n" for line in result.stdout.split("\n") if line), key=len)
 
 
 @pytest.mark.parametrize("damage", ["cut short", "out of order", "a file with another content", "a number"])
@@ -203,18 +203,18 @@ def test_a_damaged_import_changes_nothing(
         last["body"]["turn"] = 2**70
     text = bad[: len(bad) // 2] if damage == "cut short" else json.dumps(document)
     file.write_text(good + text, "utf-8")
-    told = holdfast.run("sessions", "import", str(file))
-    assert (told.returncode, told.stdout) == (1, "")
-    assert told.stderr.startswith(f"holdfast: {file}, line 2 is not an export of a conversation: ")
-    assert len(told.stderr.splitlines()) == 1
+    result = holdfast.run("sessions", "import", str(file))
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"holdfast: {file}, line 2 is not an export of a conversation: ")
+    assert len(result.stderr.splitlines()) == 1
     assert contents(folder) == before
 
 
 def test_a_bad_import_creates_no_store(holdfast: CliHarness, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{}")
     for name in ("bad.json", "not there.json", "."):
-        told = holdfast.run("sessions", "import", str(tmp_path / name), "--json")
-        assert (told.returncode, json.loads(told.stderr)["code"]) == (1, "bad_import"), name
+        result = holdfast.run("sessions", "import", str(tmp_path / name), "--json")
+        assert (result.returncode, json.loads(result.stderr)["code"]) == (1, "bad_import"), name
     assert not folder.exists()
 
 
@@ -249,9 +249,9 @@ def test_an_export_replaces_a_file_only_with_force(
     story, file = trip_conversation(), tmp_path / "precious.json"
     save_conversations(folder, story)
     file.write_text("precious")
-    told = holdfast.run("sessions", "export", story.id, "-o", str(file))
-    assert told.returncode == 1
-    assert told.stderr.splitlines()[1] == "Choose another name, or add --force to replace it."
+    result = holdfast.run("sessions", "export", story.id, "-o", str(file))
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[1] == "Choose another name, or add --force to replace it."
     assert file.read_text() == "precious"
     assert holdfast.run("sessions", "export", story.id, "-o", str(file), "--force").returncode == 0
     # What fails leaves nothing behind, and the store's own files are never a target.
@@ -285,9 +285,9 @@ def test_an_export_skips_a_missing_attachment(holdfast: CliHarness, folder: Path
         .assistant_message("Yes.")
     )
     document = _adopted_without_its_file(folder, story)
-    told = holdfast.run("sessions", "export", story.id, "-o", str(tmp_path / "one.json"))
-    assert told.returncode == 0
-    assert told.stderr == "1 attached file could not be found and left out.\n"
+    result = holdfast.run("sessions", "export", story.id, "-o", str(tmp_path / "one.json"))
+    assert result.returncode == 0
+    assert result.stderr == "1 attached file could not be found and left out.\n"
     exported = json.loads((tmp_path / "one.json").read_text())
     assert exported["files"] == {} and len(exported["events"]) == len(document)
 

@@ -79,20 +79,20 @@ async def test_an_api_key_alone_selects_its_provider(tmp_path: Path) -> None:
             assert {each["path"] for each in claude.requests} == {"/v1/messages"}
             assert set(claude.keys) == {KEY}
             async with api_client(running.address) as api:
-                told = await api.get("/api/models")
+                reply = await api.get("/api/models")
                 wanted = {"provider": "anthropic", "model": "claude-sonnet-5-5"}
                 tried = await api.post("/api/models/test", wanted)
                 assert (tried["ok"], tried["models"]) == (True, ["claude-sonnet-5-5"])
                 tried = await api.post("/api/models/test", {**wanted, "base_url": NOWHERE})
                 assert not tried["ok"] and "Connection refused" in tried["detail"]
-            assert told["models"][0]["name"] == "anthropic:claude-sonnet-5-5"
-            offered = {each["name"]: each for each in told["providers"]}
+            assert reply["models"][0]["name"] == "anthropic:claude-sonnet-5-5"
+            offered = {each["name"]: each for each in reply["providers"]}
             assert offered["anthropic"]["ready"] and offered["anthropic"]["key_from"] == "ANTHROPIC_API_KEY"
             assert [each["name"] for each in offered["anthropic"]["models"]] == [
                 "anthropic:claude-sonnet-5-5"
             ]
             assert not offered["openai"]["ready"]
-            assert KEY not in screen_text(running) + str(told)
+            assert KEY not in screen_text(running) + str(reply)
 
 
 async def test_an_openai_compatible_server_is_selected(tmp_path: Path) -> None:
@@ -121,9 +121,9 @@ async def test_a_running_ollama_is_selected(
         assert (await first_answer(running)).strip() == "hello there"
         assert speaker.requests
         async with api_client(running.address) as api:
-            told = await api.get("/api/models")
-        offered = {each["name"]: each for each in told["providers"]}
-        assert told["models"][0]["name"] == "ollama:small"
+            reply = await api.get("/api/models")
+        offered = {each["name"]: each for each in reply["providers"]}
+        assert reply["models"][0]["name"] == "ollama:small"
         assert offered["ollama"]["source"] == ("environment" if environ else "port")
         (model,) = offered["ollama"]["models"]
         assert model["name"] == "ollama:small"
@@ -136,7 +136,7 @@ async def test_without_a_model_the_demo_answers_with_instructions(tmp_path: Path
         for how in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "Ollama", "Settings"):
             assert how in said
         async with api_client(running.address) as api:
-            told = await api.get("/api/models")
-        assert told["models"][0]["name"] == "demo"
-        assert "To connect a model" in told["models"][0]["why"]
-        assert not any(each["models"] for each in told["providers"])
+            reply = await api.get("/api/models")
+        assert reply["models"][0]["name"] == "demo"
+        assert "To connect a model" in reply["models"][0]["why"]
+        assert not any(each["models"] for each in reply["providers"])

@@ -20,17 +20,17 @@ PATHS = ("/", "/page/icon.svg", "/health/live", "/api/sessions", "/api/stream?se
 @pytest.mark.parametrize("path", PATHS)
 def test_a_foreign_host_name_is_refused(path: str, server: RunningServer) -> None:
     for host in ("evil.example", f"evil.example:{server.port}", "127.0.0.1.evil.example"):
-        told = server.request(path, Host=host)
-        assert (told.status, json.loads(told.body)["code"]) == (421, "wrong_host")
-        assert "allowed_hosts" in told.body and "public_url" in told.body
+        response = server.request(path, Host=host)
+        assert (response.status, json.loads(response.body)["code"]) == (421, "wrong_host")
+        assert "allowed_hosts" in response.body and "public_url" in response.body
 
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_page_of_another_origin_cannot_read(path: str, server: RunningServer) -> None:
-    told = server.request(path, Origin="https://evil.example")
-    assert (told.status, json.loads(told.body)["code"]) == (403, "wrong_origin")
-    assert "allowed_hosts" in told.body
-    assert "access-control-allow-origin" not in told.headers
+    response = server.request(path, Origin="https://evil.example")
+    assert (response.status, json.loads(response.body)["code"]) == (403, "wrong_origin")
+    assert "allowed_hosts" in response.body
+    assert "access-control-allow-origin" not in response.headers
 
 
 def test_every_response_has_the_security_headers(server: RunningServer) -> None:
@@ -63,12 +63,12 @@ async def test_the_base_path_works_with_and_without_proxy_stripping(
             own = {"Host": "example.org", "Origin": "https://example.org"}
             for prefix in ("/agent", ""):
                 code = await keyring.create_code()
-                told = await browser.post(f"{prefix}/api/sign-in", {"code": code}, headers=own)
+                reply = await browser.post(f"{prefix}/api/sign-in", {"code": code}, headers=own)
                 assert browser.status == 200
                 cookie = browser.headers["set-cookie"]
                 assert cookie.startswith("holdfast_443=hf_")
                 assert "Path=/agent;" in cookie and cookie.endswith("; Secure")
-                signed_in = own | {"Cookie": cookie.partition(";")[0], "X-Holdfast-Page": told["page_key"]}
+                signed_in = own | {"Cookie": cookie.partition(";")[0], "X-Holdfast-Page": reply["page_key"]}
                 await browser.get(f"{prefix}/api/me", headers=signed_in)
                 assert browser.status == 200
                 assert len(await loaded_by_page(browser, prefix, **own)) > 2
@@ -97,8 +97,8 @@ async def test_forwarded_headers_are_ignored(server: RunningServer) -> None:
         forged = {"X-Forwarded-Host": "localhost", "Forwarded": "host=localhost", "Host": "evil.example"}
         assert (await api.get("/api/me", headers=forged))["code"] == "wrong_host"
     async with api_client(server.address, "") as api:
-        told = await api.get("/api/me", headers={"X-Forwarded-For": "127.0.0.1", "X-Real-IP": "127.0.0.1"})
-        assert told["code"] == "not_signed_in"
+        problem = await api.get("/api/me", headers={"X-Forwarded-For": "127.0.0.1", "X-Real-IP": "127.0.0.1"})
+        assert problem["code"] == "not_signed_in"
 
 
 def test_a_public_address_needs_a_password_or_token_to_start(holdfast: CliHarness) -> None:

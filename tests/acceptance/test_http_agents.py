@@ -347,11 +347,11 @@ async def test_a_fallback_without_a_key_is_reported_and_does_not_block_answers(h
 async def test_the_model_list_names_the_main_agents_model_first(here: AgentTestServer) -> None:
     async with api_client(here.running.address) as api:
         here.write("agents/main.toml", 'model = "vllm:large"\n')
-        told = (await api.get("/api/models"))["models"]
-        assert [(each["name"], each["in_use"]) for each in told] == [
+        models = (await api.get("/api/models"))["models"]
+        assert [(each["name"], each["in_use"]) for each in models] == [
             ("vllm:large", True), ("openai:small", False),
         ]  # fmt: skip
-        assert "agents/main.toml" in told[0]["why"]
+        assert "agents/main.toml" in models[0]["why"]
         plain, other = await api.create_session(), await api.create_session(agent="small")
         names = [(await api.get(f"/api/sessions/{each}"))["answering"] for each in (plain, other)]
         assert names == ["vllm:large", "openai:small"]

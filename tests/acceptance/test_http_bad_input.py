@@ -162,9 +162,9 @@ async def test_invalid_requests_are_refused_and_change_nothing(server: RunningSe
             if isinstance(body, dict) and body.get("previous_session_id"):
                 sent = {"body": {"previous_session_id": NO_SESSION}}
             answer = await api.request(method, named, **sent)
-            told = answer.get("code") if isinstance(answer, dict) else ""
+            problem_code = answer.get("code") if isinstance(answer, dict) else ""
             kind = api.headers.get("content-type")
-            if (api.status, told) != (status, code) or kind != "application/problem+json":
+            if (api.status, problem_code) != (status, code) or kind != "application/problem+json":
                 wrong.append((method, path[:70], str(body)[:40], api.status, answer))
             elif isinstance(answer, dict) and not {"title", "status", "detail"} <= answer.keys():
                 wrong.append((method, path, "", api.status, answer))

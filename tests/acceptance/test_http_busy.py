@@ -51,8 +51,8 @@ async def test_a_steered_message_is_answered_in_the_turn_under_way(
         assert (await api.get(f"/api/runs/{receipt['run_id']}"))["status"] == "queued"
         go.touch()
         await api.wait_for_run(run_id)
-        told = await api.wait_for_run(receipt["run_id"])
-        assert told["steps"] == 0 and told["turn"] == 2
+        run = await api.wait_for_run(receipt["run_id"])
+        assert run["steps"] == 0 and run["turn"] == 2
         read = await turn_texts(api, session)
         assert [(turn, role) for turn, role, _ in read] == [
             (1, "user"), (1, "assistant"), (1, "tool"), (1, "user"), (1, "assistant"),
@@ -154,7 +154,7 @@ async def test_a_steered_message_survives_a_kill_and_is_sent_once(
         session = await api.create_session()
         held = await api.send(session, "hold")
         await api.wait_for_streaming_text(session, "Well")
-        told = await send(api, session, "Be quick", "steer", "k")
+        receipt = await send(api, session, "Be quick", "steer", "k")
         assert api.status == 202
         first.process.kill()
         first.process.wait()
@@ -165,8 +165,8 @@ async def test_a_steered_message_survives_a_kill_and_is_sent_once(
             (1, "user", "hold"), (1, "assistant", "Well"), (1, "user", "Be quick"),
             (1, "assistant", "Be quick"),
         ]  # fmt: skip
-        assert await send(api, session, "Be quick", "steer", "k") == told
-        assert (await api.get(f"/api/runs/{told['run_id']}"))["status"] == "completed"
+        assert await send(api, session, "Be quick", "steer", "k") == receipt
+        assert (await api.get(f"/api/runs/{receipt['run_id']}"))["status"] == "completed"
 
 
 async def test_a_kill_during_steering_sends_the_message_once(
@@ -178,8 +178,8 @@ async def test_a_kill_during_steering_sends_the_message_once(
     first = holdfast.serve("--port", "0")
     async with api_client(first.address) as api:
         session, run_id, go = await start_blocked_run(api, folder)
-        told = await send(api, session, "Be quick", "steer")
-        following = asyncio.create_task(api.events_through(session, told["seq"], "turn_steered"))
+        receipt = await send(api, session, "Be quick", "steer")
+        following = asyncio.create_task(api.events_through(session, receipt["seq"], "turn_steered"))
         go.touch()
         await following
         first.process.kill()

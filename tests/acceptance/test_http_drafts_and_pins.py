@@ -50,8 +50,8 @@ async def test_a_pin_appears_in_the_list_and_in_every_feed(server: RunningServer
             async for frame in frames:
                 if frame.event == "feed_snapshot":
                     break
-            told = await api.request("PATCH", path, {"pinned": True, "title": "Kept"})
-            assert (told["pinned"], told["title"]) == (True, "Kept")
+            answer = await api.request("PATCH", path, {"pinned": True, "title": "Kept"})
+            assert (answer["pinned"], answer["title"]) == (True, "Kept")
             async for frame in frames:
                 changed = frame.data.get("session", {})
                 if frame.event == "feed_changed" and changed["id"] == session and changed["pinned"]:

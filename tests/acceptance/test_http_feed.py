@@ -160,9 +160,9 @@ async def test_a_feed_and_sessions_share_one_connection(server: RunningServer) -
             async for frame in frames:
                 if frame.event:
                     seen.append(frame)
-                told = [each.data["session"] for each in seen if each.event == "feed_changed"]
+                rows = [each.data["session"] for each in seen if each.event == "feed_changed"]
                 ended = [each for each in seen if each.event == "run_completed"]
-                if ended and any(row["id"] == session and row["turns"] and row["unread"] for row in told):
+                if ended and any(row["id"] == session and row["turns"] and row["unread"] for row in rows):
                     break
         assert seen[0].event == "feed_snapshot"
         events = [frame for frame in seen if not frame.event.startswith("feed_")]

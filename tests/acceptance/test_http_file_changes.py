@@ -30,9 +30,9 @@ async def test_a_file_change_is_approved_listed_and_restored(server: RunningServ
         )
         assert (tmp_path / "notes.txt").read_text() == "Tidied up\nand rest\n"
         (change,) = [part for part in entry["parts"] if part["type"] == "change"]
-        told = await api.get(f"/api/runs/{run}/changes")
+        reply = await api.get(f"/api/runs/{run}/changes")
         expected = {**{k: v for k, v in change.items() if k != "type"}, "kept": True}
-        assert told == {"changes": [expected], "left_out": 0} and change["workspace"] == str(tmp_path)
+        assert reply == {"changes": [expected], "left_out": 0} and change["workspace"] == str(tmp_path)
         assert (change["added"], change["removed"]) == (1, 1) and "+Tidied up" in change["diff"]
         assert await api.get(f"/api/files/{change['before']}") == b"Tidy up\nand rest\n"
 

@@ -108,9 +108,9 @@ async def test_a_missing_file_is_not_found(server: RunningServer, file_id: str) 
 async def test_files_need_authentication(server: RunningServer) -> None:
     async with api_client(server.address) as api:
         kept = await upload(api, b"mine alone")
-    async with api_client(server.address, token="") as stranger:
-        assert (await upload(stranger, b"theirs"))["status"] == 401
-        assert (await stranger.get(f"/api/files/{kept['id']}"))["status"] == 401
+    async with api_client(server.address, token="") as anonymous:
+        assert (await upload(anonymous, b"theirs"))["status"] == 401
+        assert (await anonymous.get(f"/api/files/{kept['id']}"))["status"] == 401
 
 
 # What is refused.
@@ -263,15 +263,15 @@ def malformed(rng: random.Random) -> tuple[bytes, str]:
 
 
 async def test_a_thousand_malformed_files_are_refused_and_none_is_stored(server: RunningServer) -> None:
-    chance = random.Random(4)
-    sent = [malformed(chance) for _ in range(MALFORMED)]
+    rng = random.Random(4)
+    sent = [malformed(rng) for _ in range(MALFORMED)]
     statuses: list[int] = []
     async with api_client(server.address) as api:
         for start in range(0, MALFORMED, 20):
             some = sent[start : start + 20]
-            told = await asyncio.gather(*(upload(api, content, "x", claim) for content, claim in some))
-            statuses += [each["status"] for each in told]
-            assert {each["code"] for each in told} == {"unsupported_file"}
+            replies = await asyncio.gather(*(upload(api, content, "x", claim) for content, claim in some))
+            statuses += [each["status"] for each in replies]
+            assert {each["code"] for each in replies} == {"unsupported_file"}
         for digest in {hashlib.sha256(content).hexdigest() for content, _ in sent}:
             await api.get(f"/api/files/{digest}")
             assert api.status == 404
@@ -417,17 +417,17 @@ async def test_a_model_without_pdf_support_is_sent_the_text_even_after_a_kill(
 ) -> None:
     command, speaker = home
     running = command.serve("--port", "0")
-    words_told = "hold on\n\nFile report.pdf:\n```\n[page 1]\nRain at noon.\n```"
+    sent_text = "hold on\n\nFile report.pdf:\n```\n[page 1]\nRain at noon.\n```"
     async with api_client(running.address) as api:
         report = await upload(api, pdf(words("Rain at noon.")), "report.pdf")
         session = await api.create_session()
         receipt = await send(api, session, "hold on", {"id": report["id"], "name": "report.pdf"})
         assert api.status == 202, receipt
-        assert await first_user_parts(speaker) == words_told
+        assert await first_user_parts(speaker) == sent_text
         running.process.kill()
         running.process.wait()
     command.serve("--port", "0")
-    assert await first_user_parts(speaker) == words_told
+    assert await first_user_parts(speaker) == sent_text
 
 
 async def test_a_bad_attachment_is_refused_and_nothing_is_stored(server: RunningServer) -> None:

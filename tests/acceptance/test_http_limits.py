@@ -90,9 +90,9 @@ async def test_slow_request_headers_are_refused(tmp_path: Path) -> None:
         bare(api) as (reader, writer),
     ):
         slowly = asyncio.ensure_future(trickle(writer, raw_request("/health/live"), 0.05))
-        told = await rest(reader)
+        response = await rest(reader)
         slowly.cancel()
-        assert told.startswith(b"HTTP/1.1 408 ") and b'"too_slow"' in told
+        assert response.startswith(b"HTTP/1.1 408 ") and b'"too_slow"' in response
 
 
 async def test_slow_headers_of_a_second_request_are_refused(tmp_path: Path) -> None:
@@ -104,9 +104,9 @@ async def test_slow_headers_of_a_second_request_are_refused(tmp_path: Path) -> N
         writer.write(raw_request("/health/live"))
         assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
         slowly = asyncio.ensure_future(trickle(writer, raw_request("/health/live"), 0.05))
-        told = await rest(reader)
+        response = await rest(reader)
         slowly.cancel()
-        assert b"HTTP/1.1 408 " in told
+        assert b"HTTP/1.1 408 " in response
 
 
 @pytest.mark.parametrize("pieces", [1, 1_000])
@@ -114,8 +114,8 @@ async def test_oversized_request_headers_are_refused(pieces: int, tmp_path: Path
     async with running_app(tmp_path) as app, http_server(app) as api, bare(api) as (reader, writer):
         headers = {f"X{n}": "y" * (2 * REQUEST_HEAD_BYTES_MAX // pieces) for n in range(pieces)}
         writer.write(raw_request("/health/live", **headers))
-        told = await rest(reader)
-        assert told.startswith(b"HTTP/1.1 431 ") and b'"head_too_large"' in told
+        response = await rest(reader)
+        assert response.startswith(b"HTTP/1.1 431 ") and b'"head_too_large"' in response
 
 
 async def test_endless_request_headers_are_refused_early(tmp_path: Path) -> None:
@@ -141,17 +141,17 @@ async def test_a_slow_or_stalled_body_is_refused_and_changes_nothing(pause_s: fl
     ):
         writer.write(raw_request("/api/sessions", method="POST", Content_Length="500", **JSON))
         slowly = asyncio.ensure_future(trickle(writer, b" " * 500, pause_s))
-        told = await rest(reader)
+        response = await rest(reader)
         slowly.cancel()
-        assert told.startswith(b"HTTP/1.1 408 ")
+        assert response.startswith(b"HTTP/1.1 408 ")
         assert (await api.get("/api/sessions"))["sessions"] == []
 
 
 async def test_an_unauthenticated_body_has_a_shorter_timeout(tmp_path: Path) -> None:
-    patience = ConnectionTimeouts(head_s=0.6, silent_s=0.6, body_s=60.0)
+    timeouts = ConnectionTimeouts(head_s=0.6, silent_s=0.6, body_s=60.0)
     async with (
         running_app(tmp_path) as app,
-        http_server(app, timeouts=patience) as api,
+        http_server(app, timeouts=timeouts) as api,
         bare(api) as (reader, writer),
     ):
         began = time.monotonic()
@@ -159,7 +159,7 @@ async def test_an_unauthenticated_body_has_a_shorter_timeout(tmp_path: Path) -> 
         slowly = asyncio.ensure_future(trickle(writer, b" " * 5_000, 0.05))
         await rest(reader)
         slowly.cancel()
-        assert time.monotonic() - began < patience.body_s / 2
+        assert time.monotonic() - began < timeouts.body_s / 2
 
 
 @pytest.mark.parametrize("chunked", [False, True])
@@ -172,8 +172,8 @@ async def test_an_unauthenticated_body_has_a_smaller_limit(chunked: bool, tmp_pa
         if chunked:
             writer.write(f"{size:x}\r\n".encode() + b" " * size)  # And the chunk goes on.
         async with asyncio.timeout(30):
-            told = await reader.readuntil(b"}")
-        assert told.startswith(b"HTTP/1.1 413 ") and b'"too_large"' in told and b"8000" in told
+            response = await reader.readuntil(b"}")
+        assert response.startswith(b"HTTP/1.1 413 ") and b'"too_large"' in response and b"8000" in response
         answer = await api.post("/api/sign-in", {"password": "x" * PASSWORD_CHARS_MAX})
         assert (api.status, answer["code"]) == (401, "sign_in_failed")
 
@@ -181,8 +181,8 @@ async def test_an_unauthenticated_body_has_a_smaller_limit(chunked: bool, tmp_pa
 async def test_a_request_that_is_not_http_gets_a_problem_document(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app, http_server(app) as api, bare(api) as (reader, writer):
         writer.write(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 this is TLS\r\n\r\n")
-        told = await rest(reader)
-        assert told.startswith(b"HTTP/1.1 400 ") and b'"bad_request"' in told
+        response = await rest(reader)
+        assert response.startswith(b"HTTP/1.1 400 ") and b'"bad_request"' in response
 
 
 async def test_slow_connections_cannot_exhaust_the_server(tmp_path: Path) -> None:
@@ -228,8 +228,8 @@ def test_a_signal_during_startup_stops_cleanly(signum: int, holdfast: CliHarness
             assert time.monotonic() < until and process.poll() is None
         time.sleep(wait_s)
         process.send_signal(signum)
-        _, told = process.communicate(timeout=60)
-        assert (process.returncode, told) == (0, ""), wait_s
+        _, stderr = process.communicate(timeout=60)
+        assert (process.returncode, stderr) == (0, ""), wait_s
         assert list(processes.iterdir()) == [], "the store was closed"
 
 

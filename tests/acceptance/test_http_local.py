@@ -38,9 +38,9 @@ async def test_the_local_install_is_started_watched_cancelled_and_retried(holdfa
         cut_off(holdfast, f"http://127.0.0.1:{index.sockets[0].getsockname()[1]}/simple")
         running = await asyncio.to_thread(holdfast.serve, "--port", "0")
         async with api_client(running.address) as api, asyncio.timeout(WAIT_S):
-            told = await api.get("/api/models/local")
-            assert (told["name"], told["state"], told["running"]) == (NAME, "absent", False)
-            assert told["total_bytes"] > 100_000_000
+            info = await api.get("/api/models/local")
+            assert (info["name"], info["state"], info["running"]) == (NAME, "absent", False)
+            assert info["total_bytes"] > 100_000_000
             begun = await api.post("/api/models/local/install")
             assert (api.status, begun["state"]) == (202, "installing")
             await asked.wait()
@@ -59,8 +59,8 @@ async def test_the_local_install_is_started_watched_cancelled_and_retried(holdfa
 async def test_a_local_model_that_is_not_installed_is_refused_with_instructions(
     holdfast: CliHarness,
 ) -> None:
-    told = holdfast.run("local", "show")
-    assert told.stdout == f"{NAME} is not installed. `holdfast local install` installs it.\n"
+    result = holdfast.run("local", "show")
+    assert result.stdout == f"{NAME} is not installed. `holdfast local install` installs it.\n"
     assert holdfast.run("local", "remove").stdout == "The local model was not installed.\n"
     refused = holdfast.run("serve", "--port", "0", "--model", "local")
     assert refused.returncode == 1
@@ -92,10 +92,10 @@ async def test_the_local_model_answers_stops_with_the_server_and_is_released(
     del holdfast.environ["HOLDFAST_MODEL"]
     running = await asyncio.to_thread(holdfast.serve, "--port", "0")
     async with api_client(running.address) as api:
-        told = await api.post("/api/models/connect", {"provider": "local"})
-        assert (api.status, told["models"][0]["name"]) == (200, NAME)
-        assert "should not be relied on" in told["models"][0]["why"]
-        offered = next(each for each in told["providers"] if each["name"] == "local")
+        reply = await api.post("/api/models/connect", {"provider": "local"})
+        assert (api.status, reply["models"][0]["name"]) == (200, NAME)
+        assert "should not be relied on" in reply["models"][0]["why"]
+        offered = next(each for each in reply["providers"] if each["name"] == "local")
         assert (offered["ready"], offered["source"]) == (True, "installed")
         assert offered["models"][0]["name"] == NAME
         session = await api.create_session()

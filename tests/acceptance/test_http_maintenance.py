@@ -42,8 +42,8 @@ async def test_a_password_signs_browsers_in_until_it_is_removed(holdfast: CliHar
     async with api_client(server.address) as api:
         assert await api.get("/api/password") == {"is_set": False, "set_at": None}
         assert (await api.post("/api/password", {"password": "short"}))["code"] == "bad_password"
-        told = await api.post("/api/password", {"password": PASSWORD})
-        assert (api.status, told["is_set"]) == (200, True)
+        reply = await api.post("/api/password", {"password": PASSWORD})
+        assert (api.status, reply["is_set"]) == (200, True)
         async with browser(server, password=PASSWORD) as one:
             assert await rights_of(one)
         wrong = await api.post("/api/password", {"password": OTHER, "old_password": "not that one"})
@@ -122,9 +122,9 @@ async def test_a_backup_is_made_listed_downloaded_and_restored(holdfast: CliHarn
 
 async def test_a_second_concurrent_backup_is_refused(server: RunningServer) -> None:
     async with api_client(server.address) as one, api_client(server.address) as two:
-        told = await asyncio.gather(one.post("/api/backup"), two.post("/api/backup"))
+        replies = await asyncio.gather(one.post("/api/backup"), two.post("/api/backup"))
         assert sorted((one.status, two.status)) == [201, 409]
-        assert [each["code"] for each in told if "code" in each] == ["backup_running"]
+        assert [each["code"] for each in replies if "code" in each] == ["backup_running"]
 
 
 @pytest.mark.parametrize(
@@ -145,16 +145,16 @@ async def test_only_backups_can_be_downloaded(server: RunningServer, name: str) 
 async def test_about_reports_version_data_folder_and_sandbox(server: RunningServer) -> None:
     async with api_client(server.address) as api:
         await api.create_session()
-        told = await api.get("/api/about")
+        about = await api.get("/api/about")
         ready = await api.get("/health/ready")
-    assert told["version"] == __version__
-    assert told["data"] == str(server.folder)
-    assert told["addresses"] == [server.address]
-    assert (told["durability"], told["model"]) == ("full", "openai:small")
-    assert told["store_bytes"] > 0
-    assert told["sessions"] > 0
-    assert 0 <= told["uptime_s"] < 3_600
-    assert (told["confinement"], told["unprotected"]) == (ready["confinement"], ready["unprotected"])
+    assert about["version"] == __version__
+    assert about["data"] == str(server.folder)
+    assert about["addresses"] == [server.address]
+    assert (about["durability"], about["model"]) == ("full", "openai:small")
+    assert about["store_bytes"] > 0
+    assert about["sessions"] > 0
+    assert 0 <= about["uptime_s"] < 3_600
+    assert (about["confinement"], about["unprotected"]) == (ready["confinement"], ready["unprotected"])
 
 
 async def test_a_token_without_the_admin_right_sees_only_about(server: RunningServer) -> None:

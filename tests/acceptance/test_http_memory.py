@@ -62,9 +62,9 @@ async def pending_commits(api: ApiClient) -> list[dict[str, Any]]:
 
 
 async def commit(api: ApiClient, **body: Any) -> dict[str, Any]:
-    told: dict[str, Any] = await api.post("/api/memory/commit", body)
-    assert api.status == 200, told
-    return told
+    result: dict[str, Any] = await api.post("/api/memory/commit", body)
+    assert api.status == 200, result
+    return result
 
 
 async def decide(api: ApiClient, session: str, segment: int, decision: str) -> int:
@@ -116,8 +116,8 @@ async def test_a_session_but_not_a_list_has_its_last_commit_time(server: Running
         assert (await api.get(f"/api/sessions/{session}"))["remembered_at"] is None
         before = (await pending_commits(api))[0]["since"]
         assert (await commit(api))["outcome"] == "paid"
-        told = await api.get(f"/api/sessions/{session}")
-        assert told["remembered_at"] >= before
+        info = await api.get(f"/api/sessions/{session}")
+        assert info["remembered_at"] >= before
         (listed,) = (await api.get("/api/sessions"))["sessions"]
         assert (listed["head"], listed["remembered_at"]) == (None, None)
         # What is let be afterwards is not remembered, whatever was before it.
@@ -162,10 +162,10 @@ async def test_memories_are_added_found_in_pages_changed_and_forgotten(server: R
         assert await texts(api, "?q=purple") == []
         await api.request("DELETE", f"/api/memory/{made[0]['id']}")
         assert (api.status, await texts(api, "?q=sky")) == (204, [])
-        told = await api.request("DELETE", f"/api/memory/{made[0]['id']}")
-        assert (api.status, told["code"]) == (404, "no_such_memory")
-        told = await api.request("PATCH", f"/api/memory/{made[0]['id']}", {"text": "x"})
-        assert (api.status, told["code"]) == (404, "no_such_memory")
+        problem = await api.request("DELETE", f"/api/memory/{made[0]['id']}")
+        assert (api.status, problem["code"]) == (404, "no_such_memory")
+        problem = await api.request("PATCH", f"/api/memory/{made[0]['id']}", {"text": "x"})
+        assert (api.status, problem["code"]) == (404, "no_such_memory")
 
 
 async def test_undoing_a_turn_retracts_its_memories(server: RunningServer) -> None:
@@ -190,12 +190,12 @@ async def test_a_failed_commit_says_why_and_succeeds_on_retry(
     async with api_client(server.address) as api:
         session = await start_conversation(api)
         model.extraction.status = 400
-        told = await commit(api)
-        assert (told["outcome"], told["paid"]) == ("failed", 0)
+        result = await commit(api)
+        assert (result["outcome"], result["paid"]) == ("failed", 0)
         (failed,) = await pending_commits(api)
         assert (failed["state"], failed["attempts"]) == ("failed", 1)
         assert failed["detail"] and failed["retry_at"] > failed["since"]
-        assert told["detail"]
+        assert result["detail"]
         assert (await api.get("/api/memory"))["waiting"] == 1
         model.extraction.status = 0
         assert await decide(api, session, 1, "retry") == 204
@@ -288,13 +288,13 @@ async def start_in_doubt(command: CliHarness) -> AsyncIterator[tuple[ApiClient, 
     for session_id in sessions:
         story = TurnEvents(text=REX)
         key = IDS.commit_key()
-        told = (*story.opening(), story.text("I see."), story.message_settled(), story.step_settled())
+        turn_facts = (*story.opening(), story.text("I see."), story.message_settled(), story.step_settled())
         doubt = (
             f.RunCompleted(story.run_id, owed=True),
             f.MemoryCommitStarted(1, key, ((1, 1),), "", "d", 1, store.own_process),
             f.MemoryInDoubt(1, key, 1, 1),
         )
-        await store.append(Append(session_id, (f.SessionCreated("Doubtful"), *told, *doubt)))
+        await store.append(Append(session_id, (f.SessionCreated("Doubtful"), *turn_facts, *doubt)))
     await store.close()
     async with api_client(command.serve("--port", "0").address) as api:
         yield api, sessions
@@ -303,8 +303,8 @@ async def start_in_doubt(command: CliHarness) -> AsyncIterator[tuple[ApiClient, 
 async def test_a_person_resolves_a_commit_in_doubt(command: CliHarness) -> None:
     async with start_in_doubt(command) as (api, (done, drop, again)):
         assert [each["state"] for each in await pending_commits(api)] == ["in_doubt"] * 3
-        told = await commit(api)
-        assert (told["outcome"], told["paid"]) == ("in_doubt", 0)
+        result = await commit(api)
+        assert (result["outcome"], result["paid"]) == ("in_doubt", 0)
         assert await decide(api, done, 1, "done") == 204
         assert await decide(api, drop, 1, "drop") == 204
         assert [each["session_id"] for each in await pending_commits(api)] == [again]
@@ -375,8 +375,8 @@ async def test_without_memory_everything_else_works_and_nothing_is_queued(
             assert (await commit(api))["outcome"] == "nothing"
             text = {"text": "x"}
             for method, path, body in (("POST", "", text), ("PATCH", "/n_0", text), ("DELETE", "/n_0", None)):
-                told = await api.request(method, f"/api/memory{path}", body)
-                assert (api.status, told["code"]) == (409, "memory_off"), method
+                problem = await api.request(method, f"/api/memory{path}", body)
+                assert (api.status, problem["code"]) == (409, "memory_off"), method
             assert (await api.get("/health/ready"))["status"] == "ready"
 
 
@@ -393,11 +393,11 @@ async def test_an_unreachable_provider_is_reported_and_blocks_nothing_else(
                 ("PATCH", "/n_0", {"text": "x"}),
                 ("DELETE", "/n_0", None),
             ):
-                told = await api.request(method, f"/api/memory{path}", body)
-                assert (api.status, told["code"]) == (502, "memory_failed"), (method, told)
+                reply = await api.request(method, f"/api/memory{path}", body)
+                assert (api.status, reply["code"]) == (502, "memory_failed"), (method, reply)
             assert (await api.get("/health/ready"))["status"] == "ready"
-            told = await commit(api, session_id=session)
-            assert (told["outcome"], told["paid"]) == ("failed", 0)
+            reply = await commit(api, session_id=session)
+            assert (reply["outcome"], reply["paid"]) == ("failed", 0)
             assert [each["state"] for each in await pending_commits(api)] == ["failed"]
 
 
@@ -483,7 +483,7 @@ async def test_reading_needs_the_right_to_read_and_changing_the_right_to_write(s
                     await other.get(f"/api/memory{path}")
                     assert other.status == (200 if held == "read" else 403)
                 for method, path, body in changes:
-                    told = await other.request(method, f"/api/memory{path}", body)
-                    assert (other.status, told["code"]) == (403, "not_allowed"), (held, method, path)
+                    problem = await other.request(method, f"/api/memory{path}", body)
+                    assert (other.status, problem["code"]) == (403, "not_allowed"), (held, method, path)
         assert await texts(api) == ["The sky is blue."]
         assert [each["state"] for each in await pending_commits(api)] == ["owed"]

@@ -32,8 +32,8 @@ class ListingModelServer(ScriptedModelServer):
     async def answer(self, request: web.Request) -> web.StreamResponse:
         if request.method == "GET":
             priced = {"prompt": "0.000002", "completion": "0.000004"}
-            told = {"id": "small", "context_length": 64_000, "pricing": priced}
-            return web.json_response({"object": "list", "data": [told, {"id": "plain"}]})
+            model = {"id": "small", "context_length": 64_000, "pricing": priced}
+            return web.json_response({"object": "list", "data": [model, {"id": "plain"}]})
         if self.refuses:
             self.requests.append(await request.json())
             return web.json_response({"error": {"message": "not today"}}, status=self.refuses)
@@ -61,16 +61,16 @@ def found(first: ListingModelServer, tmp_path: Path) -> Iterator[CliHarness]:
         yield command
 
 
-def providers(told: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {each["name"]: each for each in told["providers"]}
+def providers(listing: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {each["name"]: each for each in listing["providers"]}
 
 
 async def test_available_models_are_listed_with_windows_and_prices(found: CliHarness) -> None:
     server = found.serve("--port", "0")
     async with api_client(server.address) as api:
-        told = await api.get("/api/models")
-        assert told["models"][0]["in_use"]
-        openai = providers(told)["openai"]
+        listing = await api.get("/api/models")
+        assert listing["models"][0]["in_use"]
+        openai = providers(listing)["openai"]
         assert (openai["ready"], openai["source"], openai["has_key"]) == (True, "environment", False)
         small, plain = openai["models"]
         assert (small["name"], small["window_tokens"]) == ("openai:small", 64_000)
@@ -188,8 +188,8 @@ async def test_a_server_starts_although_the_chosen_model_is_unavailable(
         server = found.serve("--port", "0")
         assert "Not usable" in " ".join(server.output_lines)
         async with api_client(server.address) as api:
-            told = (await api.get("/api/models"))["models"][0]
-            assert why in told["why"] and f"{name} cannot be asked" in told["why"]
+            model = (await api.get("/api/models"))["models"][0]
+            assert why in model["why"] and f"{name} cannot be asked" in model["why"]
             (problem,) = (await api.get("/health/ready"))["problems"]
             assert problem.startswith(f"{name} cannot be asked: ") and why in problem
             await api.wait_for_run((await api.send(await api.create_session(), "hello"))["run_id"])
@@ -232,10 +232,10 @@ async def test_a_fallback_model_answers_and_is_named(
         assert await models_of_answers(api, session) == [("groq:plain", "hello there ")]
         assert first.requests and second.requests[0]["model"] == "plain"
         events = await api.events_through(session, 0, "run_completed")
-        told = [
+        model_events = [
             (each.event, each.data.get("model")) for each in events if each.event.startswith("model_step")
         ]
-        assert told == [
+        assert model_events == [
             ("model_step_started", "openai:small"), ("model_step_retried", None),
             ("model_step_started", "groq:plain"), ("model_step_settled", None),
         ]  # fmt: skip

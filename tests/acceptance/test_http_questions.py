@@ -26,12 +26,12 @@ async def start_pending_question(
 async def test_a_question_appears_everywhere_and_is_answered_once(server: RunningServer) -> None:
     async with api_client(server.address) as api, api_client(server.address) as other:
         session, run, path = await start_pending_question(api, COLOURS)
-        call, told = path.rpartition("/")[2], COLOURS | {"multiple": False}
+        call, expected = path.rpartition("/")[2], COLOURS | {"multiple": False}
         entry = (await other.entries(session))[-1]
         assert (entry["name"], entry["approval"], entry["state"]) == ("ask_user", "asked", "intended")
-        assert entry["asked"] == told
+        assert entry["asked"] == expected
         [question] = [q for q in (await other.get("/api/questions"))["questions"] if q["run_id"] == run]
-        assert (question["kind"], question["call_id"], question["asked"]) == ("question", call, told)
+        assert (question["kind"], question["call_id"], question["asked"]) == ("question", call, expected)
         async with other.stream("/api/stream?feed=true") as frames:
             snapshot = await anext(aiter(frames))
             while snapshot.event != "feed_snapshot":

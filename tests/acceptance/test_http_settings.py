@@ -50,9 +50,10 @@ async def test_every_setting_reports_its_source(holdfast: CliHarness) -> None:
     (folder / "holdfast.toml").write_text('resume = "ask"\n')
     server = holdfast.serve("--port", "0")
     async with api_client(server.address) as api:
-        told = await settings(api)
+        reply = await settings(api)
         found = {
-            name: (told[name]["value"], told[name]["source"]) for name in ("port", "model", "resume", "auth")
+            name: (reply[name]["value"], reply[name]["source"])
+            for name in ("port", "model", "resume", "auth")
         }
         assert found == {
             "port": (0, "command line"),
@@ -60,12 +61,12 @@ async def test_every_setting_reports_its_source(holdfast: CliHarness) -> None:
             "resume": ("ask", "file"),
             "auth": ("on", "default"),
         }
-        assert told["data"]["value"] == str(folder)
-        assert [name for name, each in told.items() if each["changeable"]] == [
+        assert reply["data"]["value"] == str(folder)
+        assert [name for name, each in reply.items() if each["changeable"]] == [
             "approvals", "never_run", "run_steps_max", "run_tokens_max", "run_cost_usd_max", "run_time_s_max",
             "runs_at_once", "summarise_above", "resume",
         ]  # fmt: skip
-        assert told["approvals"]["allowed"] == "ask or allow"
+        assert reply["approvals"]["allowed"] == "ask or allow"
 
 
 async def test_a_setting_takes_effect_at_once_and_after_a_restart(
@@ -79,8 +80,8 @@ async def test_a_setting_takes_effect_at_once_and_after_a_restart(
         session = await api.create_session()
         waiting = await api.send(session, "run echo first")
         await api.wait_for_run(waiting["run_id"], "waiting")
-        told = await change(api, approvals="allow", run_steps_max=7, never_run=["echo never *"])
-        assert api.status == 200, told
+        reply = await change(api, approvals="allow", run_steps_max=7, never_run=["echo never *"])
+        assert api.status == 200, reply
         assert (await settings(api))["approvals"]["source"] == "file"
         second = await api.create_session()
         await api.wait_for_run((await api.send(second, "run echo second"))["run_id"])
@@ -95,11 +96,11 @@ async def test_a_setting_takes_effect_at_once_and_after_a_restart(
     server.process.wait()
     again = holdfast.serve("--port", "0")
     async with api_client(again.address) as api:
-        told = await settings(api)
-        assert (told["approvals"]["value"], told["run_steps_max"]["value"]) == ("allow", 7)
+        reply = await settings(api)
+        assert (reply["approvals"]["value"], reply["run_steps_max"]["value"]) == ("allow", 7)
         await change(api, approvals=None)
-        told = await settings(api)
-        assert (told["approvals"]["value"], told["approvals"]["source"]) == ("ask", "default")
+        reply = await settings(api)
+        assert (reply["approvals"]["value"], reply["approvals"]["source"]) == ("ask", "default")
     assert "approvals" not in file.read_text()
 
 
@@ -191,10 +192,10 @@ async def test_a_connected_model_answers_from_the_next_run_on_and_after_a_restar
         tried = await api.post("/api/models/test", connection)
         assert (tried["ok"], tried["models"]) == (True, ["small"])
         asked = len(other.requests)
-        told = await api.post("/api/models/connect", connection)
-        assert api.status == 200, told
-        assert KEY not in str(told)
-        assert other.url.split("/")[2] in told["models"][0]["why"]
+        reply = await api.post("/api/models/connect", connection)
+        assert api.status == 200, reply
+        assert KEY not in str(reply)
+        assert other.url.split("/")[2] in reply["models"][0]["why"]
         await api.wait_for_run((await api.send(two, "hello there"))["run_id"])
         assert len(other.requests) > asked
         await api.wait_for_run(held["run_id"])

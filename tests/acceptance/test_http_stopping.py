@@ -97,8 +97,8 @@ async def test_sigterm_lets_a_run_finish_its_step_and_refuses_new_requests(
             assert (await api.get("/health/live")) == {"status": "live"}
         frames = await following
         assert frames[-1].event == "run_completed", "the stream follows to the last"
-        _, told = await asyncio.to_thread(server.process.communicate, timeout=60)
-        assert (server.process.returncode, told) == (0, "")
+        _, stderr = await asyncio.to_thread(server.process.communicate, timeout=60)
+        assert (server.process.returncode, stderr) == (0, "")
     again = await start(command)
     async with api_client(again.address) as api:
         assert (await api.get(f"/api/runs/{run}"))["status"] == "completed"
@@ -117,8 +117,8 @@ async def test_sigterm_is_bounded_and_interrupted_runs_resume_at_the_next_start(
             run = (await api.send(session, "count 100"))["run_id"]
             await wait_until_counting(api, session)
             server.process.send_signal(signal.SIGTERM)
-            _, told = await asyncio.to_thread(server.process.communicate, timeout=60)
-        assert (server.process.returncode, told) == (0, "")
+            _, stderr = await asyncio.to_thread(server.process.communicate, timeout=60)
+        assert (server.process.returncode, stderr) == (0, "")
     again = await start(command)
     async with api_client(again.address) as api:
         await api.wait_for_run(run)
@@ -135,8 +135,8 @@ async def test_a_second_signal_does_not_wait_for_the_answers(command: CliHarness
         server.process.send_signal(signal.SIGTERM)
         await api.wait_for_field("/health/ready", "code", "stopping")
         server.process.send_signal(signal.SIGTERM)
-        _, told = await asyncio.to_thread(server.process.communicate, timeout=60)
-        assert (server.process.returncode, told) == (0, "")
+        _, stderr = await asyncio.to_thread(server.process.communicate, timeout=60)
+        assert (server.process.returncode, stderr) == (0, "")
 
 
 async def test_two_servers_on_one_folder_agree_and_one_takes_over_for_the_other(

@@ -221,10 +221,10 @@ async def test_an_mcp_server_sees_neither_secrets_nor_the_data_folder(
                 entry = await run_tool(api, "own__connect", path=str(running.port))
                 assert entry["outcome"] == "failed"
 
-            async def is_told() -> bool:
+            async def has_error() -> bool:
                 return bool((await mcp_server_info(api, "away"))["last_error"])
 
-            await wait_until(is_told)
+            await wait_until(has_error)
             seen = [await api.get(path) for path in ("/api/mcp", "/health/ready", "/api/settings")]
             assert SECRET not in json.dumps(seen)
             problems = (await api.get("/health/ready"))["problems"]

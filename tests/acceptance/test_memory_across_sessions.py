@@ -122,8 +122,8 @@ async def test_a_session_without_remember_is_neither_committed_nor_given_memorie
         assert await answer(api, secret) == "I do not know your dog."
         assert NOTED not in last_chat(model)
         await answer(api, secret, "I live in Oslo.")
-        told: dict[str, Any] = await api.post("/api/memory/commit", {"session_id": secret})
-        assert told["outcome"] == "nothing"
+        result: dict[str, Any] = await api.post("/api/memory/commit", {"session_id": secret})
+        assert result["outcome"] == "nothing"
         assert model.extractions == []
 
 
@@ -151,8 +151,8 @@ async def test_a_previous_model_commits_its_turns_while_still_connected(
         assert api.status in (200, 201, 204)
         second = await start_conversation(api, "I live in Oslo.")
         for session in (first, second):
-            told = await api.post("/api/memory/commit", {"session_id": session})
-            assert (told["outcome"], told["paid"]) == ("paid", 1), told
+            result = await api.post("/api/memory/commit", {"session_id": session})
+            assert (result["outcome"], result["paid"]) == ("paid", 1), result
         earlier, later = (body["model"] for body in model.extractions)
         assert earlier != later == "larger"
 
@@ -176,8 +176,8 @@ async def test_a_commit_without_an_owner_explains_why_it_waits(
             assert "is not connected any more" in await wait_for_reason(api, first)
             assert model.extractions == other.extractions == []
             # A person who asks for it has the present agent tell it.
-            told = await api.post("/api/memory/commit", {"session_id": first})
-            assert (told["outcome"], told["paid"]) == ("paid", 1), told
+            result = await api.post("/api/memory/commit", {"session_id": first})
+            assert (result["outcome"], result["paid"]) == ("paid", 1), result
             assert await memory_texts(api) == [NOTED]
             assert len(other.extractions) == 1 and model.extractions == []
 
@@ -207,8 +207,8 @@ async def test_with_memory_off_nothing_is_queued_and_no_tools_are_offered(
             await answer(api, await api.create_session(previous_session_id=first))
             == "I do not know your dog."
         )
-        told = await api.get("/api/memory")
-        assert (told["provider"], told["waiting"], told["memories"]) == ("off", 0, [])
+        info = await api.get("/api/memory")
+        assert (info["provider"], info["waiting"], info["memories"]) == ("off", 0, [])
         offered = {each["function"]["name"] for each in chat_requests(model)[-1]["tools"]}
         assert offered.isdisjoint({"remember", "recall"}) and "shell" in offered
         assert model.extractions == []

@@ -33,8 +33,8 @@ async def _check_chat_unaffected(harness: MemoryServerHarness) -> SessionRecorde
     )
     answers = [each["parts"][0]["text"] for each in page["messages"] if each["role"] == "assistant"]
     assert answers == ["I see. Noted.", "I see. Noted.", "You told me that your dog is called Rex."]
-    told_of = {"memory_commit_started", "memory_commit_failed", "memory_committed"}
-    others = [seen.body for seen in session.events.values() if seen.kind not in told_of]
+    memory_kinds = {"memory_commit_started", "memory_commit_failed", "memory_committed"}
+    others = [seen.body for seen in session.events.values() if seen.kind not in memory_kinds]
     assert not any(body.get("failure") for body in others), others
     return session
 
@@ -217,8 +217,8 @@ async def test_memory_webhook_faults_affect_no_turn_and_commits_follow_on_recove
         (kept,) = receiver.kept.values()
         texts = [said["text"] for said in kept["messages"] if said["role"] == "user"]
         assert kept["session_id"] == talk.session_id and texts == [DOG, TEA, ASKED]
-        told = {(body["key"], str(body["messages"])) for body in receiver.commits()}
-        assert len(told) == 1, "every try says the same"
+        commits = {(body["key"], str(body["messages"])) for body in receiver.commits()}
+        assert len(commits) == 1, "every try says the same"
 
 
 async def test_an_unreachable_memory_webhook_gets_its_commits_once_reachable() -> None:

@@ -40,8 +40,8 @@ async def run(api: ApiClient, session: str, command: str) -> str:
     """What a command in the agent's shell says."""
     receipt = await api.send(session, f"run {command}")
     await api.wait_for_run(receipt["run_id"])
-    told = [words for role, _, words in await api.message_texts(session) if role == "assistant"][-1]
-    return told.removeprefix("It said: ")
+    reply = [words for role, _, words in await api.message_texts(session) if role == "assistant"][-1]
+    return reply.removeprefix("It said: ")
 
 
 async def create_session(guarded: RunningServer) -> str:
@@ -62,12 +62,12 @@ async def test_an_attempt_from_the_shell_fails_or_is_announced(guarded: RunningS
         notes.parent.mkdir(parents=True)
         notes.write_text("somebody's")
         words = (sys.executable, INTRUDER, attempt, guarded.folder, guarded.process.pid, guarded.port, other)
-        told = await run(api, session, shlex.join(map(str, words)))
-        assert told.startswith(("GOT ", "REFUSED ")), told
-        assert SECRET not in told
-        print(f"{attempt}: {told.splitlines()[0]}")
+        output = await run(api, session, shlex.join(map(str, words)))
+        assert output.startswith(("GOT ", "REFUSED ")), output
+        assert SECRET not in output
+        print(f"{attempt}: {output.splitlines()[0]}")
         gaps = await unprotected_features(api)
-        assert told.startswith("REFUSED ") or any(ANNOUNCED_BY[attempt] in gap for gap in gaps), told
+        assert output.startswith("REFUSED ") or any(ANNOUNCED_BY[attempt] in gap for gap in gaps), output
         assert (await api.get("/health/live")) == {"status": "live"}
 
 
@@ -89,10 +89,10 @@ def test_without_the_sandbox_the_attempts_succeed(guarded: RunningServer, runner
             guarded.port,
             session,
         )
-        told = subprocess.run(
+        result = subprocess.run(
             list(map(str, words)), cwd=workspace, capture_output=True, text=True, timeout=60
         )
-        got[attempt] = told.stdout.startswith("GOT ")
+        got[attempt] = result.stdout.startswith("GOT ")
     is_root = os.geteuid() == 0
     assert got == dict.fromkeys(HARMLESS, True) | dict.fromkeys(AS_ROOT, is_root)
 
@@ -147,7 +147,7 @@ def test_the_environment_of_the_server_shows_no_key(guarded: RunningServer) -> N
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "expected"),
     [
         ("git init -q r && cd r && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m one"
          " && git log --oneline | wc -l", "1"),
@@ -164,11 +164,13 @@ def test_the_environment_of_the_server_shows_no_key(guarded: RunningServer) -> N
         ("head -c 200000 /dev/zero | tr '\\0' x | wc -c; ls /tmp >/dev/null; exit 3", "200000\nexit code 3"),
     ],
 )  # fmt: skip
-async def test_ordinary_commands_work_in_the_sandbox(guarded: RunningServer, command: str, told: str) -> None:
+async def test_ordinary_commands_work_in_the_sandbox(
+    guarded: RunningServer, command: str, expected: str
+) -> None:
     (guarded.folder.parent.parent / "existing").mkdir(exist_ok=True)
     async with session_client(guarded) as (api, session):
         said = await run(api, session, command)
-        assert said.removesuffix("exit code 0").strip() == told
+        assert said.removesuffix("exit code 0").strip() == expected
 
 
 async def test_other_ports_can_be_connected_to_and_listened_on(
@@ -200,10 +202,10 @@ async def test_a_workspace_in_the_data_folder_is_refused(guarded: RunningServer)
 async def test_a_workspace_around_the_data_folder_does_not_open_it(guarded: RunningServer) -> None:
     async with api_client(guarded.address) as api:
         session = await api.create_session(workspace=str(guarded.folder.parent.parent))
-        told = await run(
+        output = await run(
             api, session, "pwd; cat share/holdfast/token share/holdfast/holdfast.db; ls share/holdfast"
         )
-        assert told.startswith(str(guarded.folder.parent.parent.resolve()))
-        assert guarded.token not in told
-        assert "holdfast.db-wal" not in told
-        assert "SQLite" not in told
+        assert output.startswith(str(guarded.folder.parent.parent.resolve()))
+        assert guarded.token not in output
+        assert "holdfast.db-wal" not in output
+        assert "SQLite" not in output

@@ -23,7 +23,7 @@ from tests.support.api_client import ApiClient, ScriptedModelServer, api_client
 EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "8"))
 STREAMS = r"(/events|^/api/stream)$"
 """Answers without an end, which have tests of their own."""
-OWING, MEMORIES, AGENTS, LONG, UNDONE = 6, 40, 40, 8, 10
+PENDING, MEMORIES, AGENTS, LONG, UNDONE = 6, 40, 40, 8, 10
 """More than are dropped and forgotten before everything was tried."""
 DECIDES = "POST /api/runs/{run_id}/tools/{call_id}"
 MOVES = "POST /api/sessions/{session_id}/continue"
@@ -130,7 +130,7 @@ async def _create_fixtures(api: ApiClient) -> dict[str, list[str]]:
     long = await api.create_session()
     for _ in range(LONG):
         await api.wait_for_run((await api.send(long, "hello"))["run_id"])
-    owing = [(await _start_run(api, "hello", "completed"))[0] for _ in range(OWING)]
+    pending = [(await _start_run(api, "hello", "completed"))[0] for _ in range(PENDING)]
     undone = [(await _start_run(api, "hello", "completed"))[0] for _ in range(UNDONE)]
     for session in undone:
         await api.post(f"/api/sessions/{session}/undo", {})
@@ -139,7 +139,7 @@ async def _create_fixtures(api: ApiClient) -> dict[str, list[str]]:
     for name in agents:
         await api.request("PUT", f"/api/agents/{name}", {"text": ""})
     return ids | {
-        "asking": [asking], "asked": asked, "owing": owing, "memories": memories, "agents": agents,
+        "asking": [asking], "asked": asked, "owing": pending, "memories": memories, "agents": agents,
         "long": [long], "undone": undone,
     }  # fmt: skip
 
@@ -256,7 +256,7 @@ async def test_unauthenticated_requests_are_refused_and_change_nothing(
 async def test_streams_need_authentication_and_answer_any_cursor_as_documented(
     server: RunningServer,
 ) -> None:
-    async with api_client(server.address) as api, api_client(server.address, token="") as stranger:
+    async with api_client(server.address) as api, api_client(server.address, token="") as anonymous:
         session = await api.create_session()
         streams = [
             f"/api/sessions/{session}/events",
@@ -264,15 +264,15 @@ async def test_streams_need_authentication_and_answer_any_cursor_as_documented(
             f"/api/stream?session={session}:0",
         ]
         for path in streams:
-            problem = await stranger.get(path)
-            assert (stranger.status, problem["code"]) == (401, "not_signed_in")
+            problem = await anonymous.get(path)
+            assert (anonymous.status, problem["code"]) == (401, "not_signed_in")
             async with asyncio.timeout(30), api.stream(path) as frames:
                 await anext(frames)
         described = (await api.get("/openapi.json"))["paths"]
         for cursor in ("-1", "x", "9" * 30, "", "0x1", "1.5", "%00", "null", "1&after=2"):
             found = await api.get(f"/api/sessions/{session}/events?after={cursor}")
-            told = described["/api/sessions/{session_id}/events"]["get"]["responses"]
-            assert str(api.status) in told, (cursor, found)
+            documented = described["/api/sessions/{session_id}/events"]["get"]["responses"]
+            assert str(api.status) in documented, (cursor, found)
             assert (api.status, found["code"]) == (400, "bad_cursor"), cursor
 
 

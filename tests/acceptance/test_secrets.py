@@ -81,8 +81,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CollectedOutputs
             server = holdfast.serve("--port", "0")
             asyncio.run(_run_conversation(server, str(workspace), found))
             server.process.terminate()
-            told, logged = server.process.communicate(timeout=60)
-            found.places["screen"] = "\n".join(server.output_lines).encode() + told.encode()
+            stdout, logged = server.process.communicate(timeout=60)
+            found.places["screen"] = "\n".join(server.output_lines).encode() + stdout.encode()
             found.places["log"] = logged.encode()
             for shape in ("json", "markdown"):
                 done = holdfast.run("sessions", "export", "--all", "--format", shape)

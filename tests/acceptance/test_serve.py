@@ -128,17 +128,17 @@ def test_a_taken_explicit_port_is_an_error_with_a_remedy(
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "problem"),
     [
         (["--port", "eighty"], "--port: port is 'eighty', but must be a whole number from 0 to 65535."),
         (["--durability", "some"], "--durability: durability is 'some', but must be full or normal."),
     ],
 )
 def test_a_bad_setting_prints_one_line_and_creates_nothing(
-    words: list[str], told: str, holdfast: CliHarness, tmp_path: Path
+    words: list[str], problem: str, holdfast: CliHarness, tmp_path: Path
 ) -> None:
     ended = holdfast.run("serve", *words)
-    assert (ended.returncode, ended.stderr) == (1, f"holdfast: {told}\n")
+    assert (ended.returncode, ended.stderr) == (1, f"holdfast: {problem}\n")
     assert not (tmp_path / "share").exists()
 
 
@@ -149,8 +149,8 @@ def test_a_signal_stops_the_server_despite_an_open_connection(signum: int, holdf
         browser.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert browser.recv(4096).startswith(b"HTTP/1.1 200")
         server.process.send_signal(signum)
-        _, told = server.process.communicate(timeout=60)
-    assert (server.process.returncode, told) == (0, "")
+        _, stderr = server.process.communicate(timeout=60)
+    assert (server.process.returncode, stderr) == (0, "")
 
 
 def test_a_stopped_server_leaves_no_process_file_and_restarts(holdfast: CliHarness, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_the_script_parses_on_pythons_that_are_too_old() -> None:
 
 
 @pytest.mark.parametrize("target", ["run", "setup", "test", "check", "bench-log"])
-def test_a_python_that_is_too_old_is_told_with_the_command_that_mends_it(
+def test_an_old_python_is_reported_with_the_command_that_installs_a_newer_one(
     target: str, clone: Path, tmp_path: Path
 ) -> None:
     commands = tmp_path / "bin"
@@ -75,7 +75,7 @@ def test_a_python_that_is_too_old_is_told_with_the_command_that_mends_it(
     assert not (clone / ".venv").exists()
 
 
-def test_no_python_at_all_is_told(clone: Path, tmp_path: Path) -> None:
+def test_a_missing_python_is_reported(clone: Path, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     ended = make(clone, "run", tmp_path / "bin")
     assert ended.returncode != 0
@@ -99,7 +99,7 @@ def test_an_old_python_is_passed_over_for_a_newer_one(
     assert (found.command, found.version) == ("python3.13", "3.13.1")
 
 
-def test_a_python_without_its_venv_module_is_told_with_the_package_to_install(setup: ModuleType) -> None:
+def test_a_missing_venv_module_is_reported_with_the_package_to_install(setup: ModuleType) -> None:
     with pytest.raises(
         setup.Unready, match=r"Python 3\.12\.3 is here without its venv module: .*3\.12"
     ) as caught:
@@ -107,7 +107,7 @@ def test_a_python_without_its_venv_module_is_told_with_the_package_to_install(se
     assert "\n" not in str(caught.value)
 
 
-def test_too_little_disk_is_told_with_both_amounts(setup: ModuleType, tmp_path: Path) -> None:
+def test_too_little_disk_is_reported_with_both_amounts(setup: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(
         setup.Unready, match=r"^1000000000000 MB of free disk are needed, and \d+ MB are left"
     ):
@@ -115,7 +115,7 @@ def test_too_little_disk_is_told_with_both_amounts(setup: ModuleType, tmp_path: 
     setup.check_disk(tmp_path, bytes_min=1)
 
 
-def test_a_clone_that_cannot_be_written_is_told_with_the_command_that_mends_it(
+def test_a_read_only_clone_is_reported_with_the_command_that_repairs_it(
     setup: ModuleType, tmp_path: Path
 ) -> None:
     closed = tmp_path
@@ -129,7 +129,7 @@ def test_a_clone_that_cannot_be_written_is_told_with_the_command_that_mends_it(
         setup.check_folder(closed)
 
 
-def test_packages_that_cannot_be_reached_are_told_as_such(
+def test_an_unreachable_package_index_is_reported(
     setup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "requirements").mkdir()
@@ -218,7 +218,7 @@ class TestABrowserForTheTests:
         monkeypatch.setenv("CHROME", str(tmp_path / "my browser"))
         assert setup.find_browser() == str(tmp_path / "my browser")
 
-    def test_one_that_is_named_and_not_there_is_told(
+    def test_a_missing_configured_browser_is_reported(
         self, setup: ModuleType, bare: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         command(bare / "chromium")
@@ -227,7 +227,7 @@ class TestABrowserForTheTests:
             setup.provide_browser()
 
     @pytest.mark.usefixtures("nowhere_else")
-    def test_whoever_may_not_install_one_is_told_the_command_that_does(
+    def test_an_unprivileged_user_is_shown_the_command_that_installs_a_browser(
         self, setup: ModuleType, bare: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -271,7 +271,7 @@ class TestABrowserForTheTests:
         assert capfd.readouterr().out.splitlines()[1:] == ["  chromium [80.5 MB]", "  chromium ready"]
 
     @pytest.mark.usefixtures("nowhere_else")
-    def test_root_is_told_why_it_could_not_be_installed(
+    def test_root_is_shown_why_the_browser_could_not_be_installed(
         self,
         setup: ModuleType,
         bare: Path,
@@ -284,15 +284,15 @@ class TestABrowserForTheTests:
             setup.provide_browser()
         assert capfd.readouterr().err == "E: No space left\n"
 
-    def test_whoever_may_not_install_a_terminal_is_told_the_command_that_does(
+    def test_an_unprivileged_user_is_shown_the_command_that_installs_a_terminal(
         self, setup: ModuleType, bare: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(os, "geteuid", lambda: 1000)
         monkeypatch.setattr(sys, "platform", "linux")
         with pytest.raises(setup.Unready) as caught:
             setup.provide_terminal()
-        told = "the tests drive a terminal, and tmux is not here: sudo apt-get install tmux"
-        assert str(caught.value) == told
+        message = "the tests drive a terminal, and tmux is not here: sudo apt-get install tmux"
+        assert str(caught.value) == message
         command(bare / "tmux")
         setup.provide_terminal()
 

@@ -116,9 +116,9 @@ def test_a_fresh_link_comes_from_the_command_beside_the_server(holdfast: CliHarn
     assert left.startswith(servers[1].address)
     servers[1].process.terminate()
     servers[1].process.wait()
-    told = holdfast.run("link")
-    assert (told.returncode, told.stdout) == (1, "")
-    assert "No server is running" in told.stderr
+    result = holdfast.run("link")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "No server is running" in result.stderr
 
 
 def test_a_password_signs_in_once_there_is_one(holdfast: CliHarness) -> None:
@@ -138,7 +138,7 @@ def test_a_password_signs_in_once_there_is_one(holdfast: CliHarness) -> None:
 async def test_an_unauthenticated_client_learns_only_whether_a_password_is_set(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app, http_server(app) as api:
         own = dict(api.session.headers)
-        told: list[object] = []
+        flags: list[object] = []
         for password in ("", PASSWORD):
             if password:
                 await api.post("/api/password", {"password": password})
@@ -147,12 +147,12 @@ async def test_an_unauthenticated_client_learns_only_whether_a_password_is_set(t
                 problem = await api.get(path)
                 assert api.status == 401
                 assert set(problem) == {"title", "status", "detail", "code", "remedy", "password"}
-                told.append(problem["password"])
+                flags.append(problem["password"])
             # Only where somebody may yet come in: not beside a wrong try, nor a wrong name.
             assert "password" not in await api.post("/api/sign-in", {"password": "a wrong one, and long"})
             assert "password" not in await api.get("/api/me", headers={"Host": "evil.example"})
             api.session.headers.update(own)
-        assert told == [False] * 3 + [True] * 3
+        assert flags == [False] * 3 + [True] * 3
 
 
 def eventually_returns(server: RunningServer, cookies: Mapping[str, str], status: int) -> bool:
@@ -231,8 +231,8 @@ async def test_a_cookie_request_that_changes_something_must_be_same_origin(tmp_p
         keyring = make_keyring(app)
         async with http_server(app, keyring=keyring) as api, api_client(api.address, "") as browser:
             own = await browser_headers(keyring, api.address)
-            told = await browser.post("/api/sessions", {}, headers=own)
-            assert (browser.status, told["code"]) == (403, "cross_site")
+            problem = await browser.post("/api/sessions", {}, headers=own)
+            assert (browser.status, problem["code"]) == (403, "cross_site")
             for said in ({"Origin": api.address}, {"Sec-Fetch-Site": "same-origin"}):
                 await browser.post("/api/sessions", {}, headers=own | said)
                 assert browser.status == 201
@@ -255,14 +255,14 @@ async def test_a_cookie_without_its_page_key_is_refused(tmp_path: Path) -> None:
                 named = re.sub(r"\{\w+\}", "x_0000000000000000", path)
                 is_file = (method, path) == ("GET", "/api/files/{file_id}")
                 if required_right(method, named) is not None and not is_file:
-                    told = await thief.request(method, named, headers=stolen | JSON)
-                    assert (thief.status, told["code"]) == (401, "not_signed_in"), (method, path)
+                    problem = await thief.request(method, named, headers=stolen | JSON)
+                    assert (thief.status, problem["code"]) == (401, "not_signed_in"), (method, path)
                     asked += 1
             assert asked > 60
             cookie_itself = own["Cookie"].partition("=")[2]
             for key in ("", other["X-Holdfast-Page"], cookie_itself, own["X-Holdfast-Page"] + "x"):
-                told = await thief.get("/api/me", headers=stolen | {"X-Holdfast-Page": key})
-                assert (thief.status, told["code"]) == (401, "not_signed_in"), key
+                problem = await thief.get("/api/me", headers=stolen | {"X-Holdfast-Page": key})
+                assert (thief.status, problem["code"]) == (401, "not_signed_in"), key
             for shown in (own, other):
                 assert (await thief.get("/api/me", headers=shown))["browser"] is True
 

@@ -48,15 +48,15 @@ async def test_every_path_requires_its_right(held: str | None, tmp_path: Path) -
                     if (method, path) == ("POST", "/api/sign-out"):
                         continue
                     right = required_right(method, path.replace("{name}", "x"))
-                    status, told = await request_status_and_body(other, method, path)
+                    status, body = await request_status_and_body(other, method, path)
                     if right is None or right == held:
                         wanted = LET_IN | ({401} if path == "/api/sign-in" else set())
-                        assert status in wanted, (method, path, status, told)
+                        assert status in wanted, (method, path, status, body)
                     elif not held:
-                        assert (status, told["code"]) in ((401, "not_signed_in"), (429, "too_many_tries"))
+                        assert (status, body["code"]) in ((401, "not_signed_in"), (429, "too_many_tries"))
                     else:
-                        assert (status, told["code"]) == (403, "not_allowed"), (method, path)
-                        assert f"the right to {right}" in told["detail"]
+                        assert (status, body["code"]) == (403, "not_allowed"), (method, path)
+                        assert f"the right to {right}" in body["detail"]
             if held != "write":
                 assert (await app.store.totals()).events == before.events
             if held != "admin":

@@ -135,8 +135,8 @@ async def test_a_thousand_failed_logins_are_cheap_and_lock_out_no_signed_in_user
     shown = session_headers(sign_in(server, password=PASSWORD))
     before_kb, before_s, began = rss_kb(server), cpu_s(server), time.monotonic()
     waits: list[float] = []
-    async with api_client(server.address, secret) as known, aiohttp.ClientSession() as stranger:
-        flood = asyncio.ensure_future(_thousand(stranger, server.address))
+    async with api_client(server.address, secret) as known, aiohttp.ClientSession() as anonymous:
+        flood = asyncio.ensure_future(_thousand(anonymous, server.address))
         most_kb = before_kb
         while not flood.done():
             asked = time.monotonic()
@@ -165,14 +165,14 @@ async def test_a_thousand_failed_logins_are_cheap_and_lock_out_no_signed_in_user
     assert sign_in(server, code=link.partition("#code=")[2]).status == 200
 
 
-async def _thousand(stranger: aiohttp.ClientSession, address: str) -> tuple[Counter[int], set[str]]:
+async def _thousand(anonymous: aiohttp.ClientSession, address: str) -> tuple[Counter[int], set[str]]:
     statuses: Counter[int] = Counter()
     problems: set[str] = set()
 
     async def guess(first: int) -> None:
         for n in range(first, first + 100):
             body = {"password": f"guess number {n}"}
-            async with stranger.post(f"{address}api/sign-in", json=body) as answer:
+            async with anonymous.post(f"{address}api/sign-in", json=body) as answer:
                 statuses[answer.status] += 1
                 problems.add((await answer.json(content_type=None))["code"])
 

@@ -33,8 +33,8 @@ async def test_an_approved_command_runs_in_the_chosen_workspace(
         refused = await api.request("PATCH", f"/api/sessions/{session}", body)
         assert (api.status, refused["code"]) == (409, "run_refused")
         assert "is waiting: it cannot be moved to another folder" in refused["detail"]
-        told = await api.get(f"/api/sessions/{session}")
-        assert told["workspace"] == str(here) and told["title"] != "Moved", "nothing of it was done"
+        info = await api.get(f"/api/sessions/{session}")
+        assert info["workspace"] == str(here) and info["title"] != "Moved", "nothing of it was done"
         await api.post(path, {"decision": "approve"})
         await api.wait_for_run(path.split("/")[3])
         assert (here / "ran").exists() and not (elsewhere / "ran").exists()
@@ -58,12 +58,12 @@ async def test_choosing_a_workspace_needs_the_approve_right(more: Right | None, 
                 ("PATCH", path, {**sent, "title": "x"}),
                 ("PATCH", path, {"workspace": ""}),
             ):
-                told = await other.request(method, at, body)
+                problem = await other.request(method, at, body)
                 if more is None:
-                    assert (other.status, told["code"]) == (403, "not_allowed"), (method, body)
-                    assert "the right to approve, which a script does not have" in told["detail"]
+                    assert (other.status, problem["code"]) == (403, "not_allowed"), (method, body)
+                    assert "the right to approve, which a script does not have" in problem["detail"]
                 else:
-                    assert other.status < 300, told
+                    assert other.status < 300, problem
             if more is None:
                 assert (await app.store.totals()).events == before
             await other.request("PATCH", path, {"title": "Still"})

@@ -100,7 +100,7 @@ def server(home: CliHarness) -> RunningServer:
 def host_server(
     runner: asyncio.Runner, browser: Browser, tmp_path_factory: pytest.TempPathFactory
 ) -> HostServer:
-    """Opens a server that several tests share; a module that has an `shared_server` of its own has its guests there."""
+    """Start a server that several tests share. A module may define its own `shared_server`."""
 
     @contextmanager
     def host(name: str, speaker: ScriptedModelServer, **environ: str) -> Iterator[SharedServer]:
@@ -130,7 +130,7 @@ def shared_server(host_server: HostServer, speaker: ScriptedModelServer) -> Iter
 def new_chat(
     request: pytest.FixtureRequest, runner: asyncio.Runner, browser: Browser, shared_server: SharedServer
 ) -> Iterator[NewChat]:
-    """Makes new browsers that are signed in at the shared_server, each at an empty page; options are a context's."""
+    """Open new browsers that are signed in at `shared_server`, with the options of a browser context."""
     with _user_sessions(request, runner) as visitors:
 
         async def come(at: str = "", **options: Any) -> ChatPage:

@@ -15,11 +15,11 @@ from tests.support.browser_driver import FOREIGN_HOST, BrowserUser
 
 _PAGE = '<!doctype html><meta charset="utf-8"><title>Cats</title><body><button>More cats</button>'
 _SCRIPT = Path(__file__).with_name("hostile.js")
-PATIENCE_MS = 10_000
+TIMEOUT_MS = 10_000
 """How long an attempt may take to fail. Each fails at once; a machine that is busy may be late."""
 WINDOW_MS = 1_500
 """How long a window that the page opened is left to load."""
-TOLD_S_MAX = 90
+REPORT_S_MAX = 90
 
 
 @dataclass
@@ -59,7 +59,7 @@ class HostileSite:
         page = await visitor.open_page(f"{origin}/")
         await page.locator("body[data-ready]").wait_for()
         await page.get_by_role("button", name="More cats").click()
-        async with asyncio.timeout(TOLD_S_MAX):
+        async with asyncio.timeout(REPORT_S_MAX):
             return await self.results.get()
 
     async def rebind(self, visitor: BrowserUser, port: int) -> AttackResults:
@@ -85,7 +85,7 @@ class HostileSite:
         await page.goto(f"{origin}/cats")
         await page.locator("body[data-ready]").wait_for()
         await page.get_by_role("button", name="More cats").click()
-        async with asyncio.timeout(TOLD_S_MAX):
+        async with asyncio.timeout(REPORT_S_MAX):
             return await self.results.get()
 
 

@@ -25,7 +25,7 @@ PHONE: dict[str, Any] = {
     "viewport": {"width": 390, "height": 844}, "device_scale_factor": 1, "has_touch": True, "is_mobile": True,
 }  # fmt: skip
 TITLES = ("Why the third file is slow", "Notes for the talk", "Move the photos", "Compare two mirrors")
-TOLD = {
+MESSAGES = {
     "Notes for the talk": "My talk is about slow files, and my editor is Nina.",
     "Move the photos": "My photos are in the folder Pictures, and I live in Lisbon.",
 }
@@ -37,7 +37,7 @@ async def _create_content(api: ApiClient) -> str:
     """Conversations to be in the list; the one to be opened has an answer, tools and code."""
     for title in reversed(TITLES[1:]):
         session = await api.create_session(title=title)
-        await api.wait_for_run((await api.send(session, TOLD.get(title, "thank you")))["run_id"])
+        await api.wait_for_run((await api.send(session, MESSAGES.get(title, "thank you")))["run_id"])
     await api.post("/api/memory/commit", {})
     session = await api.create_session(title=TITLES[0])
     await api.wait_for_run((await api.send(session, "look 3 times, and write up what is slow"))["run_id"])

@@ -10,7 +10,7 @@ import pytest
 
 from tests.acceptance.conftest import RunningServer
 from tests.browser.conftest import NewUser
-from tests.browser.hostile import PATIENCE_MS, WINDOW_MS, AttackResults, hostile_site
+from tests.browser.hostile import TIMEOUT_MS, WINDOW_MS, AttackResults, hostile_site
 from tests.support.api_client import ApiClient, api_client
 from tests.support.browser_driver import FOREIGN_HOST, BrowserUser, ChatPage, sign_in
 
@@ -60,7 +60,7 @@ async def _attack_plan(api: ApiClient, ids: dict[str, str], target: str) -> dict
                     filled += f"?session={ids['session_id']}:0"
                 operations.append([method.upper(), target + filled, _body(described, operation)])
     window = f"{target}/#{ids['session_id']}"
-    waits = {"patience_ms": PATIENCE_MS, "window_ms": WINDOW_MS}
+    waits = {"patience_ms": TIMEOUT_MS, "window_ms": WINDOW_MS}
     return {"target": target, "operations": operations, "window": window, **waits}
 
 
@@ -75,31 +75,31 @@ def _body(described: dict[str, Any], operation: dict[str, Any]) -> Any:
     return {}
 
 
-def _leaked_ids(told: AttackResults, ids: dict[str, str]) -> list[tuple[str, int, str]]:
+def _leaked_ids(results: AttackResults, ids: dict[str, str]) -> list[tuple[str, int, str]]:
     """What was read that only the owner may read."""
     ours = re.compile("|".join(map(re.escape, (SECRET, "holdfast_events", *ids.values()))))
-    return [each for each in told.read if ours.search(each[2])]
+    return [each for each in results.read if ours.search(each[2])]
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1", FOREIGN_HOST])
 async def test_a_page_of_another_origin_reads_nothing_and_changes_nothing(
     name: str, welcome: NewUser, server: RunningServer, tmp_path: Path
 ) -> None:
-    owner, stranger = await welcome(), await welcome()
+    owner, anonymous = await welcome(), await welcome()
     async with api_client(server.address) as api, hostile_site() as site:
         chat = ChatPage(await sign_in(owner, server.link))
         ids = await _create_owned_objects(api, tmp_path / "marker")
         site.plan = await _attack_plan(api, ids, server.address.rstrip("/"))
         before = await _store_snapshot(api)
         seen = {}
-        for visitor in (owner, stranger):
+        for visitor in (owner, anonymous):
             visitor.expect_errors(*REFUSED)
             seen[visitor] = await site.open_attack_page(visitor, f"http://{name}:{site.port}")
             assert seen[visitor].read == []
         assert await _store_snapshot(api) == before
         assert not (tmp_path / "marker").exists()
         # Nor does it learn whether somebody is signed in here, or what there is.
-        assert seen[owner].noticed == seen[stranger].noticed
+        assert seen[owner].noticed == seen[anonymous].noticed
         # The owner is still in, is still asked, and can still answer.
         await chat.page.goto(f"{server.address}#{ids['session_id']}")
         await chat.page.reload()
@@ -120,10 +120,10 @@ async def test_a_rebound_name_reaches_nothing(
         # To the page this is its own origin: nothing but the server stands in its way.
         site.plan = await _attack_plan(api, ids, f"http://{FOREIGN_HOST}:{server.port}")
         before = await _store_snapshot(api)
-        told = await site.rebind(owner, server.port)
-        assert len(told.read) > len(site.plan["operations"])
-        assert _leaked_ids(told, ids) == []
-        assert {status for what, status, _ in told.read if what.split()[0] in ("cors", "plain")} == {421}
+        results = await site.rebind(owner, server.port)
+        assert len(results.read) > len(site.plan["operations"])
+        assert _leaked_ids(results, ids) == []
+        assert {status for what, status, _ in results.read if what.split()[0] in ("cors", "plain")} == {421}
         assert await _store_snapshot(api) == before
         assert not (tmp_path / "marker").exists()
 

@@ -150,8 +150,9 @@ async def _start_in_telegram(telegram: TelegramApi, model: PausableModelServer, 
 
 
 @pytest.fixture
-def doors(
-    runner: asyncio.Runner, home: CliHarness, telegram: TelegramApi, model: PausableModelServer, visitor: BrowserUser,
+def clients(
+    runner: asyncio.Runner, home: CliHarness, telegram: TelegramApi, model: PausableModelServer,
+    visitor: BrowserUser,
     tmp_path: Path,
 ) -> Iterator[ChannelClients]:  # fmt: skip
     """All of them open; the conversation has been begun in Telegram."""
@@ -174,46 +175,46 @@ def doors(
     runner.run(stack.aclose())
 
 
-async def test_each_door_shows_the_others_turns_live_and_only_anothers_change_is_read_back(
-    doors: ChannelClients, home: CliHarness
+async def test_each_channel_shows_turns_of_the_others_and_reloads_only_after_their_changes(
+    clients: ChannelClients, home: CliHarness
 ) -> None:
     # What was said before they came is there, and looking at it has nothing read back.
-    await doors.chat.wait_for_text(NOTED)
-    await doors.wait_for_terminal(r"^> My dog is called Rex\.", "^  I see", "· ready")
-    await doors.turn(doors.send_in_telegram, "I like tea.", NOTED)
+    await clients.chat.wait_for_text(NOTED)
+    await clients.wait_for_terminal(r"^> My dog is called Rex\.", "^  I see", "· ready")
+    await clients.turn(clients.send_in_telegram, "I like tea.", NOTED)
 
     # A name that is given in the page shows in the terminal, and is nothing that the model is shown.
-    await doors.chat.message.fill("/title Many doors")
-    await doors.chat.message.press("Enter")
-    await doors.wait_for_terminal("^ Many doors")
-    await doors.turn(doors.send_in_telegram, "What do I like?", "You told me that you like tea.")
+    await clients.chat.message.fill("/title Many doors")
+    await clients.chat.message.press("Enter")
+    await clients.wait_for_terminal("^ Many doors")
+    await clients.turn(clients.send_in_telegram, "What do I like?", "You told me that you like tea.")
 
     # It goes on in the page: that server reads it once, and the others nothing before they have to.
     from_page = "You (from the page): "
     asked, answer = "What is my dog called?", "You told me that your dog is called Rex."
-    await doors.turn(doors.send_in_page, asked, answer, from_page + asked)
-    await doors.turn(doors.send_in_page, "I live in Lisbon.", NOTED, from_page + "I live in Lisbon.")
+    await clients.turn(clients.send_in_page, asked, answer, from_page + asked)
+    await clients.turn(clients.send_in_page, "I live in Lisbon.", NOTED, from_page + "I live in Lisbon.")
 
     # Then in the terminal, and by a script, which is one more process and has the same server answer.
     from_terminal = "You (from the terminal): "
     asked, lisbon = "Where do I live?", "You told me that you live in Lisbon."
-    await doors.turn(doors.send_in_terminal, asked, lisbon, from_terminal + asked)
+    await clients.turn(clients.send_in_terminal, asked, lisbon, from_terminal + asked)
     printed: list[str] = []
 
     async def run_script(said: str) -> None:
-        printed.append(await run_chat_command(home, said, doors.session))
+        printed.append(await run_chat_command(home, said, clients.session))
 
-    await doors.turn(run_script, "My cat is called Tom.", NOTED, from_terminal + "My cat is called Tom.")
+    await clients.turn(run_script, "My cat is called Tom.", NOTED, from_terminal + "My cat is called Tom.")
     assert printed == [NOTED + "\n"]
 
     # Back in each: once more it is read, for what the others have said, and held after that.
     asked, answer = "So, what is my cat called?", "You told me that your cat is called Tom."
-    await doors.turn(doors.send_in_telegram, asked, answer)
-    await doors.turn(doors.send_in_telegram, "And where do I live?", lisbon)
+    await clients.turn(clients.send_in_telegram, asked, answer)
+    await clients.turn(clients.send_in_telegram, "And where do I live?", lisbon)
     asked = "Now what is my cat called?"
-    await doors.turn(doors.send_in_page, asked, answer, from_page + asked)
+    await clients.turn(clients.send_in_page, asked, answer, from_page + asked)
     asked = "Again, where do I live?"
-    await doors.turn(doors.send_in_terminal, asked, lisbon, from_terminal + asked)
-    assert not doors.model.extractions, "what is known of Ada was read in the conversation"
-    await expect(doors.chat.turns).to_have_count(11)
-    assert set(doors.cache_checker.answering_servers) == {0, 1, 2}
+    await clients.turn(clients.send_in_terminal, asked, lisbon, from_terminal + asked)
+    assert not clients.model.extractions, "what is known of Ada was read in the conversation"
+    await expect(clients.chat.turns).to_have_count(11)
+    assert set(clients.cache_checker.answering_servers) == {0, 1, 2}

@@ -51,20 +51,20 @@ class TwoModelServers:
 
 
 @pytest.fixture
-def household(tmp_path: Path) -> Iterator[TwoModelServers]:
+def model_servers(tmp_path: Path) -> Iterator[TwoModelServers]:
     with ExitStack() as stack:
         yield TwoModelServers(stack, tmp_path)
 
 
 @pytest.fixture
-def home(household: TwoModelServers) -> CliHarness:
-    return household.home
+def home(model_servers: TwoModelServers) -> CliHarness:
+    return model_servers.home
 
 
 @pytest.fixture
-def server(household: TwoModelServers) -> RunningServer:
-    household.write("agents/large.toml", LARGE)
-    return household.home.serve("--port", "0")
+def server(model_servers: TwoModelServers) -> RunningServer:
+    model_servers.write("agents/large.toml", LARGE)
+    return model_servers.home.serve("--port", "0")
 
 
 def chat_requests(speaker: ScriptedModelServer) -> list[dict[str, Any]]:
@@ -84,7 +84,7 @@ def text_of(part: Locator) -> Locator:
 
 
 async def test_an_agent_is_written_by_keyboard_used_and_deleted(
-    visitor: BrowserUser, household: TwoModelServers, server: RunningServer
+    visitor: BrowserUser, model_servers: TwoModelServers, server: RunningServer
 ) -> None:
     visitor.expect_errors(REFUSED)
     page = await sign_in(visitor, server.link)
@@ -112,12 +112,12 @@ async def test_an_agent_is_written_by_keyboard_used_and_deleted(
     await text.fill('description = "Says little"\nmodel = \n')
     await part.get_by_role("button", name="Save").press("Enter")
     await expect(wrong.get_by_role("button")).to_contain_text("Line 2", timeout=WAIT_MS)
-    assert not (household.data / "agents" / "short.toml").exists()
+    assert not (model_servers.data / "agents" / "short.toml").exists()
     right = 'more_instructions = "Be short."  # As I like it.\nmodel = "vllm:large"\n'
     await text.fill(right)
     await text.press("Control+s")
     await expect(page.locator(".notice")).to_contain_text("Saved.", timeout=WAIT_MS)
-    assert household.read("agents/short.toml") == right
+    assert model_servers.read("agents/short.toml") == right
     listed = part.get_by_role("list", name="All agents")
     await expect(listed.get_by_role("link", name=re.compile("short.*vllm:large"))).to_be_visible()
     await expect(wrong).to_be_empty()
@@ -135,16 +135,16 @@ async def test_an_agent_is_written_by_keyboard_used_and_deleted(
     # Deleted, with a moment to think again.
     await part.get_by_role("button", name="Delete short").press("Enter")
     await page.locator(".notice").get_by_role("button", name="Cancel").click()
-    assert household.read("agents/short.toml") == right
+    assert model_servers.read("agents/short.toml") == right
     await part.get_by_role("button", name="Delete short").press("Enter")
     await page.locator(".notice").get_by_role("button", name="Delete").click()
     await expect(page.locator(".notice")).to_contain_text("short is deleted", timeout=WAIT_MS)
     await expect(listed.get_by_role("listitem")).to_have_count(2, timeout=WAIT_MS)
-    assert not (household.data / "agents" / "short.toml").exists()
+    assert not (model_servers.data / "agents" / "short.toml").exists()
 
 
 async def test_a_change_made_elsewhere_is_shown_and_never_written_over(
-    visitor: BrowserUser, household: TwoModelServers, server: RunningServer
+    visitor: BrowserUser, model_servers: TwoModelServers, server: RunningServer
 ) -> None:
     visitor.expect_errors(REFUSED)
     page = await sign_in(visitor, server.link)
@@ -154,17 +154,17 @@ async def test_a_change_made_elsewhere_is_shown_and_never_written_over(
     await expect(text).to_have_value(LARGE, timeout=WAIT_MS)
     # Whoever has written nothing just sees it.
     theirs = LARGE.replace("longer", "much longer")
-    household.write("agents/large.toml", theirs)
+    model_servers.write("agents/large.toml", theirs)
     await expect(text).to_have_value(theirs, timeout=WAIT_MS)
     mine = theirs + 'resume = "ask"\n'
     await text.fill(mine)
     other = LARGE.replace("longer", "even longer")
-    household.write("agents/large.toml", other)
+    model_servers.write("agents/large.toml", other)
     await text.press("Control+s")
     card = part.get_by_role("alert").filter(has_text="changed elsewhere")
     await expect(card).to_contain_text("even longer", timeout=WAIT_MS)
     await expect(text).to_have_value(mine)
-    assert household.read("agents/large.toml") == other
+    assert model_servers.read("agents/large.toml") == other
     # It stays so while one looks at another.
     await part.get_by_role("link", name=re.compile("main")).click()
     await expect(text).to_have_value("", timeout=WAIT_MS)
@@ -173,20 +173,20 @@ async def test_a_change_made_elsewhere_is_shown_and_never_written_over(
     await expect(card).to_contain_text("even longer", timeout=WAIT_MS)
     await card.get_by_role("button", name="Save mine instead").click()
     await expect(page.locator(".notice")).to_contain_text("Saved.", timeout=WAIT_MS)
-    assert household.read("agents/large.toml") == mine
+    assert model_servers.read("agents/large.toml") == mine
     await text.fill(mine + "# more\n")
-    household.write("agents/large.toml", other)
+    model_servers.write("agents/large.toml", other)
     await expect(card).to_contain_text("even longer", timeout=WAIT_MS)
     await card.get_by_role("button", name="Take that").click()
     await expect(text).to_have_value(other)
-    assert household.read("agents/large.toml") == other
+    assert model_servers.read("agents/large.toml") == other
 
 
 async def test_an_agent_whose_file_is_wrong_says_so_and_a_file_that_is_none_too(
-    visitor: BrowserUser, household: TwoModelServers, server: RunningServer
+    visitor: BrowserUser, model_servers: TwoModelServers, server: RunningServer
 ) -> None:
-    household.write("agents/broken.toml", 'tools = ["fly"]\n')
-    household.write("agents/Not A Name.toml", "")
+    model_servers.write("agents/broken.toml", 'tools = ["fly"]\n')
+    model_servers.write("agents/Not A Name.toml", "")
     page = await sign_in(visitor, server.link)
     part = await agents_of(page)
     await expect(part).to_contain_text("Not A Name.toml", timeout=WAIT_MS)
@@ -196,7 +196,7 @@ async def test_an_agent_whose_file_is_wrong_says_so_and_a_file_that_is_none_too(
     )
     await expect(part.get_by_role("button", name="What the model is sent")).to_have_count(0)
     # The one that every server has answers all the same, and was never as its file says.
-    household.write("agents/main.toml", 'tools = ["fly"]\n')
+    model_servers.write("agents/main.toml", 'tools = ["fly"]\n')
     await part.get_by_role("link", name=re.compile("^main")).click()
     await page.reload()
     await expect(part.get_by_role("region", name=re.compile("main"))).to_contain_text(
@@ -205,7 +205,7 @@ async def test_an_agent_whose_file_is_wrong_says_so_and_a_file_that_is_none_too(
 
 
 async def test_the_agent_and_the_model_of_a_conversation_are_chosen_and_changed(
-    visitor: BrowserUser, household: TwoModelServers, server: RunningServer
+    visitor: BrowserUser, model_servers: TwoModelServers, server: RunningServer
 ) -> None:
     visitor.expect_errors(REFUSED)
     page = await sign_in(visitor, server.link)
@@ -227,8 +227,8 @@ async def test_the_agent_and_the_model_of_a_conversation_are_chosen_and_changed(
     await expect(chooser).to_contain_text("largevllm:large")
     await chat.send("hello there")
     await chat.wait_for_answers()
-    assert [each["model"] for each in chat_requests(household.second)] == ["large"]
-    assert chat_requests(household.first) == []
+    assert [each["model"] for each in chat_requests(model_servers.second)] == ["large"]
+    assert chat_requests(model_servers.first) == []
     await expect(chooser).to_contain_text("largevllm:large")
     # For one that has begun it is changed from the next message on.
     await chooser.click()
@@ -244,7 +244,7 @@ async def test_the_agent_and_the_model_of_a_conversation_are_chosen_and_changed(
     await expect(box).to_have_count(0)
     await chat.send("and again")
     await chat.wait_for_answers(2)
-    assert [each["model"] for each in chat_requests(household.first)] == ["small"]
+    assert [each["model"] for each in chat_requests(model_servers.first)] == ["small"]
     await chooser.click()
     await box.get_by_role("button", name="Use the agent's default").click()
     await expect(chooser).to_contain_text("largevllm:large", timeout=WAIT_MS)
@@ -252,16 +252,16 @@ async def test_the_agent_and_the_model_of_a_conversation_are_chosen_and_changed(
     await expect(chooser).to_have_text(re.compile("openai:small$"), timeout=WAIT_MS)
     await chat.send("once more")
     await chat.wait_for_answers(3)
-    assert [each["model"] for each in chat_requests(household.first)] == ["small", "small"]
+    assert [each["model"] for each in chat_requests(model_servers.first)] == ["small", "small"]
     # A new one is without a choice.
     await page.get_by_role("link", name="New conversation").click()
     await expect(chooser).to_have_text(re.compile("openai:small$"), timeout=WAIT_MS)
 
 
 async def test_prompts_are_completed_and_called(
-    visitor: BrowserUser, household: TwoModelServers, server: RunningServer
+    visitor: BrowserUser, model_servers: TwoModelServers, server: RunningServer
 ) -> None:
-    household.write("prompts/re-view.md", "# Look closely at $ARGUMENTS, please.\n")
+    model_servers.write("prompts/re-view.md", "# Look closely at $ARGUMENTS, please.\n")
     page = await sign_in(visitor, server.link)
     chat = ChatPage(page)
     await chat.message.press_sequentially("/re")
@@ -283,7 +283,7 @@ async def test_prompts_are_completed_and_called(
         "Look closely at the harbour, please."
     )
     # One that was written a moment ago is known, too; what is none is not sent, and a path is just said.
-    household.write("prompts/fresh.md", "Something fresh.\n")
+    model_servers.write("prompts/fresh.md", "Something fresh.\n")
     await chat.message.fill("/fresh")
     await chat.message.press("Enter")
     await chat.wait_for_answers(2)
@@ -304,9 +304,9 @@ async def test_prompts_are_completed_and_called(
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_axe_finds_no_violation_in_agents(
-    scheme: Any, browser: Browser, household: TwoModelServers, server: RunningServer
+    scheme: Any, browser: Browser, model_servers: TwoModelServers, server: RunningServer
 ) -> None:
-    household.write("agents/broken.toml", 'tools = ["fly"]\n')
+    model_servers.write("agents/broken.toml", 'tools = ["fly"]\n')
     visitor = BrowserUser(
         await browser.new_context(color_scheme=scheme, viewport={"width": 1080, "height": 900})
     )
@@ -329,7 +329,7 @@ async def test_axe_finds_no_violation_in_agents(
     await part.get_by_role("link", name=re.compile("large")).click()
     await expect(text_of(part)).to_have_value(LARGE, timeout=WAIT_MS)
     await text_of(part).fill(LARGE + "x =\n")
-    household.write("agents/large.toml", LARGE + "# Theirs.\n")
+    model_servers.write("agents/large.toml", LARGE + "# Theirs.\n")
     await expect(part.get_by_role("alert").filter(has_text="elsewhere")).to_be_visible(timeout=WAIT_MS)
     await part.get_by_role("button", name="Save mine instead").click()
     await expect(part.locator("#agent-wrong")).to_contain_text("Line 4", timeout=WAIT_MS)
@@ -366,7 +366,7 @@ async def test_agents_fit_a_phone(browser: Browser, server: RunningServer) -> No
 
 
 async def test_a_message_that_waits_keeps_who_was_to_answer(
-    visitor: BrowserUser, household: TwoModelServers, server: RunningServer
+    visitor: BrowserUser, model_servers: TwoModelServers, server: RunningServer
 ) -> None:
     """Chosen, and sent while the server is away: it begins with that agent once the server is back."""
     visitor.expect_errors(r"Failed to load resource: net::ERR_", REFUSED)
@@ -381,18 +381,18 @@ async def test_a_message_that_waits_keeps_who_was_to_answer(
     await chat.message.fill("good evening")
     await chat.message.press("Enter")
     await chat.wait_for_text("Not saved yet")
-    await asyncio.to_thread(household.home.serve, "--port", str(server.port))
+    await asyncio.to_thread(model_servers.home.serve, "--port", str(server.port))
     await expect(page).to_have_url(re.compile("#s_"), timeout=WAIT_MS)
     await chat.wait_for_answers()
-    assert [each["model"] for each in chat_requests(household.second)] == ["large"]
+    assert [each["model"] for each in chat_requests(model_servers.second)] == ["large"]
 
 
 async def test_the_page_names_the_model_that_main_has_where_that_is_not_the_servers(
-    visitor: BrowserUser, household: TwoModelServers
+    visitor: BrowserUser, model_servers: TwoModelServers
 ) -> None:
-    household.write("agents/main.toml", 'model = "vllm:large"\nfallbacks = ["groq:nobody"]\n')
-    household.write("agents/plain.toml", 'description = "Has the model that the server has."\n')
-    page = await sign_in(visitor, household.home.serve("--port", "0").link)
+    model_servers.write("agents/main.toml", 'model = "vllm:large"\nfallbacks = ["groq:nobody"]\n')
+    model_servers.write("agents/plain.toml", 'description = "Has the model that the server has."\n')
+    page = await sign_in(visitor, model_servers.home.serve("--port", "0").link)
     chooser = page.get_by_role("button", name="Who answers here")
     await expect(chooser).to_have_text(re.compile("vllm:large$"), timeout=WAIT_MS)
     await expect(page.locator("nav.list footer")).to_contain_text("vllm:large")
@@ -401,5 +401,5 @@ async def test_the_page_names_the_model_that_main_has_where_that_is_not_the_serv
     await box.get_by_role("combobox", name="Agent").select_option("plain")
     await expect(chooser).to_contain_text("plainopenai:small", timeout=WAIT_MS)
     await page.goto(page.url.partition("#")[0] + "#agents")
-    crew = page.get_by_role("list", name="All agents")
-    await expect(crew).to_contain_text("groq:nobody cannot be asked", timeout=WAIT_MS)
+    agents = page.get_by_role("list", name="All agents")
+    await expect(agents).to_contain_text("groq:nobody cannot be asked", timeout=WAIT_MS)

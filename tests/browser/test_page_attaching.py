@@ -61,8 +61,8 @@ class VisionModelServer(ScriptedModelServer):
         if request.method != "GET":
             return await super().answer(request)
         takes = {"input_modalities": ["text", "image"]}
-        told = {"id": "small", "context_length": 64_000, "architecture": takes}
-        return web.json_response({"object": "list", "data": [told]})
+        model = {"id": "small", "context_length": 64_000, "architecture": takes}
+        return web.json_response({"object": "list", "data": [model]})
 
 
 @pytest.fixture(scope="module")
@@ -312,9 +312,7 @@ async def test_on_a_phone_a_file_can_be_removed_beside_its_name(new_chat: NewCha
 
 
 @pytest.mark.parametrize("how", ["button", "Escape", "writing", "removing"])
-async def test_whoever_thinks_again_before_the_file_is_there_has_sent_nothing(
-    how: str, new_chat: NewChat
-) -> None:
+async def test_a_send_cancelled_before_the_upload_ends_sends_nothing(how: str, new_chat: NewChat) -> None:
     chat = await new_chat()
     held = await hold_uploads(chat, "slow.txt", "other.txt")
     await chat.message.fill("too soon")
@@ -349,7 +347,7 @@ async def test_a_message_whose_file_is_not_taken_waits_for_its_writer(new_chat: 
     await expect(chat.log.get_by_role("article", name="You")).to_have_count(0)
 
 
-async def test_whoever_goes_elsewhere_before_the_file_is_there_is_told_and_finds_all_of_it_again(
+async def test_leaving_during_an_upload_shows_a_notice_and_keeps_the_message(
     new_chat: NewChat, shared_server: SharedServer
 ) -> None:
     async with api_client(shared_server.server.address) as api:

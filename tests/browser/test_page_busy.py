@@ -34,7 +34,7 @@ async def test_what_is_sent_after_waits_for_the_answer_under_way(
     await expect(chat.log.get_by_text("Queued.")).to_have_count(0)
 
 
-async def test_what_is_told_now_is_heard_before_the_next_step_of_the_same_answer(
+async def test_a_steering_message_reaches_the_next_step_of_the_same_answer(
     chat: ChatPage, tmp_path: Path
 ) -> None:
     go = tmp_path / "go"
@@ -95,7 +95,7 @@ async def test_a_queued_message_waits_for_the_person_once_the_answer_before_it_i
     await expect(queued).to_have_count(0)
 
 
-async def test_what_is_to_be_told_reads_the_same_after_a_reload(chat: ChatPage) -> None:
+async def test_a_waiting_steering_message_reads_the_same_after_a_reload(chat: ChatPage) -> None:
     await chat.send("hold on")
     await expect(chat.log.get_by_role("img", name="Writing…")).to_be_visible(timeout=WAIT_MS)
     await _press(chat, "listen to this", "Add now")

@@ -97,7 +97,7 @@ async def test_typed_answers_need_only_the_conversation_itself(new_chat: NewChat
     assert await chat.page.evaluate("window.dropped") > 0
 
 
-async def test_a_conversation_is_found_by_its_title_and_the_model_is_told(chat: ChatPage) -> None:
+async def test_switch_finds_a_conversation_by_its_title_and_model_names_the_model(chat: ChatPage) -> None:
     await chat.send("hello")
     await chat.wait_for_answers()
     await type_line(chat, "/title About the harbour")

@@ -71,7 +71,7 @@ async def test_an_edit_is_asked_about_line_by_line(
     await expect(chat.question.locator(".diff .plus")).to_have_text("+Tidied up\n")
 
 
-async def test_what_changed_is_told_in_the_line_and_shown_inside(
+async def test_a_file_change_is_summarised_in_its_line_and_shown_inside(
     new_chat: NewChat, shared_server: SharedServer, tmp_path: Path
 ) -> None:
     chat = await open_with_edit(new_chat, shared_server, tmp_path)

@@ -111,7 +111,7 @@ async def test_keys_are_enough_to_open_it_to_look_around_and_to_close_it(new_cha
     await expect(sheet).to_contain_text("Ctrl I")
 
 
-async def test_a_call_is_told_with_what_it_was_asked_for_and_all_that_it_printed(new_chat: NewChat) -> None:
+async def test_a_call_shows_its_arguments_and_its_whole_output(new_chat: NewChat) -> None:
     chat = await new_chat(**WIDE)
     await chat.send("run seq 1 40000")
     await chat.allow.click()
@@ -135,7 +135,7 @@ async def test_a_call_is_told_with_what_it_was_asked_for_and_all_that_it_printed
     )
 
 
-async def test_what_was_said_when_a_call_was_asked_for_is_not_told_as_why_it_failed(
+async def test_text_before_a_call_is_not_shown_as_the_reason_for_its_failure(
     new_chat: NewChat,
 ) -> None:
     chat = await new_chat(**WIDE)
@@ -162,7 +162,7 @@ async def test_one_goes_from_one_call_of_an_answer_to_the_next(new_chat: NewChat
     await expect(details_panel(chat)).to_contain_text("2 of 3")
 
 
-async def test_a_conversation_is_told_with_its_files_and_with_what_waits(new_chat: NewChat) -> None:
+async def test_a_conversation_shows_its_files_and_what_waits(new_chat: NewChat) -> None:
     chat = await new_chat(**WIDE)
     written = json.dumps({"path": "beside.py", "content": "one = 1\ntwo = 2\n"})
     await chat.page.set_input_files(
@@ -199,7 +199,7 @@ async def test_a_conversation_is_told_with_its_files_and_with_what_waits(new_cha
     await expect(details_section(chat, "Now")).to_have_count(0)
 
 
-async def test_a_call_that_runs_is_told_as_it_prints_and_as_it_ends(new_chat: NewChat) -> None:
+async def test_a_running_call_shows_its_output_and_its_end(new_chat: NewChat) -> None:
     chat = await new_chat(**WIDE)
     await chat.send("run echo first; sleep 30")
     await chat.allow.click()

@@ -65,7 +65,7 @@ async def test_a_keyboard_is_enough(visitor: BrowserUser, home: CliHarness, tmp_
     await expect(chat.message).to_have_value("count 3000")
 
 
-async def test_whoever_has_answered_by_keyboard_writes_on(chat: ChatPage) -> None:
+async def test_after_an_answer_by_keyboard_the_message_field_has_the_focus(chat: ChatPage) -> None:
     keyboard = chat.page.keyboard
     await chat.send("run echo one")
     await chat.wait_for_approval()

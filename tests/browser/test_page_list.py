@@ -245,7 +245,7 @@ async def is_gone(api: ApiClient, session: str) -> bool:
     return not await is_there(api, session)
 
 
-async def test_whoever_deletes_something_and_leaves_has_deleted_it(
+async def test_a_deletion_takes_effect_when_the_page_is_closed_at_once(
     new_chat: NewChat, shared_server: SharedServer
 ) -> None:
     row, session = await open_with_listed(new_chat, shared_server, "Delete me and leave")
@@ -256,7 +256,7 @@ async def test_whoever_deletes_something_and_leaves_has_deleted_it(
         await wait_until(lambda: is_gone(api, session), 15)
 
 
-async def test_a_menu_is_closed_by_whoever_presses_elsewhere_and_only_one_is_open(
+async def test_pressing_elsewhere_closes_a_menu_and_only_one_is_open(
     new_chat: NewChat, shared_server: SharedServer
 ) -> None:
     row, _ = await open_with_listed(new_chat, shared_server, "Menu of one")

@@ -70,7 +70,7 @@ async def test_the_first_message_is_reached_by_scrolling_up(chat: ChatPage) -> N
     await expect(chat.turns).to_have_count(MESSAGES // 2, timeout=WAIT_MS)
 
 
-async def test_whoever_sends_something_from_far_up_is_taken_to_it(chat: ChatPage) -> None:
+async def test_sending_from_far_up_scrolls_to_the_message(chat: ChatPage) -> None:
     await chat.page.get_by_text(f"What about number {MESSAGES // 2 - 8}?").first.scroll_into_view_if_needed()
     await frames(chat)
     assert await chat.log.evaluate(FROM_END) > 100

@@ -50,12 +50,12 @@ def home(model: MemoryModelServer, tmp_path: Path) -> Iterator[CliHarness]:
         yield command
 
 
-async def test_what_one_conversation_is_told_the_next_one_knows_until_it_is_forgotten(
+async def test_the_next_conversation_knows_a_fact_until_it_is_forgotten(
     visitor: BrowserUser, server: RunningServer
 ) -> None:
     chat = ChatPage(await sign_in(visitor, server.link))
     memory = MemoryPage(chat.page)
-    told_in = await send_in_new_conversation(chat, "My dog is called Rex.")
+    stated_in = await send_in_new_conversation(chat, "My dog is called Rex.")
     # Beginning another is what has it remembered.
     await open_new_conversation(chat.page)
     await memory.open()
@@ -63,12 +63,12 @@ async def test_what_one_conversation_is_told_the_next_one_knows_until_it_is_forg
     asked_in = await send_in_new_conversation(chat, "What is my dog called?")
     await chat.wait_for_text("You told me that your dog is called Rex.")
     async with api_client(server.address) as api:
-        assert (await api.get(f"/api/sessions/{asked_in}"))["previous_session_id"] == told_in
+        assert (await api.get(f"/api/sessions/{asked_in}"))["previous_session_id"] == stated_in
     # Where it comes from, and the way there.
     await memory.open()
     await memory.entry("Rex").get_by_role("link", name=TITLE).click()
     await chat.wait_for_text("My dog is called Rex.")
-    assert chat.session_id == told_in
+    assert chat.session_id == stated_in
     await memory.open()
     await memory.forget("Rex")
     await send_in_new_conversation(chat, "What is my dog called?")
@@ -193,7 +193,7 @@ async def test_a_conversation_says_when_it_was_remembered(
     await expect(line).to_have_text(re.compile(r"Remembered \d"), timeout=WAIT_MS)
 
 
-async def test_whoever_asks_for_it_to_be_remembered_sees_that_it_waits(
+async def test_a_requested_commit_is_shown_while_it_waits(
     visitor: BrowserUser, server: RunningServer
 ) -> None:
     chat = ChatPage(await sign_in(visitor, server.link))
@@ -292,7 +292,7 @@ async def test_a_person_is_asked_about_what_may_have_been_remembered(
         await visitor.context.close()
 
 
-async def test_the_tools_of_memory_are_told_in_words(visitor: BrowserUser, server: RunningServer) -> None:
+async def test_calls_of_memory_tools_are_shown_in_words(visitor: BrowserUser, server: RunningServer) -> None:
     chat = ChatPage(await sign_in(visitor, server.link))
     await chat.send("Remember that my dog is called Rex.")
     await chat.wait_for_text("Remembered: my dog is called Rex.")

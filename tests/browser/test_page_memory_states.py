@@ -168,7 +168,7 @@ async def test_clearing_says_that_it_is_remembered_and_can_have_it_not_be(
 
 
 @pytest.mark.parametrize("reads_late", [False, True])
-async def test_whoever_lets_something_be_can_think_again(
+async def test_a_dropped_commit_can_be_requested_again(
     visitor: BrowserUser, server: RunningServer, model: MemoryModelServer, reads_late: bool
 ) -> None:
     """`reads_late`: the conversation is read only after the server has let it be."""

@@ -66,7 +66,7 @@ async def open_with_notifications(new_chat: NewChat, **options: Any) -> ChatPage
     return chat
 
 
-async def test_whoever_looks_away_is_told_once_that_an_answer_is_finished_and_nobody_else(
+async def test_only_a_hidden_page_is_notified_once_of_a_finished_answer(
     new_chat: NewChat, shared_server: SharedServer
 ) -> None:
     chat = await open_with_notifications(new_chat)
@@ -100,7 +100,7 @@ async def test_whoever_looks_away_is_told_once_that_an_answer_is_finished_and_no
         await expect(page).to_have_title(PLAIN, timeout=WAIT_MS)
 
 
-async def test_whoever_looks_away_is_told_what_needs_them(
+async def test_a_hidden_page_is_notified_of_what_needs_an_answer(
     new_chat: NewChat, shared_server: SharedServer
 ) -> None:
     chat = await open_with_notifications(new_chat)

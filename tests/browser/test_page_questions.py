@@ -97,7 +97,7 @@ async def test_words_answer_what_has_no_choices(chat: ChatPage) -> None:
     await expect(chat.log.get_by_role("article", name="You")).to_have_count(1)
 
 
-async def test_whoever_does_not_answer_in_words_can_say_something_else(chat: ChatPage) -> None:
+async def test_text_of_a_question_left_unanswered_becomes_a_message(chat: ChatPage) -> None:
     card = await ask_question(chat, WHY)
     words = chat.page.get_by_role("textbox", name="Answer the question")
     await words.fill("paint nothing")
@@ -109,7 +109,7 @@ async def test_whoever_does_not_answer_in_words_can_say_something_else(chat: Cha
     await expect(chat.log.get_by_role("article", name="Assistant").last).to_contain_text("paint nothing")
 
 
-async def test_a_question_can_be_left_and_whoever_writes_something_else_leaves_it(chat: ChatPage) -> None:
+async def test_a_question_is_left_unanswered_by_its_button_or_by_another_message(chat: ChatPage) -> None:
     card = await ask_question(chat, COLOURS)
     await card.get_by_role("button", name="Don't answer").click()
     await chat.wait_for_answers()
@@ -124,7 +124,7 @@ async def test_a_question_can_be_left_and_whoever_writes_something_else_leaves_i
     await expect(chat.log.get_by_role("article", name="Assistant").last).to_contain_text("paint nothing")
 
 
-async def test_what_is_answered_through_another_door_goes_away_here(
+async def test_a_question_answered_through_another_channel_disappears(
     new_chat: NewChat, shared_server: SharedServer
 ) -> None:
     chat = await new_chat()

@@ -82,7 +82,7 @@ async def test_commands_that_a_kill_cut_off_are_put_to_the_person_who_decides_wh
     server = home.serve("--port", str(own_port()))
     page = await sign_in(visitor, server.link)
     answers = ("Run again", "It finished", "Carry on without it")
-    told = dict(
+    texts = dict(
         zip(answers, ("It said: the outcome", "It said: The server stopped", "outcome unknown;"), strict=True)
     )
     marks = {name: tmp_path / name.replace(" ", "-") for name in answers}
@@ -114,7 +114,7 @@ async def test_commands_that_a_kill_cut_off_are_put_to_the_person_who_decides_wh
         await card.get_by_role("button", name=name).click()
         await expect(card).to_have_count(0, timeout=WAIT_MS)
         await chat.wait_for_answers()
-        await chat.wait_for_text(told[name])
+        await chat.wait_for_text(texts[name])
     assert {name: mark.read_text().split() for name, mark in marks.items()} == {
         "Run again": ["ran", "ran"], "It finished": ["ran"], "Carry on without it": ["ran"],
     }  # fmt: skip

@@ -85,13 +85,13 @@ async def test_find_marks_the_words_and_goes_from_one_to_the_next(chat: ChatPage
     assert await chat.page.evaluate(MARKED, "found") == ["Dunlin", "dunlin", "DUNLIN"] * 2
     assert await chat.page.evaluate(MARKED, "found-one") == ["DUNLIN"]
     drawn = await chat.log.inner_html()
-    for told, word in (
+    for count_text, word in (
         ("5 of 6", "dunlin"),
         ("4 of 6", "Dunlin"),
         ("3 of 6", "DUNLIN"),
     ):
         await field.press("Enter")
-        await expect(count).to_have_text(told, timeout=WAIT_MS)
+        await expect(count).to_have_text(count_text, timeout=WAIT_MS)
         await chat.page.wait_for_function(
             "word => [...(CSS.highlights.get('found-one') ?? [])].join() === word", arg=word
         )
@@ -116,9 +116,9 @@ async def test_each_arrow_of_find_leads_where_it_points(chat: ChatPage) -> None:
     await bar.get_by_role("searchbox").fill("pintail")
     await expect(bar.get_by_role("status")).to_have_text("6 of 6", timeout=WAIT_MS)
 
-    async def lies(told: str) -> float:
+    async def lies(count_text: str) -> float:
         """How far down in the conversation the match is that is counted so."""
-        await expect(bar.get_by_role("status")).to_have_text(told, timeout=WAIT_MS)
+        await expect(bar.get_by_role("status")).to_have_text(count_text, timeout=WAIT_MS)
         await chat.page.wait_for_function(IN_VIEW)
         return float(await chat.page.evaluate(LIES))
 

@@ -189,8 +189,8 @@ async def test_what_it_may_do_and_what_a_restart_does_are_changed_here_and_hold_
 
         async def settled(name: str, value: object) -> None:
             async def is_so() -> bool:
-                told = (await api.get("/api/settings"))["settings"]
-                return [each["value"] for each in told if each["name"] == name] == [value]
+                rows = (await api.get("/api/settings"))["settings"]
+                return [each["value"] for each in rows if each["name"] == name] == [value]
 
             await wait_until(is_so, WAIT_MS / 1000)
 
@@ -257,9 +257,9 @@ async def test_saving_one_setting_keeps_what_is_typed_into_another(
     async with api_client(shared_server.server.address) as api:
 
         async def both_are_saved() -> bool:
-            told = (await api.get("/api/settings"))["settings"]
+            rows = (await api.get("/api/settings"))["settings"]
             return {"run_steps_max": 8, "run_tokens_max": 9000}.items() <= {
-                each["name"]: each["value"] for each in told if not isinstance(each["value"], list)
+                each["name"]: each["value"] for each in rows if not isinstance(each["value"], list)
             }.items()
 
         await wait_until(both_are_saved, WAIT_MS / 1000)
@@ -324,17 +324,19 @@ async def test_colours_are_chosen_at_once_and_for_good(new_chat: NewChat) -> Non
     assert await chat.page.evaluate(BACKGROUND) == colours["Dark"]
 
 
-async def test_what_is_there_is_told(new_chat: NewChat, shared_server: SharedServer) -> None:
+async def test_about_shows_version_folder_and_protections(
+    new_chat: NewChat, shared_server: SharedServer
+) -> None:
     chat = await new_chat()
     about = await open_section(chat.page, "About")
     await expect(about).to_contain_text(f"Holdfast {__version__}", timeout=WAIT_MS)
     await expect(about.locator("code")).to_have_text(str(shared_server.server.folder))
     async with api_client(shared_server.server.address) as api:
-        told = await api.get("/api/about")
-    await expect(about).to_contain_text(told["confinement"])
-    for each in told["unprotected"]:
+        info = await api.get("/api/about")
+    await expect(about).to_contain_text(info["confinement"])
+    for each in info["unprotected"]:
         await expect(about).to_contain_text(each)
-    if not told["unprotected"]:
+    if not info["unprotected"]:
         await expect(about).to_contain_text("Everything that can be protected on this machine is.")
 
 

@@ -107,7 +107,7 @@ async def test_a_new_message_whose_file_is_on_its_way_is_not_sent_into_one_that_
     await expect(user_messages(chat)).to_have_count(1)
 
 
-async def test_whoever_comes_back_to_begin_anew_is_not_taken_to_what_was_sent_before_they_left(
+async def test_a_new_conversation_is_not_replaced_by_one_that_was_sent_before_leaving(
     new_chat: NewChat, shared_server: SharedServer
 ) -> None:
     async with api_client(shared_server.server.address) as api:
@@ -147,9 +147,9 @@ async def test_words_that_may_call_a_prompt_are_sent_only_where_and_as_they_were
         async with asyncio.timeout(WAIT_MS / 1000):
             await free.wait()
         got = await route.fetch()
-        told = await got.json()
-        told["prompts"].append({"name": "fresh", "about": "New here", "path": ""})
-        await route.fulfill(response=got, json=told)
+        reply = await got.json()
+        reply["prompts"].append({"name": "fresh", "about": "New here", "path": ""})
+        await route.fulfill(response=got, json=reply)
 
     await chat.page.route(re.compile(r"/api/prompts"), bring)
     await chat.message.fill("/fresh words for A")
@@ -172,7 +172,7 @@ async def test_words_that_may_call_a_prompt_are_sent_only_where_and_as_they_were
     await chat.page.unroute_all(behavior="wait")
 
 
-async def test_whoever_waits_for_a_prompt_sees_that_and_it_is_sent_when_it_is_known(
+async def test_waiting_for_a_prompt_is_shown_and_the_message_is_sent_once_it_is_known(
     new_chat: NewChat,
 ) -> None:
     chat = await new_chat()
@@ -234,7 +234,7 @@ async def test_what_is_written_while_an_answer_is_on_its_way_stays(chat: ChatPag
     await expect(composer(chat)).to_have_value("because, and then some")
 
 
-async def test_whoever_sends_a_file_before_an_old_draft_is_there_is_told_that_it_is_not_sent(
+async def test_a_file_sent_before_an_old_draft_has_loaded_is_reported_as_not_sent(
     new_chat: NewChat, shared_server: SharedServer
 ) -> None:
     async with api_client(shared_server.server.address) as api:

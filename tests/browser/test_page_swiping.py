@@ -22,8 +22,8 @@ async def swipe(page: Page, start: tuple[float, float], end: tuple[float, float]
 
     async def touch(kind: str, step: int, *points: dict[str, float]) -> None:
         at_s = began_s + step * STEP_S
-        told = {"type": kind, "touchPoints": list(points), "timestamp": at_s}
-        await line.send("Input.dispatchTouchEvent", told)
+        event = {"type": kind, "touchPoints": list(points), "timestamp": at_s}
+        await line.send("Input.dispatchTouchEvent", event)
 
     await touch("touchStart", 0, {"x": x, "y": y})
     for step in range(1, MOVES + 1):

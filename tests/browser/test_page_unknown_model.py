@@ -111,5 +111,5 @@ async def test_a_pdf_file_goes_as_text_and_that_is_said_quietly(
     await expect(said).to_be_visible(timeout=WAIT_MS)
     await chat.send("what does it say")
     await chat.wait_for_answers()
-    (told,) = last_parts(secretive)
-    assert told["text"] == "what does it say\n\nFile report.pdf:\n```\n[page 1]\nRain at noon.\n```"
+    (part,) = last_parts(secretive)
+    assert part["text"] == "what does it say\n\nFile report.pdf:\n```\n[page 1]\nRain at noon.\n```"

@@ -56,7 +56,7 @@ async def test_the_link_lets_one_browser_in_once_and_for_good(
     await ChatPage(page).wait_for_text("hello there")
 
 
-async def test_whoever_signs_out_is_out_in_every_tab_and_nobody_else_is(
+async def test_signing_out_ends_every_tab_of_that_browser_and_no_other(
     welcome: NewUser, home: CliHarness, server: RunningServer
 ) -> None:
     owner, other = await welcome(), await welcome()
@@ -79,7 +79,7 @@ async def test_whoever_signs_out_is_out_in_every_tab_and_nobody_else_is(
     await expect(elsewhere.get_by_role("navigation")).to_contain_text(TITLE, timeout=WAIT_MS)
 
 
-async def test_a_stranger_sees_nothing_of_what_is_there(visitor: BrowserUser, server: RunningServer) -> None:
+async def test_a_signed_out_visitor_sees_nothing(visitor: BrowserUser, server: RunningServer) -> None:
     visitor.expect_errors(REFUSED)
     async with api_client(server.address) as api:
         session = await api.create_session(title="Very private")

@@ -65,11 +65,11 @@ async def test_an_answer_that_both_give_at_once_counts_once_and_both_see_it(
         await asyncio.gather(*(button.click() for button in buttons))
 
         # The one who came second is told so in words, for a moment; the other is told nothing.
-        async def is_told() -> bool:
-            told = [await chat.notices.inner_text() for _, chat in (one, other)]
-            return sorted(told) == ["", "Answered elsewhere."]
+        async def is_reported() -> bool:
+            notices = [await chat.notices.inner_text() for _, chat in (one, other)]
+            return sorted(notices) == ["", "Answered elsewhere."]
 
-        await wait_until(is_told)
+        await wait_until(is_reported)
         await api.wait_for_run(run)
         ran = marker.read_text().splitlines() if marker.exists() else []
         assert ran in ([["ran"]] if second == "Allow" else [["ran"], []])

@@ -1,7 +1,6 @@
-"""Another process of the conformance suite: opens the content of a test and does one thing with it.
+"""Another process of the conformance suite: it opens the content of a test and does one thing with it.
 
-It speaks in lines: `ready` once the store is open, then a line for each thing done. A line on its input lets
-it go on where it waits.
+It prints `ready` once the store is open, then a line for each step. A line on its input lets it continue.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ async def read_line() -> str:
 
 
 async def rename(store: Store, session: str, count: str) -> None:
-    """For each line heard, rename the session and say its seq."""
+    """Rename the session for each line read, and print the seq."""
     for n in range(int(count)):
         await read_line()
         (receipt,) = await store.append(Append(SessionId(session), (f.SessionRenamed(f"{n}", "user"),)))
@@ -39,7 +38,7 @@ async def send(store: Store, session: str, count: str) -> None:
 
 
 async def claim(store: Store, run_id: str, lease_ms: str) -> None:
-    """Claim a run, say the epoch, and hold it until a line is heard."""
+    """Claim a run, print the epoch, and hold the lease until a line is read."""
     lease = await store.claim(RunId(run_id), int(lease_ms))
     write_line(lease.epoch)
     await read_line()

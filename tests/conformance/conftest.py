@@ -13,7 +13,7 @@ from tests.conformance.factories import FACTORIES, StoreHome
 
 @pytest.fixture(params=sorted(FACTORIES))
 def home(request: pytest.FixtureRequest, tmp_path: Path, runner: asyncio.Runner) -> Iterator[StoreHome]:
-    """Where the test's content lives; open it as often as needed."""
+    """The content of a test; open it as often as needed."""
     place = FACTORIES[request.param](tmp_path / "content")
     yield place
     runner.run(place.close())
@@ -26,5 +26,5 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def store(home: StoreHome, runner: asyncio.Runner, clock: FakeClock) -> Store:
-    """One open store, whose time stands still unless the test moves `clock`."""
+    """An open store, whose time stands still unless the test moves `clock`."""
     return runner.run(home.open(clock))

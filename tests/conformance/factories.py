@@ -1,4 +1,4 @@
-"""The stores that the suite runs on. To add one, write its `Home` and name it in FACTORIES."""
+"""The stores that the suite runs on. To add one, write its `StoreHome` and name it in FACTORIES."""
 
 import subprocess
 import sys
@@ -16,15 +16,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class StoreHome(Protocol):
-    """Where one test's content lives. Each `open` is a store of its own over the same content."""
+    """The content of one test. Each `open` is a store of its own over the same content."""
 
     async def open(self, clock: Clock | None = None) -> Store: ...
 
     def start_child(self, *arguments: str) -> "subprocess.Popen[str]":
-        """Another process that opens the same content and does what `tests.conformance.child` knows."""
+        """Start a process that opens the same content and runs a command of `tests.conformance.child`."""
 
     async def close(self) -> None:
-        """Close what is still open, and remove what is not in the test's folder."""
+        """Close what is still open, and remove what is outside the test's folder."""
 
 
 class SqliteStoreHome:

@@ -63,13 +63,13 @@ async def test_interleaved_sessions_keep_numbers_of_their_own(store: Store) -> N
 
 
 async def test_a_session_begins_only_with_its_creation(store: Store) -> None:
-    stranger = IDS.session()
+    unknown = IDS.session()
     with pytest.raises(NoSuchSession):
-        await store.append(rename(stranger))
+        await store.append(rename(unknown))
     with pytest.raises(NoSuchSession):
-        await store.append(Append(stranger, ()))
+        await store.append(Append(unknown, ()))
     with pytest.raises(NoSuchSession):
-        await store.head(stranger)
+        await store.head(unknown)
 
 
 async def test_a_session_is_created_once(store: Store) -> None:

@@ -108,18 +108,20 @@ async def test_what_a_session_uses_is_kept_until_it_is_purged(store: Store, cloc
 async def test_blobs_of_changed_files_are_kept_like_attachments(store: Store, clock: FakeClock) -> None:
     before, after = [await store.put_blob(content) for content in (b"before", b"after")]
     change = Change("file", before, after)
-    told = f.ToolSettled(1, 1, IDS.message(), IDS.call(), "edit_file", "done", (change,), "")
+    settled = f.ToolSettled(1, 1, IDS.message(), IDS.call(), "edit_file", "done", (change,), "")
     session_id = await create_session(
-        store, f.TurnAccepted(IDS.turn(), 1, IDS.message(), (Text("edit it"),)), told
+        store, f.TurnAccepted(IDS.turn(), 1, IDS.message(), (Text("edit it"),)), settled
     )
     clock.advance(2 * UNUSED_BLOB_AFTER_MS)
     await store.sweep()
     assert [await store.get_blob(each) for each in (before, after)] == [b"before", b"after"]
     with pytest.raises(NoSuchBlob):
-        await store.append(Append(session_id, (replace(told, place=2, parts=(Change("file", "0" * 64),)),)))
+        await store.append(
+            Append(session_id, (replace(settled, place=2, parts=(Change("file", "0" * 64),)),))
+        )
     said = await store.turn_messages(session_id, ((1, 1),))
     assert [message.row.place for message in said] == [0, 1], "a session is meant by its id alone"
-    assert said[1].events[-1].fact == told
+    assert said[1].events[-1].fact == settled
 
 
 async def test_many_unused_blobs_go_in_one_sweep(store: Store, clock: FakeClock) -> None:

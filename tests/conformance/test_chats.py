@@ -1,4 +1,4 @@
-"""What came from chat apps and what goes back: kept once, dealt with in order, told what became of it."""
+"""Updates from chat apps and deliveries to them: stored once, handled in order, with their outcomes."""
 
 import pytest
 from msgspec.structs import replace

@@ -1,4 +1,4 @@
-"""Leases: who may work on a run, and how everyone else is kept from writing for it."""
+"""Leases: which process may work on a run, and how every other one is fenced."""
 
 import asyncio
 
@@ -69,7 +69,7 @@ async def test_a_lease_that_ran_out_can_be_claimed_and_fences_its_holder(
 async def test_a_holder_may_renew_its_lease_after_a_machine_pause(
     store: Store, home: StoreHome, clock: FakeClock
 ) -> None:
-    """A pause lets every lease run out. The first process to wake must not take what the others work on."""
+    """A pause lets every lease expire. The first process to wake must not take the runs of the others."""
     session_id, story = await create_started_turn(store)
     other = await home.open(clock)
     run, name = await store.claim(story.run_id, LEASE_MS), await store.claim_name("channel:x", LEASE_MS)
@@ -209,7 +209,7 @@ async def test_an_unknown_fence_is_refused(store: Store) -> None:
 async def test_a_waiting_run_is_released_at_once_and_fences_its_holder(
     store: Store, home: StoreHome, clock: FakeClock
 ) -> None:
-    """Whoever is killed between saying that it waits and letting go leaves nothing that looks cut off."""
+    """A kill between waiting and releasing leaves nothing that looks interrupted."""
     session_id, story = await create_started_turn(store)
     old = await store.claim(story.run_id, LEASE_MS)
     await store.append(Append(session_id, (f.RunWaiting(story.run_id, "approval"),), fence=old.fence))

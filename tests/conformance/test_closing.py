@@ -1,4 +1,4 @@
-"""Opening, closing, and what a store still knows afterwards."""
+"""Opening and closing a store, and what it still knows afterwards."""
 
 import asyncio
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.support.turn_events import IDS, TurnEvents, accept, created, turn_wit
 
 
 def ignore_progress(done: int, total: int) -> None:
-    """No one watches."""
+    """Ignore the progress of a check."""
 
 
 async def test_everything_is_there_after_reopening(store: Store, home: StoreHome, clock: FakeClock) -> None:
@@ -57,7 +57,8 @@ async def test_a_closed_store_raises_store_closed(store: Store, tmp_path: Path) 
     lease = Lease(run_id, 1, IDS.process(), 0)
     for asked in (
         store.append(created()), store.read(session_id, 0, 1), anext(store.tail(session_id, 0)),
-        store.import_session(session_id, await no_events()), store.session(session_id), store.head(session_id),
+        store.import_session(session_id, await no_events()), store.session(session_id),
+        store.head(session_id),
         store.sessions(None, 1), store.messages(session_id, None, 1), store.run(run_id), store.open_runs(),
         store.tools(session_id, run_id), store.search("x", 1), store.totals(), store.claim(run_id, 1),
         store.renew(lease, 1), store.release(lease), store.put_blob(b"x"), store.get_blob("x"),

@@ -1,4 +1,4 @@
-"""Streams: what waits together becomes one event, without loss, and no faster than there is room."""
+"""Streams: waiting deltas are merged into one event, without loss, and limited by capacity."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from tests.support.turn_events import IDS, TurnEvents, created
 
 
 async def start_streaming(store: Store) -> tuple[SessionId, TurnEvents, int]:
-    """A session whose first answer is being written, and its head."""
+    """Return a session whose first answer is streaming, and its head."""
     new, story = created(), TurnEvents()
     await store.append(new)
     (receipt,) = await store.append(Append(new.session_id, story.opening()))
@@ -50,17 +50,17 @@ async def test_order_across_kinds_messages_and_calls_is_kept(store: Store) -> No
 
 
 def merge_by_subject(facts: list[f.AnyFact]) -> list[tuple[object, str]]:
-    """Runs of the same subject with their text joined: what no coalescing may change."""
-    told: list[tuple[object, str]] = []
+    """Join the text of adjacent deltas with the same subject: no merging may change the result."""
+    merged: list[tuple[object, str]] = []
     for fact in facts:
         subject = (type(fact), getattr(fact, "message_id", ""), getattr(fact, "call_id", ""))
         subject += (getattr(fact, "stream", ""),)
         text = getattr(fact, "text", None)
-        if text is not None and told and told[-1][0] == subject:
-            told[-1] = (subject, told[-1][1] + text)
+        if text is not None and merged and merged[-1][0] == subject:
+            merged[-1] = (subject, merged[-1][1] + text)
         else:
-            told.append((subject, text if text is not None else repr(fact)))
-    return told
+            merged.append((subject, text if text is not None else repr(fact)))
+    return merged
 
 
 async def test_both_streams_of_a_tool_stay_apart(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""Deleting: gone at once for every reader, and its space comes back."""
+"""Deleting: a session is gone at once for every reader, and its space is reclaimed."""
 
 import asyncio
 import random
@@ -18,7 +18,7 @@ DELETED_FACT = (f.SessionDeleted(),)
 
 
 def ignore_progress(done: int, total: int) -> None:
-    """No one watches."""
+    """Ignore the progress of a check."""
 
 
 async def create_session(store: Store, *facts: f.AnyFact) -> SessionId:

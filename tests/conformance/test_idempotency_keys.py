@@ -1,4 +1,4 @@
-"""Keys: a send that is tried again is one turn."""
+"""Keys: a repeated send is one turn."""
 
 import asyncio
 
@@ -69,9 +69,9 @@ async def test_concurrent_sends_with_one_key_store_one_turn(
     store: Store, home: StoreHome, stores: int
 ) -> None:
     session_id = await create_session(store)
-    doors = [store] + [await home.open() for _ in range(stores - 1)]
+    opened = [store] + [await home.open() for _ in range(stores - 1)]
     tried = await asyncio.gather(
-        *(doors[n % stores].append(accept(session_id, "hello", "k")) for n in range(10))
+        *(opened[n % stores].append(accept(session_id, "hello", "k")) for n in range(10))
     )
     receipts = [receipt for (receipt,) in tried]
     assert sum(receipt.repeated_turn is None for receipt in receipts) == 1

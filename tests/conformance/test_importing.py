@@ -1,4 +1,4 @@
-"""Importing: another store's events, as they are, once."""
+"""Importing: the events of another store, unchanged, once."""
 
 import asyncio
 
@@ -16,12 +16,12 @@ from tests.support.turn_events import IDS, created, turn_facts, turn_with_tool
 
 
 def ignore_progress(done: int, total: int) -> None:
-    """No one watches."""
+    """Ignore the progress of a check."""
 
 
 def journal(*facts: f.AnyFact | UnknownFact) -> list[Event]:
-    told = (f.SessionCreated("imported"), *facts)
-    return [Event(seq, 1_600_000_000_000 + seq, *encode(fact)) for seq, fact in enumerate(told, 1)]
+    all_facts = (f.SessionCreated("imported"), *facts)
+    return [Event(seq, 1_600_000_000_000 + seq, *encode(fact)) for seq, fact in enumerate(all_facts, 1)]
 
 
 async def stored_events(store: Store, session_id: SessionId) -> list[Event]:

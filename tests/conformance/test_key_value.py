@@ -1,4 +1,4 @@
-"""The shelf: small things that belong to no session, kept by kind and id."""
+"""The key-value store: small values outside of sessions, by kind and id."""
 
 import asyncio
 

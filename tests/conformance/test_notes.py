@@ -1,4 +1,4 @@
-"""Notes: what the built-in memory keeps, once for each telling; how it is found, replaced and forgotten."""
+"""Notes of the built-in memory: stored once per commit, found, replaced and forgotten."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ ORIGIN = Origin("model", SessionId("s_1"), 2, 5)
 async def add_notes(
     store: Store, key: str, *fresh: str | NewNote, scope: str = "", origin: Origin = ORIGIN
 ) -> list[Memory]:
-    """What telling `fresh` under `key` gives; the receipt is checked."""
+    """Add `fresh` under `key`, check the receipt, and return the result."""
     notes = [NewNote(each) if isinstance(each, str) else each for each in fresh]
     receipt, kept = await store.add_notes(key, f"receipt of {key}", origin, scope, notes)
     assert receipt == f"receipt of {key}"
@@ -27,7 +27,7 @@ async def add_notes(
 
 
 async def note_texts(store: Store, scope: str = "", words: str = "") -> list[str]:
-    """What holds, the oldest first."""
+    """Return the current notes, the oldest first."""
     page = await store.notes(scope, words, None, 200)
     return [note.text for note in reversed(page.memories)]
 
@@ -276,14 +276,14 @@ async def test_what_a_person_forgot_does_not_come_back_from_what_was_said_before
     clock.advance(10)
     await store.forget_note(note.id)
     other = await home.open()
-    told = [NewNote("the user  has two dogs."), NewNote("The user has a dog."), NewNote("The user sails.")]
-    _, kept = await other.add_notes("c", "r", ORIGIN, "", told, said_at=before)
+    notes = [NewNote("the user  has two dogs."), NewNote("The user has a dog."), NewNote("The user sails.")]
+    _, kept = await other.add_notes("c", "r", ORIGIN, "", notes, said_at=before)
     assert [each.text for each in kept] == await note_texts(store) == ["The user sails."]
-    _, kept = await store.add_notes("d", "r", ORIGIN, "", told[:1], said_at=clock.now_ms())
+    _, kept = await store.add_notes("d", "r", ORIGIN, "", notes[:1], said_at=clock.now_ms())
     assert not kept, "said in the moment that it was forgotten"
     clock.advance(1)
-    await store.add_notes("e", "r", ORIGIN, "elsewhere", told[:1], said_at=before)
-    _, kept = await store.add_notes("f", "r", ORIGIN, "", told[:1], said_at=clock.now_ms())
+    await store.add_notes("e", "r", ORIGIN, "elsewhere", notes[:1], said_at=before)
+    _, kept = await store.add_notes("f", "r", ORIGIN, "", notes[:1], said_at=clock.now_ms())
     assert len(kept) == 1, "said anew, it is remembered anew"
 
 

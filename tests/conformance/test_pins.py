@@ -1,4 +1,4 @@
-"""What is kept beside a session for the person who owns it: its pin, and the draft of a message."""
+"""Per-session data of the owner: the pin, and the draft of a message."""
 
 import pytest
 

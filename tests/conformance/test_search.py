@@ -1,4 +1,4 @@
-"""Search: live messages with every word of the query, as of the moment it is asked."""
+"""Search: live messages with every word of the query, as of the moment of the call."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The list of sessions: most recently active first, in pages that hold still."""
+"""The list of sessions: most recently active first, in stable pages."""
 
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.events import facts as f
@@ -106,7 +106,7 @@ async def test_memory_events_do_not_change_the_session_list(store: Store, clock:
     await store.mark_read(session_id, await store.head(session_id))
     before = await store.session(session_id)
     failure = f.Failure("memory_failed", "It was away.")
-    told: tuple[f.AnyFact, ...] = (
+    memory_facts: tuple[f.AnyFact, ...] = (
         f.MemoryCommitStarted(1, "k", ((1, 1),), "somebody", "d", 1, store.own_process),
         f.MemoryCommitFailed(1, "k", 1, 1, failure, clock.now_ms()),
         f.MemoryCommitStarted(1, "k", ((1, 1),), "somebody", "d", 2, store.own_process),
@@ -116,13 +116,15 @@ async def test_memory_events_do_not_change_the_session_list(store: Store, clock:
         f.MemoryCommitted(1, "k", 1, 1, "r"),
         f.MemoryForgotten(1, "k", "cannot", failure),
     )
-    for fact in told:
+    for fact in memory_facts:
         clock.advance(1_000)
         await store.append(Append(session_id, (fact,)))
         assert await store.session(session_id) == before, fact
         assert not await store.unread([session_id]), fact
-    assert [event.fact for event in await store.read(session_id, 0, 100)][-len(told) :] == list(told)
-    assert {type(fact) for fact in told} == {
+    assert [event.fact for event in await store.read(session_id, 0, 100)][-len(memory_facts) :] == list(
+        memory_facts
+    )
+    assert {type(fact) for fact in memory_facts} == {
         kind for name, kind in f.FACTS_BY_KIND.items() if name.startswith("memory_")
     }
 

@@ -1,4 +1,4 @@
-"""What needs a person: what is unread, what waits for an answer, and that those who watch are told."""
+"""The status of sessions: unread turns, open questions, and notifications about both."""
 
 import asyncio
 import time
@@ -33,9 +33,9 @@ async def create_session(store: Store, *facts: f.AnyFact, title: str = "") -> Se
 
 async def is_unread(store: Store, session_id: SessionId) -> bool:
     found = session_id in await store.unread([session_id])
-    standing = (await store.session_statuses([session_id]))[session_id]
+    status = (await store.session_statuses([session_id]))[session_id]
     (listed,) = [each for each in (await store.overview()).statuses if each.row.id == session_id]
-    assert found == standing.unread == listed.unread
+    assert found == status.unread == listed.unread
     return found
 
 
@@ -175,7 +175,7 @@ async def test_too_many_mark_moves_are_reported_as_unknown(store: Store) -> None
 
 
 def approval_requested(story: TurnEvents, reason: str = "") -> list[f.AnyFact]:
-    """A turn up to where a person is asked about its call."""
+    """Return a turn up to its open approval."""
     opened = [*story.opening(), story.message_settled(), story.tool_intended()]
     return [
         *opened,
@@ -327,11 +327,11 @@ async def test_the_overview_has_the_newest_and_all_active_sessions(store: Store,
     new = [created() for _ in range(FEED_SESSIONS_MAX)]
     await store.append(*new)
     survey = await store.overview()
-    found = [standing.row.id for standing in survey.statuses]
+    found = [status.row.id for status in survey.statuses]
     assert len(found) == len(set(found)) == FEED_SESSIONS_MAX + 3
     assert set(found) == {*old, *(each.session_id for each in new)}
     assert forgotten not in found and survey.has_more
-    by_id = {standing.row.id: standing for standing in survey.statuses}
+    by_id = {status.row.id: status for status in survey.statuses}
     assert [by_id[each].row.status for each in old] == ["needs_you", "working", "failed"]
 
 
@@ -350,13 +350,13 @@ async def test_the_overview_is_bounded_and_lists_questions_before_failures(
     survey = await store.overview()
     assert len(survey.statuses) <= FEED_SESSIONS_MAX + FEED_OPEN_MAX
     assert survey.has_more
-    assert asking in [standing.row.id for standing in survey.statuses]
+    assert asking in [status.row.id for status in survey.statuses]
 
 
 async def test_a_small_overview_contains_every_session(store: Store) -> None:
     ids = [await create_session(store) for _ in range(3)]
     survey = await store.overview()
-    assert {standing.row.id for standing in survey.statuses} == set(ids)
+    assert {status.row.id for status in survey.statuses} == set(ids)
     assert not survey.has_more
 
 

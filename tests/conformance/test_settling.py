@@ -16,7 +16,7 @@ from tests.support.turn_events import TurnEvents, created, turn_facts, turn_with
 
 
 def ignore_progress(done: int, total: int) -> None:
-    """No one watches."""
+    """Ignore the progress of a check."""
 
 
 async def create_session(store: Store, *facts: f.AnyFact) -> SessionId:

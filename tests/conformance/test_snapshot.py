@@ -1,4 +1,4 @@
-"""Several reads as of one moment."""
+"""Several reads in one snapshot."""
 
 import asyncio
 import threading
@@ -21,10 +21,10 @@ async def test_reads_in_one_snapshot_see_nothing_of_what_is_committed_between_th
     def read(snapshot: Snapshot) -> list[tuple[int, str, int, str]]:
         found = []
         for _ in range(2):
-            standing = snapshot.session_statuses([session_id])[session_id]
+            status = snapshot.session_statuses([session_id])[session_id]
             (listed,) = snapshot.sessions(None, 10).sessions
             page = snapshot.messages(session_id, None, 10)
-            found.append((snapshot.head(session_id), standing.row.title, page.head, listed.title))
+            found.append((snapshot.head(session_id), status.row.title, page.head, listed.title))
             loop.call_soon_threadsafe(has_begun.set)
             assert is_renamed.wait(WAIT_S)
         return found

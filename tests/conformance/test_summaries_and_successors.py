@@ -1,4 +1,4 @@
-"""Summaries that stand, and where a conversation went on: found again, whatever happened since."""
+"""Summaries that hold, and successors: found again after any change."""
 
 import pytest
 
@@ -45,7 +45,7 @@ async def test_the_newest_summary_whose_turns_are_all_live_is_found(store: Store
 
 
 async def continue_in_successor(store: Store, old: SessionId) -> SessionId:
-    """Moves it on as it stands, in one change."""
+    """Continue the session in a successor, in one change."""
     new, facts = IDS.session(), list[f.AnyFact]()
 
     def leave(view):  # type: ignore[no-untyped-def]

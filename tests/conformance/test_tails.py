@@ -1,4 +1,4 @@
-"""Following a session: everything once, in order, whoever wrote it."""
+"""Following a session: every event once, in order, from any writer."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ from tests.conformance.factories import StoreHome
 from tests.support.turn_events import IDS, accept, created
 
 SEEN_WITHIN_S = 1.0
-"""Most times: on a machine that is slow or busy, too."""
+"""A generous timeout for a slow or busy machine."""
 
 
 def rename(session_id: SessionId, title: object) -> Append:

@@ -1,4 +1,4 @@
-"""Pages of a transcript: all of it, in the order of turns and places, with what each message says."""
+"""Pages of a transcript: all messages in the order of turns and places, with their content."""
 
 import asyncio
 
@@ -24,7 +24,7 @@ async def create_session(store: Store, *facts: f.AnyFact) -> SessionId:
 
 
 async def all_pages(store: Store, session_id: SessionId, limit: int) -> list[StoredMessage]:
-    """Every message, oldest first, by following the cursors."""
+    """Return every message, oldest first, by following the cursors."""
     found: list[StoredMessage] = []
     before: str | None = None
     while True:
@@ -215,13 +215,13 @@ async def test_what_is_not_a_cursor_is_refused(store: Store, cursor: str) -> Non
 
 
 async def test_missing_sessions_and_runs_raise_distinct_errors(store: Store) -> None:
-    stranger = IDS.session()
+    unknown = IDS.session()
     with pytest.raises(NoSuchSession):
-        await store.session(stranger)
+        await store.session(unknown)
     with pytest.raises(NoSuchSession):
-        await store.messages(stranger, None, 10)
+        await store.messages(unknown, None, 10)
     with pytest.raises(NoSuchSession):
-        await store.tools(stranger, RunId("r"))
+        await store.tools(unknown, RunId("r"))
     with pytest.raises(NoSuchRun):
         await store.run(RunId("r"))
 

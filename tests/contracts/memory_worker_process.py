@@ -1,8 +1,8 @@
-"""Another process that tells memory of one turn until it is killed.
+"""Another process that commits one turn to memory until it is killed.
 
-`python -m tests.contracts.memory_worker_process FOLDER DIARY KEY POINT` completes one turn, prints the
-session and tells the diary of it (which takes keys if KEY is `keyed`). It hangs at POINT: `owed` before
-telling it, `before` or `after` the diary has written it down, `paid` once everything is done.
+`python -m tests.contracts.memory_worker_process FOLDER LOG KEY POINT` completes one turn, prints the session
+and commits it to the file LOG (with idempotency keys if KEY is `keyed`). It hangs at POINT: `owed` before the
+commit, `before` or `after` the provider has written it, `paid` once everything is done.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from pathlib import Path
 from tests.support.fake_memory_providers import FileProvider, memory_harness
 
 
-async def run_worker(folder: Path, diary: Path, keyed: bool, point: str) -> None:
-    async with memory_harness(folder, FileProvider(diary, keyed, point)) as harness:
+async def run_worker(folder: Path, log_file: Path, keyed: bool, point: str) -> None:
+    async with memory_harness(folder, FileProvider(log_file, keyed, point)) as harness:
         session_id = await harness.app.create_session()
         await harness.run_turn(session_id, "My boat is called Vega.")
         print(session_id, flush=True)

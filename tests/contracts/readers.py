@@ -24,7 +24,7 @@ READERS = 4
 
 
 class ExpectedState(msgspec.Struct, frozen=True):
-    """A conversation as one change left it: its row, and its page as a response shows it."""
+    """A conversation after one change: its row, and its page as a response shows it."""
 
     row: SessionRow
     messages: list[Any]
@@ -40,7 +40,7 @@ class ConversationReaders:
         self.sessions: dict[bytes, Any] = {}
         self.journal: list[Event] = []
         self.heads: list[int] = []
-        """The head after each change: nobody can have seen anything else."""
+        """The head after each change: no reader can see another state."""
 
     def on_change(self, change: CommittedChange) -> None:
         if change.session_id == self.session_id and change.events:
@@ -54,7 +54,7 @@ class ConversationReaders:
                     return
 
     async def poll(self, api: ApiClient) -> None:
-        """Ask until the conversation is gone. Each different answer is kept once."""
+        """Poll until the conversation is gone. Each different answer is kept once."""
         path = f"/api/sessions/{self.session_id}"
         while True:
             async with api.session.get(f"{api.address}{path}/messages?limit=200") as response:
@@ -68,7 +68,7 @@ class ConversationReaders:
                 self.sessions[body] = msgspec.json.decode(body)
 
     async def wait_until_seen(self, app: AppHarness) -> None:
-        """Return once a reader has seen what the last change left."""
+        """Return once a reader has seen the state after the last change."""
         head = self.heads[-1]
 
         async def has_seen() -> bool:
@@ -150,7 +150,7 @@ class ConversationReaders:
 async def conversation_readers(
     app: AppHarness, api: ApiClient, session_id: SessionId
 ) -> AsyncIterator[ConversationReaders]:
-    """Readers at full speed, until the conversation is deleted."""
+    """Run readers at full speed, until the conversation is deleted."""
     readers = ConversationReaders(session_id)
     app.store.add_change_listener(readers.on_change)
     readers.heads.append(await app.store.head(session_id))

@@ -1,4 +1,4 @@
-"""Another process that works over the same folder, as a test sees it: watched, stopped, continued, killed."""
+"""Another process that works over the same folder: watched, suspended, continued, killed."""
 
 import fcntl
 import os
@@ -39,7 +39,7 @@ class WorkerProcess:
         os.kill(self.process.pid, signum)
 
     def suspend(self) -> None:
-        """Stop it between two commits: whoever is stopped inside one stalls every other writer with it."""
+        """Suspend it between two commits: a process that stops inside one blocks every other writer."""
         for _ in range(100):
             self.send(signal.SIGSTOP)
             time.sleep(0.02)

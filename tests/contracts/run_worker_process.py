@@ -1,12 +1,12 @@
 """Another process that works on a run until it is killed or stopped.
 
-`python -m tests.contracts.run_worker_process FOLDER STORY` accepts one message and carries it out. It prints
-the session and the run, then what it is doing, one line each. STORY says what the model does:
+`python -m tests.contracts.run_worker_process FOLDER STORY` accepts one message and runs it. It prints the
+session and the run, then its progress, one line each. STORY says what the model does:
   words    streams words for ever
   nothing  begins a step and says nothing
-  tool     calls an unsafe lever and holds it down
-  pure     calls a pure lever and holds it down
-  again    accepts nothing: goes on with the one run that is there, and says nothing
+  tool     calls an unsafe tool that blocks
+  pure     calls a pure tool that blocks
+  again    accepts nothing: continues the one run in the store, and says nothing
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""Another process that keeps on sending to one conversation, whatever becomes of it.
+"""Another process that keeps sending to one conversation.
 
-`python -m tests.contracts.sender_process FOLDER SESSION NAME` sends messages with keys, one after another as
-each is answered, until so many were kept in another conversation than the one they were sent to. It prints
-the key, the conversation and the turn of each, then a dot, and waits to be killed.
+`python -m tests.contracts.sender_process FOLDER SESSION NAME` sends messages with keys, each after the answer
+to the one before, until enough of them were stored in another conversation than the one they were sent to. It
+prints the key, the conversation and the turn of each, then a dot, and waits to be killed.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Another process that says one thing in a conversation and sees it answered.
+"""Another process that sends one message to a conversation and waits for the answer.
 
 `python -m tests.contracts.single_turn_process FOLDER SESSION TEXT ANSWER`
 """

@@ -1,7 +1,7 @@
-"""G: an agent and what is held of a conversation are reused exactly when that is right.
+"""G: an agent and the cached context of a conversation are reused exactly when that is right.
 
-Runs are carried out by a real engine over a real store. The other process is a second store on the same
-folder, or a process of its own; what the cache made of it is what it has counted.
+A real engine over a real store runs everything. The other process is a second store on the same folder, or a
+real process; the counters of the cache show what it did.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ ONE, OTHER = SessionId("s_0000000000000001"), SessionId("s_0000000000000002")
 
 
 async def run_turn(app: AppHarness, session_id: SessionId, text: str, answer: str) -> AcceptedMessage:
-    """One turn, to its end."""
+    """Run one turn to its end."""
     app.model.steps = [text_step(answer)]
     sent = await app.send(session_id, text)
     await app.wait_for_run(sent.run_id, "completed")
@@ -56,7 +56,7 @@ async def run_turn(app: AppHarness, session_id: SessionId, text: str, answer: st
 
 
 def request_texts(request: Request) -> list[str]:
-    """What people have said, as the model was shown it."""
+    """Return the user messages that the model received."""
     parts = [part for m in request.messages if isinstance(m, UserMessage) for part in m.parts]
     return [part.text for part in parts if isinstance(part, Text)]
 
@@ -66,7 +66,7 @@ def cache_counts(app: AppHarness) -> tuple[int, dict[str, int]]:
 
 
 async def test_a_route_keeps_its_agent_from_one_conversation_to_the_next(tmp_path: Path) -> None:
-    """G1: of a chat that begins another conversation, by what the program puts in an engine."""
+    """G1: by the route that a program gives the engine, as a chat that begins another conversation."""
     built: list[tuple[str, Model]] = []
     chat_app = FakeChatApp()
     async with running_app(tmp_path, started=False) as engine_app:
@@ -143,7 +143,7 @@ async def test_consecutive_turns_reuse_the_cached_context_and_advance_the_baseli
 
 
 async def _run_turn_elsewhere(folder: Path, session_id: SessionId, text: str, answer: str) -> None:
-    """One turn, to its end, by a process of its own."""
+    """Run one turn to its end in a process of its own."""
     module = "tests.contracts.single_turn_process"
     command = [sys.executable, "-m", module, str(folder), session_id, text, answer]
     await asyncio.to_thread(subprocess.run, command, cwd=ROOT, check=True, timeout=60)
@@ -247,7 +247,7 @@ def test_an_entry_whose_conversation_is_not_known_is_guarded_and_adopts_a_positi
 
 
 async def test_restored_turns_outside_the_cache_reach_the_model(tmp_path: Path) -> None:
-    """G3: only the end of a long conversation is read."""
+    """G3: only the end of a long conversation is loaded."""
     texts = [f"message {number}" for number in range(FIRST_PAGE_MESSAGES)]
     async with running_app(tmp_path) as app:
         session_id = await app.create_session()

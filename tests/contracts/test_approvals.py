@@ -1,4 +1,4 @@
-"""A person is asked once, answers once, and what was allowed runs at most once, as it was allowed."""
+"""A person is asked once, answers once, and an approved call runs at most once, as it was approved."""
 
 import asyncio
 import itertools
@@ -31,7 +31,7 @@ def command(text: str) -> str:
 async def start_pending_approval(
     app: AppHarness, text: str = "ls", session_id: SessionId | None = None
 ) -> tuple[RunId, CallId]:
-    """A command that a person is asked about."""
+    """Return a run with a command that waits for approval."""
     session_id = session_id or await app.create_session()
     app.model.steps = [tool_call_step("shell", command(text)), text_step("Done.")]
     sent = await app.send(session_id, "Go")
@@ -61,7 +61,7 @@ async def ledger(app: AppHarness, run_id: RunId) -> list[str]:
 
 
 def last_tool_text(app: AppHarness) -> str:
-    """What the model was told of its last call."""
+    """Return what the model read of its last call."""
     [message] = [each for each in app.model.requests[-1].messages if isinstance(each, ToolMessage)][-1:]
     return "\n".join(message_text((part,)) for part in message.parts)
 
@@ -71,34 +71,34 @@ def shell() -> FakeTool:
 
 
 async def test_an_allowed_call_runs_once(tmp_path: Path) -> None:
-    lever = shell()
-    async with running_app(tmp_path, lever, approvals="ask") as app:
+    tool = shell()
+    async with running_app(tmp_path, tool, approvals="ask") as app:
         run_id, call_id = await start_pending_approval(app)
-        assert lever.run_arguments == []
+        assert tool.run_arguments == []
         await app.engine.resolve(run_id, call_id, "approve")
         await app.wait_for_run(run_id, "completed")
-        assert lever.run_arguments == [command("ls")]
+        assert tool.run_arguments == [command("ls")]
         assert await ledger(app, run_id) == [
             "ToolIntended", "ApprovalRequested", "ApprovalResolved", "ToolStarted", "ToolSettled"
         ]  # fmt: skip
 
 
 async def test_a_denied_call_does_not_run_and_the_model_reads_why(tmp_path: Path) -> None:
-    lever = shell()
-    async with running_app(tmp_path, lever, approvals="ask") as app:
+    tool = shell()
+    async with running_app(tmp_path, tool, approvals="ask") as app:
         run_id, call_id = await start_pending_approval(app)
         await app.engine.resolve(run_id, call_id, "deny", "Not on a Friday.")
         await app.wait_for_run(run_id, "completed")
-        assert lever.run_arguments == [] and last_tool_text(app) == f"{context.DENIED}\nNot on a Friday."
+        assert tool.run_arguments == [] and last_tool_text(app) == f"{context.DENIED}\nNot on a Friday."
 
 
 async def test_an_edited_call_runs_with_its_new_arguments_and_readers_see_them(tmp_path: Path) -> None:
-    lever = shell()
-    async with running_app(tmp_path, lever, approvals="ask") as app:
+    tool = shell()
+    async with running_app(tmp_path, tool, approvals="ask") as app:
         run_id, call_id = await start_pending_approval(app, "rm a")
         await app.engine.resolve(run_id, call_id, "approve", None, ApprovalGrant(arguments=command("rm b")))
         await app.wait_for_run(run_id, "completed")
-        assert lever.run_arguments == [command("rm b")]
+        assert tool.run_arguments == [command("rm b")]
         assert last_tool_text(app).startswith(context.EDITED + command("rm b"))
         session_id, _ = await app.store.run(run_id)
         [entry] = [each for each in await app.entries(session_id) if each.role == "tool"]
@@ -129,15 +129,15 @@ async def test_an_edit_without_changes_is_a_plain_approval(tmp_path: Path) -> No
 async def test_an_invalid_edit_leaves_the_approval_open(
     tmp_path: Path, arguments: str, error: type[HoldfastError]
 ) -> None:
-    lever = shell()
-    async with running_app(tmp_path, lever, approvals="ask", never_run=NEVER) as app:
+    tool = shell()
+    async with running_app(tmp_path, tool, approvals="ask", never_run=NEVER) as app:
         run_id, call_id = await start_pending_approval(app)
         with pytest.raises(error):
             await app.engine.resolve(run_id, call_id, "approve", None, ApprovalGrant(arguments=arguments))
-        assert (await app.run(run_id)).status == "waiting" and lever.run_arguments == []
+        assert (await app.run(run_id)).status == "waiting" and tool.run_arguments == []
         await app.engine.resolve(run_id, call_id, "approve")
         await app.wait_for_run(run_id, "completed")
-        assert lever.run_arguments == [command("ls")]
+        assert tool.run_arguments == [command("ls")]
 
 
 async def test_an_edited_call_survives_a_restart(tmp_path: Path) -> None:
@@ -147,11 +147,11 @@ async def test_an_edited_call_survives_a_restart(tmp_path: Path) -> None:
         await app.engine.commands.resolve(
             run_id, call_id, "approve", None, ApprovalGrant(arguments=command("rm b"))
         )
-    lever = shell()
-    async with running_app(tmp_path, lever, approvals="ask") as again:
+    tool = shell()
+    async with running_app(tmp_path, tool, approvals="ask") as again:
         again.model.steps = [text_step("Done.")]
         await again.wait_for_run(run_id, "completed")
-        assert lever.run_arguments == [command("rm b")]
+        assert tool.run_arguments == [command("rm b")]
         assert last_tool_text(again).startswith(context.EDITED + command("rm b"))
         assert (await ledger(again, run_id)).count("ApprovalRequested") == 1
 
@@ -166,11 +166,11 @@ ANSWERS: Mapping[str, tuple[f.ToolDecision, str | None, ApprovalGrant]] = Mappin
 
 @pytest.mark.parametrize("pair", list(itertools.combinations_with_replacement(ANSWERS, 2)), ids="-".join)
 async def test_of_two_answers_at_once_one_counts(tmp_path: Path, pair: tuple[str, str]) -> None:
-    """From two engines that share the store, as two browsers at two servers would be."""
-    lever = shell()
+    """The answers come from two engines that share the store, like browsers at two servers."""
+    tool = shell()
     async with (
-        running_app(tmp_path, lever, approvals="ask") as app,
-        running_app(tmp_path, lever, approvals="ask", started=False) as other,
+        running_app(tmp_path, tool, approvals="ask") as app,
+        running_app(tmp_path, tool, approvals="ask", started=False) as other,
     ):
         run_id, call_id = await start_pending_approval(app, "rm a")
         await other.engine.start()
@@ -184,7 +184,7 @@ async def test_of_two_answers_at_once_one_counts(tmp_path: Path, pair: tuple[str
         winner = pair[outcomes.index(None)]
         await app.wait_for_run(run_id, "completed")
         expected = {"yes": ["rm a"], "always": ["rm a"], "changed": ["rm b"], "no": []}[winner]
-        assert lever.run_arguments == [command(text) for text in expected]
+        assert tool.run_arguments == [command(text) for text in expected]
         assert (await ledger(app, run_id)).count("ApprovalResolved") == 1
         for one in (app, other):
             assert len(await one.engine.permissions.rules()) == (winner == "always")
@@ -192,8 +192,8 @@ async def test_of_two_answers_at_once_one_counts(tmp_path: Path, pair: tuple[str
 
 @pytest.mark.parametrize("scope", ["session", "always"])
 async def test_a_call_covered_by_a_rule_needs_no_approval(tmp_path: Path, scope: f.ApprovalScope) -> None:
-    lever = shell()
-    async with running_app(tmp_path, lever, approvals="ask") as app:
+    tool = shell()
+    async with running_app(tmp_path, tool, approvals="ask") as app:
         first, second = await app.create_session(), await app.create_session()
         run_id, call_id = await start_pending_approval(app, "git status", first)
         await app.engine.resolve(run_id, call_id, "approve", None, ApprovalGrant(scope, "git status *"))
@@ -201,7 +201,7 @@ async def test_a_call_covered_by_a_rule_needs_no_approval(tmp_path: Path, scope:
         app.model.steps = [tool_call_step("shell", command("git status -s")), text_step("Done.")]
         again = await app.send(first, "Again")
         await app.wait_for_run(again.run_id, "completed")
-        assert len(lever.run_arguments) == 2
+        assert len(tool.run_arguments) == 2
         assert again.run_id is not None
         resolved = [
             fact for fact in await facts_of(app, again.run_id) if isinstance(fact, f.ApprovalResolved)
@@ -212,23 +212,23 @@ async def test_a_call_covered_by_a_rule_needs_no_approval(tmp_path: Path, scope:
         app.model.steps = [tool_call_step("shell", command("git status")), text_step("Done.")]
         elsewhere = await app.send(second, "And there")
         await app.wait_for_run(elsewhere.run_id, "completed" if scope == "always" else "waiting")
-        assert len(lever.run_arguments) == (3 if scope == "always" else 2)
+        assert len(tool.run_arguments) == (3 if scope == "always" else 2)
 
 
 async def test_a_rule_does_not_cover_hidden_commands(tmp_path: Path) -> None:
-    lever = shell()
-    async with running_app(tmp_path, lever, approvals="ask") as app:
+    tool = shell()
+    async with running_app(tmp_path, tool, approvals="ask") as app:
         await app.engine.permissions.add("shell", "git status *")
         for text in ("git status && rm x", "git status; rm x", "git status $(rm x)", "git status > x"):
             await start_pending_approval(app, text)
-        assert lever.run_arguments == []
+        assert tool.run_arguments == []
 
 
 async def test_a_revoked_rule_takes_effect_at_the_next_call(tmp_path: Path) -> None:
-    lever = shell()
-    async with running_app(tmp_path, lever, approvals="ask") as app:
+    tool = shell()
+    async with running_app(tmp_path, tool, approvals="ask") as app:
         rule = await app.engine.permissions.add("shell", "ls")
-        lever.hold = asyncio.Event()
+        tool.hold = asyncio.Event()
         session_id = await app.create_session()
         app.model.steps = [
             tool_call_step("shell", command("ls")),
@@ -236,16 +236,16 @@ async def test_a_revoked_rule_takes_effect_at_the_next_call(tmp_path: Path) -> N
             text_step("Done."),
         ]
         sent = await app.send(session_id, "Go")
-        await lever.started.wait()
+        await tool.started.wait()
         await app.engine.permissions.revoke(rule.id)
-        lever.hold.set()
+        tool.hold.set()
         await app.wait_for_run(sent.run_id, "waiting")
-        assert len(lever.run_arguments) == 1
+        assert len(tool.run_arguments) == 1
 
 
 async def test_a_rule_that_cannot_be_made_leaves_the_question_open(tmp_path: Path) -> None:
-    lever = shell()
-    async with running_app(tmp_path, lever, approvals="ask") as app:
+    tool = shell()
+    async with running_app(tmp_path, tool, approvals="ask") as app:
         run_id, call_id = await start_pending_approval(app, "ls && rm x")
         with pytest.raises(RuleRefused):
             await app.engine.resolve(run_id, call_id, "approve", None, ApprovalGrant("always"))
@@ -257,8 +257,8 @@ async def test_a_rule_that_cannot_be_made_leaves_the_question_open(tmp_path: Pat
 async def test_a_forbidden_command_is_refused_without_approval(
     tmp_path: Path, approvals: str, text: str
 ) -> None:
-    lever = shell()
-    async with running_app(tmp_path, lever, approvals=approvals, never_run=NEVER) as app:  # type: ignore[arg-type]
+    tool = shell()
+    async with running_app(tmp_path, tool, approvals=approvals, never_run=NEVER) as app:  # type: ignore[arg-type]
         await app.engine.permissions.add("shell", "reboot *")
         session_id = await app.create_session()
         app.model.steps = [
@@ -272,7 +272,7 @@ async def test_a_forbidden_command_is_refused_without_approval(
         assert run.status == ("waiting" if approvals == "ask" else "completed"), (
             "the next call is an ordinary one"
         )
-        assert command(text) not in lever.run_arguments
+        assert command(text) not in tool.run_arguments
         requested = [fact for fact in await facts_of(app, run.id) if isinstance(fact, f.ApprovalRequested)]
         assert len(requested) == (approvals == "ask")
         message = app.model.requests[1].messages[-1]
@@ -285,14 +285,14 @@ DOUBLED = '{"command": "true", "command": "reboot"}'
 
 @pytest.mark.parametrize("arguments", [DOUBLED, command("find -exec " * 9000)])
 async def test_an_uncheckable_command_is_refused_with_a_reason(tmp_path: Path, arguments: str) -> None:
-    lever = shell()
-    async with running_app(tmp_path, lever, approvals="allow", never_run=NEVER) as app:
+    tool = shell()
+    async with running_app(tmp_path, tool, approvals="allow", never_run=NEVER) as app:
         session_id = await app.create_session()
         app.model.steps = [tool_call_step("shell", arguments), text_step("Done.")]
         sent = await app.send(session_id, "Go")
         assert sent.run_id is not None
         await app.wait_for_run(sent.run_id, "completed")
-        assert lever.run_arguments == []
+        assert tool.run_arguments == []
         message = app.model.requests[1].messages[-1]
         assert isinstance(message, ToolMessage)
         assert message_text(message.parts[-1:]).endswith(
@@ -303,34 +303,34 @@ async def test_an_uncheckable_command_is_refused_with_a_reason(tmp_path: Path, a
 
 
 async def test_a_call_cannot_be_edited_to_an_uncheckable_command(tmp_path: Path) -> None:
-    lever = shell()
-    async with running_app(tmp_path, lever, approvals="ask", never_run=NEVER) as app:
+    tool = shell()
+    async with running_app(tmp_path, tool, approvals="ask", never_run=NEVER) as app:
         run_id, call_id = await start_pending_approval(app)
         with pytest.raises(CommandForbidden):
             await app.engine.resolve(run_id, call_id, "approve", None, ApprovalGrant(arguments=DOUBLED))
-        assert (await app.run(run_id)).status == "waiting" and lever.run_arguments == []
+        assert (await app.run(run_id)).status == "waiting" and tool.run_arguments == []
 
 
 async def test_a_longer_denylist_overrides_earlier_approvals(tmp_path: Path) -> None:
     async with running_app(tmp_path, shell(), approvals="ask") as app:
         run_id, call_id = await start_pending_approval(app, "reboot")
         await app.engine.commands.resolve(run_id, call_id, "approve")
-    lever = shell()
-    async with running_app(tmp_path, lever, approvals="ask", never_run=NEVER) as again:
+    tool = shell()
+    async with running_app(tmp_path, tool, approvals="ask", never_run=NEVER) as again:
         await again.wait_for_run(run_id, "completed")
-        assert lever.run_arguments == []
+        assert tool.run_arguments == []
 
 
 async def test_a_forbidden_command_is_not_repeated(tmp_path: Path) -> None:
-    lever = shell()
-    lever.hold = asyncio.Event()
-    async with running_app(tmp_path, lever) as app:
+    shell_tool = shell()
+    shell_tool.hold = asyncio.Event()
+    async with running_app(tmp_path, shell_tool) as app:
         session_id = await app.create_session()
         app.model.steps = [tool_call_step("shell", command("reboot")), text_step("Done.")]
         sent = await app.send(session_id, "Go")
-        await lever.started.wait()
-    lever = shell()
-    async with running_app(tmp_path, lever, never_run=NEVER) as again:
+        await shell_tool.started.wait()
+    shell_tool = shell()
+    async with running_app(tmp_path, shell_tool, never_run=NEVER) as again:
         assert sent.run_id is not None
         await again.wait_for_run(sent.run_id, "waiting")
         [tool] = await again.store.tools(session_id, sent.run_id)
@@ -338,7 +338,7 @@ async def test_a_forbidden_command_is_not_repeated(tmp_path: Path) -> None:
             await again.engine.resolve(sent.run_id, tool.id, "rerun")
         await again.engine.resolve(sent.run_id, tool.id, "skip")
         await again.wait_for_run(sent.run_id, "completed")
-        assert lever.run_arguments == []
+        assert shell_tool.run_arguments == []
 
 
 async def test_an_approval_shows_the_workspace_and_the_sandbox_gaps(tmp_path: Path) -> None:
@@ -369,7 +369,7 @@ async def test_a_waiting_run_holds_no_lease_or_task_and_asks_once(tmp_path: Path
 
 
 async def test_waiting_runs_cost_a_sweep_only_their_row(tmp_path: Path) -> None:
-    """However many wait, a sweep writes nothing, claims nothing and asks the store the same few questions."""
+    """However many runs wait, a sweep writes nothing, claims nothing and makes the same few reads."""
     async with running_app(tmp_path, shell(), approvals="ask", started=False) as app:
         counted: list[int] = []
         for count in (1, 40):
@@ -386,7 +386,7 @@ async def test_waiting_runs_cost_a_sweep_only_their_row(tmp_path: Path) -> None:
 
 @contextmanager
 def _counting(store: SqliteStore, seen: list[str]) -> Iterator[None]:
-    """Notes what is asked of a store."""
+    """Record the calls of a store."""
 
     def noting(name: str, real: Callable[..., object]) -> Callable[..., object]:
         def call(*args: object, **kwargs: object) -> object:
@@ -417,9 +417,9 @@ def _counting(store: SqliteStore, seen: list[str]) -> Iterator[None]:
 
 
 async def test_turns_behind_a_question_are_answered_after_it(tmp_path: Path) -> None:
-    """A message to a run that waits is its answer: the question is closed, and nothing runs."""
-    lever = shell()
-    async with running_app(tmp_path, lever, approvals="ask") as app:
+    """A message to a waiting run is its answer: the question is closed, and nothing runs."""
+    tool = shell()
+    async with running_app(tmp_path, tool, approvals="ask") as app:
         session_id = await app.create_session()
         run_id, call_id = await start_pending_approval(app, "ls", session_id)
         app.model.steps = [text_step("All right.")]
@@ -427,12 +427,12 @@ async def test_turns_behind_a_question_are_answered_after_it(tmp_path: Path) -> 
         await app.wait_for_run(sent.run_id, "completed")
         with pytest.raises(ToolRefused):
             await app.engine.resolve(run_id, call_id, "approve")
-        assert lever.run_arguments == [] and (await app.run(run_id)).is_finished
+        assert tool.run_arguments == [] and (await app.run(run_id)).is_finished
 
 
 async def test_calls_of_one_message_are_asked_about_together_and_run_in_order(tmp_path: Path) -> None:
-    lever = shell()
-    async with running_app(tmp_path, lever, approvals="ask", never_run=NEVER) as app:
+    shell_tool = shell()
+    async with running_app(tmp_path, shell_tool, approvals="ask", never_run=NEVER) as app:
         await app.engine.permissions.add("shell", "ls")
         session_id = await app.create_session()
         texts = ("rm a", "ls", "reboot", "rm b")
@@ -445,7 +445,7 @@ async def test_calls_of_one_message_are_asked_about_together_and_run_in_order(tm
         tools = await app.store.tools(session_id, sent.run_id)
         assert [tool.approval for tool in tools] == ["requested", "", "", "requested"]
         await app.engine.resolve(sent.run_id, tools[3].id, "approve")
-        assert (await app.run(sent.run_id)).status == "waiting" and lever.run_arguments == []
+        assert (await app.run(sent.run_id)).status == "waiting" and shell_tool.run_arguments == []
         await app.engine.resolve(sent.run_id, tools[0].id, "approve")
         await app.wait_for_run(sent.run_id, "completed")
-        assert lever.run_arguments == [command(text) for text in ("rm a", "ls", "rm b")]
+        assert shell_tool.run_arguments == [command(text) for text in ("rm a", "ls", "rm b")]

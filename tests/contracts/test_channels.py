@@ -1,4 +1,4 @@
-"""G: chat apps. What is delivered is recorded before it is tried; what came twice makes one turn."""
+"""G: chat apps. A delivery is recorded before it is tried; a repeated update makes one turn."""
 
 import asyncio
 from pathlib import Path

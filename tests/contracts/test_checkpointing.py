@@ -1,4 +1,4 @@
-"""C: no reader ever sees half. The situations that used to break, in one process with a real store."""
+"""C: no reader ever sees half of a change, in one process with a real store."""
 
 import asyncio
 from contextlib import closing
@@ -34,7 +34,7 @@ WORDS: list[StepAction] = [TextDelta(f"word{n} ") for n in range(60)]
 
 
 async def wait_until_streaming(app: AppHarness, session_id: SessionId) -> None:
-    """Wait until the newest message has words, and more of them may come."""
+    """Wait until the newest message has text and may get more."""
 
     async def is_streaming() -> bool:
         role, status, words = (await app.entry_texts(session_id))[-1]
@@ -44,7 +44,7 @@ async def wait_until_streaming(app: AppHarness, session_id: SessionId) -> None:
 
 
 async def wait_until_checkpointed(app: AppHarness, session_id: SessionId, words: str) -> None:
-    """Wait until the newest message is kept as far as these words."""
+    """Wait until these words of the newest message are stored."""
 
     async def has_text() -> bool:
         return (await app.entry_texts(session_id))[-1][2].endswith(words)
@@ -53,7 +53,7 @@ async def wait_until_checkpointed(app: AppHarness, session_id: SessionId, words:
 
 
 def tables(folder: Path) -> dict[str, list[object]]:
-    """Return all that is in the store's file but leases, which time alone renews."""
+    """Return all rows in the store's file but leases, which change with time alone."""
     with closing(apsw.Connection(str(folder / "holdfast.db"), flags=apsw.SQLITE_OPEN_READONLY)) as db:
         named = "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
         names = [name for (name,) in db.execute(named)]
@@ -118,7 +118,7 @@ async def test_activity_moves_a_session_up_the_list_and_text_or_housekeeping_doe
         other = session_id
 
         async def is_moved() -> bool:
-            """Whether it has moved to now; if not, it is still where it was."""
+            """Return whether the session has moved to now; otherwise it must be where it was."""
             row = await app.store.session(session_id)
             first = (await session_ids(app))[0]
             moved = row.updated_at == clock.now_ms()
@@ -126,7 +126,7 @@ async def test_activity_moves_a_session_up_the_list_and_text_or_housekeeping_doe
             return moved
 
         async def pass_time() -> SessionId:
-            """Another session is the newest then."""
+            """Let time pass, so that another session is the newest."""
             clock.advance(1_000)
             newest = await app.create_session()
             clock.advance(1_000)
@@ -233,7 +233,7 @@ async def test_a_reasoning_only_answer_is_retried_and_never_the_whole_answer(
 
 
 async def test_reasoning_only_usage_is_counted(tmp_path: Path) -> None:
-    """C6: asking again is not for nothing."""
+    """C6: another request has its cost."""
     used = Usage(50_000, 20_000, cost_micros=900_000)
     async with running_app(tmp_path) as app:
         session_id = await app.create_session()
@@ -293,7 +293,7 @@ async def test_the_error_that_ends_a_run_is_kept_without_its_secrets(tmp_path: P
 async def test_an_error_before_the_first_step_of_a_run_ends_it_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lookup: str
 ) -> None:
-    """C7: the error comes while the run's session, its agent or its folder is looked up."""
+    """C7: the error occurs while the run's session, its agent or its folder is looked up."""
     error = RuntimeError(f"the {lookup} cannot be looked up")
 
     async def break_down(session_id: SessionId) -> NoReturn:
@@ -348,12 +348,12 @@ async def test_a_title_made_in_the_background_never_replaces_one_that_a_person_c
 
 
 async def parts_with_file(app: AppHarness, text: str) -> tuple[AnyPart, ...]:
-    """A message with an attachment."""
+    """Return a message with an attachment."""
     return Text(text), File(await app.store.put_blob(b"a note"), "note.txt", "text/plain", 6)
 
 
 def running(state: ExpectedState) -> list[str]:
-    """Return the run that is at work; whatever can say that one is must name the same."""
+    """Return the active run; every source that names one must name the same."""
     found = [run_id for run_id, run in state.runs.items() if run["status"] == "running"]
     timed = [run_id for run_id, run in state.runs.items() if run["started_at"] and not run["ended_at"]]
     assert timed == found
@@ -365,7 +365,7 @@ def running(state: ExpectedState) -> list[str]:
 
 
 async def test_cancelling_clears_everything_that_says_running_in_one_moment(tmp_path: Path) -> None:
-    """C9: words that stream or a call under way, for a message with an attachment, while others read."""
+    """C9: while text streams or a call runs, for a message with an attachment, while others read."""
     tool = FakeTool("lever", "unsafe")
     async with running_app(tmp_path, tool) as app, http_server(app) as api:
         session_id, said, runs = await app.create_session(), await parts_with_file(app, "Pull"), list[str]()
@@ -420,7 +420,7 @@ async def test_undo_racing_a_stream_leaves_only_states_that_really_were(tmp_path
 
 
 async def test_restore_racing_a_stream_leaves_only_states_that_really_were(tmp_path: Path) -> None:
-    """C10: the turn that streams makes way for the one that comes back, while others read."""
+    """C10: the restored turn replaces the one that streams, while others read."""
     async with running_app(tmp_path) as app, http_server(app) as api:
         session_id = await app.create_session()
         async with conversation_readers(app, api, session_id) as readers:

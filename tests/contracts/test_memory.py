@@ -1,4 +1,4 @@
-"""M: memory is owed until paid. One process with a real store, and real processes that are killed."""
+"""M: a completed turn stays queued until it is committed. With a real store, and killed processes."""
 
 import asyncio
 import gc
@@ -37,7 +37,7 @@ from tests.witness_memory.watching import INSTALLED, WitnessMonitor
 
 A, B = Owner("a"), Owner("b")
 SOON_S = 30
-"""What may take a moment on a busy machine, and never takes so long."""
+"""A generous timeout for a busy machine."""
 
 
 async def test_a_late_commit_leaves_a_turn_completed_meanwhile_pending(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ async def test_a_commit_handles_the_oldest_entry_with_its_own_owner(tmp_path: Pa
             "committed", 2
         )  # … or all is paid.
         assert await harness.states(session_id) == ["committed"] * 3
-        assert [len(keeper.stored) for keeper in (a, b)] == [2, 1]
+        assert [len(provider.stored) for provider in (a, b)] == [2, 1]
 
 
 async def test_an_owner_without_a_completed_turn_commits_nothing_and_says_so(tmp_path: Path) -> None:
@@ -184,7 +184,9 @@ async def test_pending_entries_of_a_lost_owner_are_committed_by_a_new_owner(
         assert [row.owner for row in await harness.queue_entries(first)] == [owner_digest(A)]
         assert [debt.session_id for debt in await harness.queue.pending_entries(10)] == [first, second]
         # Made again from its snapshot.
-        assert await harness.scheduler.commit_pending(first, requested=True) == SegmentCommitResult("committed", 1)
+        assert await harness.scheduler.commit_pending(first, requested=True) == SegmentCommitResult(
+            "committed", 1
+        )
         del harness.providers["a"]
         refused = await harness.scheduler.commit_pending(second, requested=True)
         assert (refused.status, refused.committed) == (
@@ -216,9 +218,9 @@ async def test_shutdown_waits_for_a_commit_in_flight_and_commits_turns_completed
         assert not stop.done()
         provider.hold.set()
         await stop
-        assert await harness.states(session_id) == ["committed", "committed"] and await harness.states(other) == [
-            "committed"
-        ]
+        assert await harness.states(session_id) == ["committed", "committed"] and await harness.states(
+            other
+        ) == ["committed"]
         harness.scheduler.schedule_commit(session_id)  # After the stop: nothing happens.
         assert len(provider.calls) == 3
 
@@ -264,7 +266,7 @@ async def test_a_new_session_that_names_the_previous_one_is_a_boundary_for_it(tm
 
 
 async def evict_contexts(harness: MemoryHarness, clock: FakeClock) -> None:
-    """Have the cache let go of every conversation, as nobody has used one for a while."""
+    """Evict every conversation from the cache, as after a long idle time."""
     await harness.app.wait_until_idle()
     clock.advance(AGENT_CACHE_IDLE_MS)
     await harness.app.contexts.evict_idle()
@@ -272,7 +274,7 @@ async def evict_contexts(harness: MemoryHarness, clock: FakeClock) -> None:
 
 
 async def test_eviction_commits_before_the_agent_is_dropped_then_forgets_it(tmp_path: Path) -> None:
-    """M10: of a conversation that is no longer held ready."""
+    """M10: of a conversation that leaves the cache."""
     provider, clock = FakeProvider(), FakeClock()
     async with memory_harness(tmp_path, provider, clock=clock) as harness:
         session_id = await harness.app.create_session()
@@ -285,7 +287,8 @@ async def test_eviction_commits_before_the_agent_is_dropped_then_forgets_it(tmp_
         provider.hold.set()
         await harness.app.contexts.close(SOON_S)  # What leaves has left then.
         assert (
-            await harness.states(session_id) == ["committed"] and harness.scheduler.active_owner(session_id) == ""
+            await harness.states(session_id) == ["committed"]
+            and harness.scheduler.active_owner(session_id) == ""
         )
         harness.agent_memory.current_owner = None
         await harness.run_turn(session_id, "two")
@@ -297,19 +300,19 @@ async def test_eviction_commits_before_the_agent_is_dropped_then_forgets_it(tmp_
 async def test_evicting_a_cached_conversation_commits_its_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """M10: put together as `holdfast serve` does it, with a provider that was installed."""
+    """M10: built as `holdfast serve` does it, with an installed provider."""
     witness, clock = WitnessMonitor(tmp_path / "witness"), FakeClock(SystemClock().now_ms())
     monkeypatch.syspath_prepend(str(INSTALLED))
     monkeypatch.setattr(sys, "modules", sys.modules.copy())
     monkeypatch.setenv("WITNESS_MEMORY", witness.environ["WITNESS_MEMORY"])
     settings = Settings(data=tmp_path / "data", model="demo", memory="witness")
     store = await SqliteStore.open(settings.data, clock=clock)
-    staff = await app._build_app(
+    built = await app._build_app(
         app._Dependencies(
             store, settings, "http://127.0.0.1:1", {}, SecretMask(()), clock, IdGenerator(clock)
         )
     )
-    engine = staff.engine
+    engine = built.engine
     try:
         session_id = await engine.create(f.SessionCreated())
         await engine.send(session_id, (Text("Count to 1"),))
@@ -321,12 +324,12 @@ async def test_evicting_a_cached_conversation_commits_its_memory(
         assert witness.turns(session_id) == {1: 1}
     finally:
         await engine.stop(0.0)
-        await staff.close()
+        await built.close()
         await store.close()
 
 
 async def test_eviction_waits_for_a_commit_in_flight_and_closes_once(tmp_path: Path) -> None:
-    """M11: though it is let go from several sides."""
+    """M11: though several tasks evict it."""
     provider, clock = FakeProvider(), FakeClock()
     async with memory_harness(tmp_path, provider, clock=clock) as harness:
         session_id, other, contexts = (
@@ -378,7 +381,7 @@ async def _not_read() -> LoadedContext:
 
 
 async def test_nothing_waits_for_memory_while_a_commit_hangs(tmp_path: Path) -> None:
-    """M12: turns, clearing, other sessions, and enrolling one for which another is let go."""
+    """M12: turns, clearing, other sessions, and caching one for which another is evicted."""
     provider = FakeProvider()
     async with memory_harness(tmp_path, provider, handles_max=1, stop_s=0.1) as harness:
         session_id = await harness.app.create_session()
@@ -474,8 +477,8 @@ async def test_many_turns_make_one_commit_and_a_further_boundary_calls_nobody(tm
         for number in range(5):
             await harness.run_turn(session_id, f"turn {number}")
         assert await harness.scheduler.commit_pending(session_id) == SegmentCommitResult("committed", 1)
-        (told,) = provider.calls
-        assert told.turns == ((1, 5),) and len(told.messages) == 10
+        (commit,) = provider.calls
+        assert commit.turns == ((1, 5),) and len(commit.messages) == 10
         head = await harness.app.store.head(session_id)
         assert await harness.scheduler.commit_pending(session_id) == SegmentCommitResult("nothing")
         assert len(provider.calls) == 1 and await harness.app.store.head(session_id) == head

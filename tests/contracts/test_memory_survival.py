@@ -28,14 +28,14 @@ from tests.support.in_process_app import FakeTool, text_step, tool_call_step
 
 ROOT = Path(__file__).resolve().parents[2]
 SOON_S = 30
-"""What may take a moment on a busy machine, and never takes so long."""
+"""A generous timeout for a busy machine."""
 
 
 class MemoryWorkerProcess:
-    """Another process that tells a diary, as the test sees it."""
+    """Another process that commits to a file, as the test sees it."""
 
-    def __init__(self, folder: Path, diary: Path, keyed: bool, point: str) -> None:
-        command = [sys.executable, "-m", "tests.contracts.memory_worker_process", str(folder), str(diary)]
+    def __init__(self, folder: Path, log_file: Path, keyed: bool, point: str) -> None:
+        command = [sys.executable, "-m", "tests.contracts.memory_worker_process", str(folder), str(log_file)]
         command += ["keyed" if keyed else "keyless", point]
         self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, bufsize=1)
         self.session_id = SessionId(self._line())
@@ -54,9 +54,9 @@ class MemoryWorkerProcess:
         self.process.stdout.close()
 
 
-def start_and_kill(folder: Path, diary: Path, keyed: bool, point: str) -> SessionId:
-    """The session of a process that was killed at a point of telling memory of it."""
-    other = MemoryWorkerProcess(folder, diary, keyed, point)
+def start_and_kill(folder: Path, log_file: Path, keyed: bool, point: str) -> SessionId:
+    """Return the session of a process that was killed at a point of its commit."""
+    other = MemoryWorkerProcess(folder, log_file, keyed, point)
     other.kill()
     return other.session_id
 
@@ -69,14 +69,14 @@ async def test_a_provider_that_takes_the_key_has_it_exactly_once_wherever_the_pr
     tmp_path: Path, point: str
 ) -> None:
     """M16, M8"""
-    diary = tmp_path / "diary"
-    session_id = start_and_kill(tmp_path / "data", diary, True, point)
-    provider = FileProvider(diary, True)
+    log_file = tmp_path / "diary"
+    session_id = start_and_kill(tmp_path / "data", log_file, True, point)
+    provider = FileProvider(log_file, True)
     async with memory_harness(tmp_path / "data", provider) as harness:
         await harness.scheduler.start(3600)  # Nobody asks.
         await harness.wait_for_states(session_id, "committed")
         (row,) = await harness.queue_entries(session_id)
-        assert read_commits(diary) == [{"key": row.key, "said": USER_TEXTS}]
+        assert read_commits(log_file) == [{"key": row.key, "said": USER_TEXTS}]
         assert [segment.key for segment in provider.calls] == ([] if point == "committed" else [row.key])
 
 
@@ -85,20 +85,20 @@ async def test_a_call_cut_off_in_the_middle_is_in_doubt_where_no_key_is_taken(
     tmp_path: Path, point: str
 ) -> None:
     """M16"""
-    diary = tmp_path / "diary"
-    session_id = start_and_kill(tmp_path / "data", diary, False, point)
-    provider, told = FileProvider(diary, False), len(read_commits(diary))
-    assert told == (point == "after")
+    log_file = tmp_path / "diary"
+    session_id = start_and_kill(tmp_path / "data", log_file, False, point)
+    provider, committed = FileProvider(log_file, False), len(read_commits(log_file))
+    assert committed == (point == "after")
     async with memory_harness(tmp_path / "data", provider) as harness:
         await harness.scheduler.start(3600)
         await harness.wait_for_states(session_id, "in_doubt")
         assert (await harness.scheduler.commit_pending(session_id)).status == "in_doubt"
-        assert len(read_commits(diary)) == told and not provider.calls  # Never silently twice.
+        assert len(read_commits(log_file)) == committed and not provider.calls  # Never silently twice.
         await harness.run_turn(session_id, "And what comes after is not kept waiting.")
         assert await harness.scheduler.commit_pending(session_id) == SegmentCommitResult("in_doubt", 1)
         await harness.scheduler.resolve(session_id, 1, "retry" if point == "before" else "done")
         await harness.wait_for_states(session_id, "committed", "committed")
-        assert sorted(len(line["said"]) for line in read_commits(diary)) == [2, 2]  # type: ignore[arg-type]
+        assert sorted(len(line["said"]) for line in read_commits(log_file)) == [2, 2]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("keyed", [True, False])
@@ -106,20 +106,20 @@ async def test_a_call_cut_off_in_the_middle_is_in_doubt_where_no_key_is_taken(
 async def test_uncommitted_turns_of_a_deleted_conversation_are_never_committed(
     tmp_path: Path, point: str, keyed: bool
 ) -> None:
-    """M16: by no process, though the one that told memory of it was killed after the deletion."""
-    diary = tmp_path / "diary"
-    other = MemoryWorkerProcess(tmp_path / "data", diary, keyed, point)
-    async with memory_harness(tmp_path / "data", FileProvider(diary, keyed)) as harness:
+    """M16: by no process, though the committing one was killed after the deletion."""
+    log_file = tmp_path / "diary"
+    other = MemoryWorkerProcess(tmp_path / "data", log_file, keyed, point)
+    async with memory_harness(tmp_path / "data", FileProvider(log_file, keyed)) as harness:
         await harness.app.engine.commands.delete(other.session_id)
         other.kill()
-    told, provider = len(read_commits(diary)), FileProvider(diary, keyed)
-    assert told == (point == "after")
+    committed, provider = len(read_commits(log_file)), FileProvider(log_file, keyed)
+    assert committed == (point == "after")
     async with memory_harness(tmp_path / "data", provider) as harness:
         assert await harness.scheduler.commit_pending(
             other.session_id, requested=True
         ) == SegmentCommitResult("nothing")
         assert await harness.scheduler.pending_totals() == (0, 0)
-        assert len(read_commits(diary)) == told and not provider.calls
+        assert len(read_commits(log_file)) == committed and not provider.calls
 
 
 async def test_a_call_that_fails_after_its_conversation_was_deleted_is_not_made_again(tmp_path: Path) -> None:
@@ -164,18 +164,18 @@ async def test_a_turn_answered_during_deletion_queues_no_memory_entry(tmp_path: 
 
 async def test_a_call_in_doubt_is_made_again_where_people_have_chosen_that(tmp_path: Path) -> None:
     """M16"""
-    diary = tmp_path / "diary"
-    session_id = start_and_kill(tmp_path / "data", diary, False, "after")
-    async with memory_harness(tmp_path / "data", FileProvider(diary, False), in_doubt="retry") as harness:
+    log_file = tmp_path / "diary"
+    session_id = start_and_kill(tmp_path / "data", log_file, False, "after")
+    async with memory_harness(tmp_path / "data", FileProvider(log_file, False), in_doubt="retry") as harness:
         await harness.scheduler.start(3600)
         await harness.wait_for_states(session_id, "committed")
-        assert [line["said"] for line in read_commits(diary)] == [USER_TEXTS, USER_TEXTS]
+        assert [line["said"] for line in read_commits(log_file)] == [USER_TEXTS, USER_TEXTS]
 
 
 async def test_two_processes_never_commit_the_same_entry_and_a_lost_attempt_is_taken_over(
     tmp_path: Path,
 ) -> None:
-    """M16: by another process, past the time that a try may take; what comes back late says nothing."""
+    """M16: by another process, after the attempt's timeout; a late result is ignored."""
     clock, first, second = FakeClock(), FakeProvider(), FakeProvider()
     first.hold = asyncio.Event()
     async with (
@@ -231,15 +231,20 @@ async def test_the_provider_receives_the_actual_messages(tmp_path: Path) -> None
         assert await harness.scheduler.commit_pending(session_id, requested=True) == SegmentCommitResult(
             "committed", 1
         )
-        (told,) = provider.calls
-        assert (told.session_id, told.title, told.scope, told.turns) == (session_id, "Boats", "", ((1, 1),))
-        assert [(said.role, said.name, said.text) for said in told.messages] == [
+        (commit,) = provider.calls
+        assert (commit.session_id, commit.title, commit.scope, commit.turns) == (
+            session_id,
+            "Boats",
+            "",
+            ((1, 1),),
+        )
+        assert [(said.role, said.name, said.text) for said in commit.messages] == [
             ("user", "", "Pull the lever"), ("tool", "lever", "pulled down"), ("assistant", "", "It is down.")
         ]  # fmt: skip
         entries = {entry.id: entry for entry in await harness.app.entries(session_id)}
-        assert all(said.id in entries and said.at == entries[said.id].at for said in told.messages)
+        assert all(said.id in entries and said.at == entries[said.id].at for said in commit.messages)
         (row,) = await harness.queue_entries(session_id)
-        assert row.receipt == f"receipt {row.key}" and row.key == told.key
+        assert row.receipt == f"receipt {row.key}" and row.key == commit.key
 
 
 @pytest.mark.parametrize(
@@ -268,7 +273,7 @@ async def test_any_provider_error_is_a_failure(tmp_path: Path, answer: object) -
 
 
 async def test_a_provider_that_is_down_backs_off_and_is_retried(tmp_path: Path) -> None:
-    """M2: many that are owed do not hammer it, and all are paid once it is back."""
+    """M2: many pending entries do not overload it, and all are committed once it is back."""
     provider, clock = FakeProvider(), FakeClock()
     async with memory_harness(tmp_path, provider, clock=clock) as harness:
         sessions = [await harness.app.create_session() for _ in range(20)]
@@ -298,7 +303,7 @@ async def _start_with_pending(harness: MemoryHarness) -> SessionId:
 
 
 async def test_idle_time_is_a_boundary(tmp_path: Path) -> None:
-    """M16: without anyone asking."""
+    """M16: without a request."""
     provider, clock = FakeProvider(), FakeClock()
     async with memory_harness(tmp_path, provider, clock=clock) as harness:
         await harness.scheduler.start(1)

@@ -1,4 +1,4 @@
-"""The agent asks a person: once, for as long as it takes, and the one answer is what the model reads."""
+"""The agent asks a person once, for as long as it takes, and the model reads the one answer."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -26,21 +26,21 @@ Verb = Callable[[AppHarness, SessionId, RunId], Coroutine[Any, Any, object]]
 
 
 def question_call(question: str = "Which one?", *choices: str, multiple: bool = False) -> tuple[str, str]:
-    told: dict[str, object] = {"question": question}
+    arguments: dict[str, object] = {"question": question}
     if choices:
-        told |= {"choices": choices, "multiple": multiple}
-    return questions.ASK_TOOL, msgspec.json.encode(told).decode()
+        arguments |= {"choices": choices, "multiple": multiple}
+    return questions.ASK_TOOL, msgspec.json.encode(arguments).decode()
 
 
 def step_with_calls(*calls: tuple[str, str]) -> list[StepAction]:
-    """A step that makes several calls."""
+    """Return a step that makes several calls."""
     return [*(CallDelta(n, *call) for n, call in enumerate(calls)), StepEnd("tool_calls")]
 
 
 async def start_pending_questions(
     app: AppHarness, *calls: tuple[str, str], then: str = "Done."
 ) -> tuple[SessionId, RunId]:
-    """A run that waits with these calls open."""
+    """Return a run that waits with these calls open."""
     session_id = await app.create_session()
     app.model.steps = [step_with_calls(*calls), text_step(then)]
     sent = await app.send(session_id, "Go")
@@ -67,7 +67,7 @@ async def facts_of(app: AppHarness, session_id: SessionId, *kinds: type) -> list
 
 
 def tool_texts(app: AppHarness, request: int = -1) -> list[str]:
-    """What the model was told of its calls."""
+    """Return what the model read of its calls."""
     found = [each for each in app.model.requests[request].messages if isinstance(each, ToolMessage)]
     return [message_text(each.parts) for each in found]
 
@@ -203,7 +203,7 @@ async def test_a_question_waits_without_a_lease_across_restarts_and_is_asked_onc
 
 
 async def test_a_question_is_asked_after_an_earlier_crash(tmp_path: Path) -> None:
-    """Intended, and then the process is gone: whoever carries it on asks."""
+    """The process died after the intent of the call: the one that continues the run asks."""
     slow = FakeTool("slow", "pure")
     slow.hold = asyncio.Event()
     async with running_app(tmp_path, slow, extra_tools=[AskUserTool()]) as app:

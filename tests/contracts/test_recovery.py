@@ -1,4 +1,4 @@
-"""R: what was produced is never reported as lost. Real processes, killed and stopped."""
+"""R: no output is ever reported as lost. Real processes are killed and suspended."""
 
 import asyncio
 import fcntl
@@ -21,7 +21,7 @@ from tests.support.in_process_app import AppHarness, FakeTool, running_app, text
 
 
 class LateClock(SystemClock):
-    """A clock that can be put forward: past another process's lease, or past an age."""
+    """A clock that a test can advance: past another process's lease, or past an age."""
 
     def __init__(self, ahead_ms: int = 0) -> None:
         self.ahead_ms = ahead_ms
@@ -39,7 +39,7 @@ def frozen_clock() -> FakeClock:
 
 
 async def interrupt_stopped_run(app: AppHarness, clock: LateClock | FakeClock, other: WorkerProcess) -> None:
-    """Have the run of a stopped process marked: its lease has run out, and its time to renew it too."""
+    """Have the run of a suspended process interrupted, as its lease and its renewal have expired."""
     await app.engine.recovery.mark_interrupted()
     clock.advance(LEASE_GRACE_MS)
     await app.engine.recovery.mark_interrupted()
@@ -100,7 +100,7 @@ async def test_while_output_may_still_arrive_the_notice_says_so(tmp_path: Path) 
 
 
 async def test_late_output_appears_before_the_notice_and_completes_it(tmp_path: Path) -> None:
-    """R3: a process stopped past its lease and then continued."""
+    """R3: of a process that was suspended past its lease and then continued."""
     clock = LateClock(60_000)
     with worker_process(tmp_path, "words") as other:
         other.wait_for_event("text_appended", 5)
@@ -167,7 +167,7 @@ async def test_output_in_a_spool_is_found_after_its_process_died(tmp_path: Path)
 
 
 async def test_late_output_of_a_call_that_is_in_doubt_is_there_when_a_person_is_asked(tmp_path: Path) -> None:
-    """R3: of a call under way, the store stalled, then the process died."""
+    """R3: of a running call: the store stalled, then the process died."""
     with worker_process(tmp_path, "tool") as other:
         other.wait_for_event("tool_output_appended")
         other.kill()
@@ -191,7 +191,7 @@ async def test_late_output_of_a_call_that_is_in_doubt_is_there_when_a_person_is_
 
 
 async def test_a_stalled_store_makes_a_run_spool_and_a_store_that_is_back_takes_it(tmp_path: Path) -> None:
-    """R2: output is kept beside a store that stalls, and the file goes when the store is back."""
+    """R2: the spool file holds the output of a stalled store, and is deleted when the store is back."""
     async with running_app(tmp_path) as app:
         go_on = asyncio.Event()
         app.model.steps = [[TextDelta("before "), go_on, TextDelta("during "), asyncio.Event()]]
@@ -220,7 +220,7 @@ async def test_a_stalled_store_makes_a_run_spool_and_a_store_that_is_back_takes_
 
 
 async def test_many_readers_at_once_make_one_recovery(tmp_path: Path) -> None:
-    """R4: while that one waits for a store that stalls, the others have what there is."""
+    """R4: while that one waits for a stalled store, the others return what there is."""
     clock = frozen_clock()
     with worker_process(tmp_path, "words") as other:
         other.wait_for_event("text_appended", 5)
@@ -236,8 +236,8 @@ async def test_many_readers_at_once_make_one_recovery(tmp_path: Path) -> None:
                     return sum(reader.done() for reader in readers) == len(readers) - 1
 
                 await app.wait_until(are_answered, "what all but one are told")
-                told = [reader.result()[-1][:2] for reader in readers if reader.done()]
-                assert set(told) == {("notice", "pending")}
+                last_events = [reader.result()[-1][:2] for reader in readers if reader.done()]
+                assert set(last_events) == {("notice", "pending")}
             await asyncio.gather(*readers)
             run = await app.run(other.run_id)
             assert run.pending is not None and run.pending.reads == 1
@@ -267,7 +267,7 @@ async def test_a_sealed_run_without_output_is_checked_a_few_times_and_then_final
 
 
 async def test_a_restart_does_not_reset_the_checks_of_a_sealed_run(tmp_path: Path) -> None:
-    """R6: how often it was looked is kept with the run."""
+    """R6: the run keeps the number of checks."""
     clock = frozen_clock()
     with worker_process(tmp_path, "nothing") as other:
         other.wait_for_event("model_step_started")
@@ -290,7 +290,7 @@ async def test_a_restart_does_not_reset_the_checks_of_a_sealed_run(tmp_path: Pat
 async def test_past_the_age_limit_the_notice_is_final_without_another_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
-    """R7: the process is dead, and what it could not save may lie in a file."""
+    """R7: the process is dead, and its unsaved output may be in a file."""
     clock, happened = frozen_clock(), list[str]()
     look = Spools.list_files
 
@@ -346,7 +346,7 @@ async def test_everything_that_was_shown_before_the_crash_is_there_after_it(tmp_
 
 
 async def _watch(folder: Path, other: WorkerProcess) -> list[str]:
-    """Read along from another process until it is killed in the middle; what was seen."""
+    """Read along from another process until it is killed; return what it received."""
     seen: list[str] = []
     async with running_app(folder, started=False) as app:
         async for event in app.store.tail(other.session_id, 0):

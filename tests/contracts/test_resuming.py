@@ -1,4 +1,4 @@
-"""R9, R10: a run that was cut off goes on by itself, as far as that is right. Real processes, killed."""
+"""R9, R10: an interrupted run resumes by itself, as far as that is right. Real processes are killed."""
 
 import asyncio
 from pathlib import Path
@@ -29,7 +29,7 @@ async def test_an_interrupted_run_goes_on_by_itself_within_its_budget_of_attempt
 
 
 async def test_an_unstarted_message_is_answered_after_a_restart(tmp_path: Path) -> None:
-    """R9: the process ended between keeping the message and beginning its run."""
+    """R9: the process ended between storing the message and starting its run."""
     async with running_app(tmp_path, started=False) as app:
         sent = await app.engine.commands.accept(await app.create_session(), (Text("Hello"),))
     async with running_app(tmp_path, started=False) as app:
@@ -43,7 +43,7 @@ async def test_an_unstarted_message_is_answered_after_a_restart(tmp_path: Path) 
 
 
 async def test_the_demo_never_continues_an_answer_of_a_model(tmp_path: Path) -> None:
-    """R10: a server may be started again without the key of the model that it had."""
+    """R10: a server may restart without the key of its model."""
     with worker_process(tmp_path, "words") as other:
         other.wait_for_event("text_appended", 5)
         other.kill()
@@ -111,7 +111,7 @@ async def test_a_run_with_slow_progress_is_resumed_a_limited_number_of_times(
 async def test_a_graceful_stop_does_not_count_as_a_stalled_attempt(
     tmp_path: Path,
 ) -> None:
-    """R9: the budget is there for a run that takes its processes down."""
+    """R9: the budget is there for a run that kills its processes."""
     with worker_process(tmp_path, "nothing") as other:
         other.wait_for_event("model_step_started")
         other.kill()
@@ -133,7 +133,7 @@ async def test_a_graceful_stop_does_not_count_as_a_stalled_attempt(
 async def test_a_run_stopped_gracefully_between_steps_is_interrupted(
     tmp_path: Path,
 ) -> None:
-    """R1: what becomes of it is for the policy to say, though nothing of it was under way."""
+    """R1: the policy decides about it, though nothing of it was running."""
     tool = FakeTool("lever", "pure")
     tool.hold = asyncio.Event()
     async with running_app(tmp_path, tool, resume="never") as app:
@@ -154,7 +154,7 @@ async def test_a_run_stopped_gracefully_between_steps_is_interrupted(
 
 
 class BlockingMemory(NullMemory):
-    """A memory that is asked before anything else, and may be held up."""
+    """A memory that is called before anything else, and may block."""
 
     def __init__(self) -> None:
         self.blocked_until: asyncio.Event | None = None
@@ -170,7 +170,7 @@ class BlockingMemory(NullMemory):
 async def test_a_run_that_a_person_answered_goes_on_though_a_stop_came_before_anything_of_it(
     tmp_path: Path,
 ) -> None:
-    """R9: whoever was asked has decided, whatever becomes of what is cut off."""
+    """R9: the person has decided, whatever the policy for interrupted runs is."""
     memory = BlockingMemory()
     async with running_app(
         tmp_path, FakeTool("lever", "unsafe"), approvals="ask", resume="never", memory=memory
@@ -226,7 +226,7 @@ async def test_an_unsafe_call_that_may_have_run_asks_a_person(tmp_path: Path) ->
 
 
 class SurvivingTool(FakeTool):
-    """A lever whose first try outlives the server that began it, until the test says so."""
+    """A tool whose first call outlives its server, until the test ends it."""
 
     is_over = False
 
@@ -239,17 +239,17 @@ async def test_a_call_in_doubt_is_not_run_again_while_its_first_try_still_runs(t
     with worker_process(tmp_path, "tool") as other:
         other.wait_for_event("tool_output_appended")
         other.kill()
-    lever = SurvivingTool("lever", "unsafe")
-    async with running_app(tmp_path, lever) as app:
+    fake_tool = SurvivingTool("lever", "unsafe")
+    async with running_app(tmp_path, fake_tool) as app:
         await app.wait_for_run(other.run_id, "waiting")
         (tool,) = await app.store.tools(other.session_id, other.run_id)
         with pytest.raises(ToolRefused):
             await app.engine.resolve(other.run_id, tool.id, "rerun")
-        assert (await app.run(other.run_id)).status == "waiting" and lever.run_arguments == []
-        lever.is_over, app.model.steps = True, [text_step("So be it.")]
+        assert (await app.run(other.run_id)).status == "waiting" and fake_tool.run_arguments == []
+        fake_tool.is_over, app.model.steps = True, [text_step("So be it.")]
         await app.engine.resolve(other.run_id, tool.id, "rerun")
         await app.wait_for_run(other.run_id, "completed")
-        assert lever.run_arguments == ["{}"]
+        assert fake_tool.run_arguments == ["{}"]
 
 
 async def test_a_pure_call_that_was_under_way_is_repeated_and_a_settled_one_is_not(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""C13: every response is one snapshot. Readers ask as fast as they can while a conversation is changed."""
+"""C13: every response is one snapshot. Readers poll at full speed while a conversation changes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -46,7 +46,7 @@ async def answer_and_retry(app: AppHarness, session_id: SessionId) -> None:
 
 
 async def restore_and_choose_a_version(app: AppHarness, session_id: SessionId) -> None:
-    """Restore what was undone, which removes what followed it; then go back to the other version."""
+    """Restore undone turns, which removes what followed them; then select the other version."""
     page = await app.store.snapshot(lambda snapshot: snapshot.turns(session_id))
     last = next(row for row in reversed(page) if row.status == "live")
     await app.engine.commands.restore(session_id, None)
@@ -87,8 +87,8 @@ async def test_every_response_equals_the_fold_of_the_journal_at_its_head(tmp_pat
         session_id = await app.create_session()
         async with conversation_readers(app, api, session_id) as readers:
             for _ in range(ROUNDS):
-                for deed in ACTIONS:
-                    await deed(app, session_id)
+                for action in ACTIONS:
+                    await action(app, session_id)
                     await readers.wait_until_seen(app)
             await app.engine.continuation.continue_session(session_id)
             await readers.wait_until_seen(app)

@@ -1,6 +1,6 @@
-"""C11, C12: a conversation that moves on to a new session loses nothing, and takes nothing twice.
+"""C11, C12: a conversation that continues in a successor loses nothing, and duplicates nothing.
 
-The move is made by a real engine over a real store, while other processes, chats and readers use the old id.
+A real engine over a real store makes the move, while other processes, chats and readers use the old id.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ MOVE_STEPS = frozenset({"session", "pinned", "append", "pin"})
 
 
 async def user_texts(app: AppHarness, session_id: SessionId) -> list[str]:
-    """What people said in it, in order."""
+    """Return the user messages, in order."""
     return [text for role, _, text in await app.entry_texts(session_id) if role == "user"]
 
 
 async def queue_messages(
     app: AppHarness, model: SummarizingModel, session_id: SessionId
 ) -> list[f.TurnAccepted]:
-    """Three messages behind an answer that failed: they wait for a person."""
+    """Queue three messages behind a failed answer: they wait for a person."""
     hold = asyncio.Event()
     model.steps = [[hold, RuntimeError("broken")]]
     failed = await app.send(session_id, "break")
@@ -60,8 +60,8 @@ async def test_queued_and_later_messages_to_the_old_id_reach_the_successor(
         reader = app.store.tail(old, await app.store.head(old))
         new = await app.engine.continuation.continue_session(old)
         # The reader of the old one is told where it goes on, as the next thing that happens.
-        told = (await asyncio.wait_for(anext(reader), 30)).fact
-        assert isinstance(told, f.SessionContinued) and told.successor_session_id == new
+        next_fact = (await asyncio.wait_for(anext(reader), 30)).fact
+        assert isinstance(next_fact, f.SessionContinued) and next_fact.successor_session_id == new
         assert boundaries == [old] and (await app.store.session(new)).previous_session_id == old
         late = await app.send(old, "late", key="late")
         assert late.session_id == new
@@ -116,43 +116,43 @@ async def test_a_message_during_summarising_is_summarised_or_queued(tmp_path: Pa
         assert ["two" in asked for asked in model.summarized_texts] == [False, True]
 
 
-@pytest.mark.parametrize("deed", ["answered", "under way", "taken back"])
+@pytest.mark.parametrize("change", ["answered", "under way", "taken back"])
 async def test_nothing_lands_between_the_summary_and_the_move(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deed: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    """C11: what is said once the summary is made is summed up too, or the move is refused."""
+    """C11: a turn that follows the summary is summarised too, or the move is refused."""
     async with running_app(tmp_path) as app:
         model = install_summarizing_model(app)
         old, go_on = await app.create_session(), asyncio.Event()
         await run_turns(app, old, "one", "two")
         pinned, sent = app.store.pinned, list[AcceptedMessage]()
 
-        async def pinned_after_a_deed(session_ids: Sequence[SessionId]) -> frozenset[SessionId]:
-            """The summary is made, and nothing is moved yet."""
+        async def pinned_after_change(session_ids: Sequence[SessionId]) -> frozenset[SessionId]:
+            """Change the session after the summary and before the move."""
             monkeypatch.setattr(app.store, "pinned", pinned)
             assert (
                 len(model.summarized_texts) == 1
                 and (await app.store.session(old)).successor_session_id is None
             )
-            if deed == "taken back":
+            if change == "taken back":
                 await app.engine.commands.undo(old, None)
             else:
                 model.steps = [[go_on, *text_step("done")]]
                 sent.append(await app.send(old, "between"))
-                if deed == "answered":
+                if change == "answered":
                     go_on.set()
                     await app.wait_for_run(sent[0].run_id, "completed")
             return await pinned(session_ids)
 
-        monkeypatch.setattr(app.store, "pinned", pinned_after_a_deed)
-        if deed == "under way":
+        monkeypatch.setattr(app.store, "pinned", pinned_after_change)
+        if change == "under way":
             with pytest.raises(Busy):
                 await app.engine.continuation.continue_session(old)
             assert await app.store.successor(old) is None
             go_on.set()
             await app.wait_for_run(sent[0].run_id, "completed")
         new = await app.engine.continuation.continue_session(old)
-        said = ["one"] if deed == "taken back" else ["one", "two", "between"]
+        said = ["one"] if change == "taken back" else ["one", "two", "between"]
         assert len(model.summarized_texts) == 2
         assert [each for each in ("one", "two", "between") if each in model.summarized_texts[-1]] == said
         assert await user_texts(app, new) == [OPENING]
@@ -161,7 +161,7 @@ async def test_nothing_lands_between_the_summary_and_the_move(
 
 @pytest.mark.parametrize("is_after", [False, True])
 async def test_a_move_is_atomic_under_a_crash(tmp_path: Path, is_after: bool) -> None:
-    """C11: whichever step of the move the process dies at, nothing is lost, and nothing is there twice."""
+    """C11: at whichever step the process dies, nothing is lost, and nothing is duplicated."""
     async with running_app(tmp_path) as app:
         model, queue = install_summarizing_model(app), [f"queued {n}" for n in range(3)]
         for step in range(1, 10):
@@ -276,7 +276,7 @@ async def _lines(process: asyncio.subprocess.Process) -> list[str]:
 
 
 async def _moved(app: AppHarness, old: SessionId) -> SessionId:
-    """Moves it as soon as nothing is under way."""
+    """Move the conversation as soon as it is idle."""
     while True:
         try:
             return await app.engine.continuation.continue_session(old)

@@ -38,7 +38,7 @@ def stop(server: RunningServer) -> None:
 
 
 def create_session_with_file(server: RunningServer, text: str) -> str:
-    """A conversation with a file in its own folder."""
+    """Create a conversation with a file in its own folder."""
     made = server.request("/api/sessions", "POST", "{}", **{"content-type": "application/json"})
     session_id = str(json.loads(made.body)["id"])
     own = own_folder(server.folder, session_id)
@@ -61,7 +61,7 @@ def delete(server: RunningServer, session_id: str) -> None:
 
 
 def wait_until_removed(path: Path) -> None:
-    """Wait for a folder, and for the name that it has while it is being removed."""
+    """Wait until a folder is gone, also under the name that it has during its removal."""
     until = time.monotonic() + WAIT_S
     while list(path.parent.glob(f"{path.name}*")):
         assert time.monotonic() < until, f"{path} is still there"
@@ -69,7 +69,7 @@ def wait_until_removed(path: Path) -> None:
 
 
 def sweeps(server: RunningServer, times: int) -> None:
-    """Return once the server has swept so often: each time something is there that must go."""
+    """Return after this many sweeps, each with a folder to remove."""
     for _ in range(times):
         session_id = create_session_with_file(server, "passing")
         delete(server, session_id)
@@ -77,7 +77,7 @@ def sweeps(server: RunningServer, times: int) -> None:
 
 
 def restore(holdfast: CliHarness, file: str) -> str:
-    """Restore `file`; returns the one that was kept."""
+    """Restore `file`; return the kept one."""
     done = holdfast.run("restore", file, "--yes", "--json")
     assert done.returncode == 0, done.stderr
     return str(json.loads(done.stdout)["kept"])
@@ -86,7 +86,7 @@ def restore(holdfast: CliHarness, file: str) -> str:
 def test_a_workspace_stays_until_the_deletion_of_its_session_is_recorded_in_this_store(
     holdfast: CliHarness, folder: Path, tmp_path: Path
 ) -> None:
-    """C14: restoring a backup, and going back."""
+    """C14: restoring a backup, and rolling back."""
     server = serve(holdfast)
     first = create_session_with_file(server, "first")
     assert holdfast.run("backup", str(tmp_path / "older.db")).returncode == 0
@@ -113,7 +113,7 @@ def test_a_workspace_stays_until_the_deletion_of_its_session_is_recorded_in_this
 def test_a_start_with_another_database_deletes_no_workspace(
     holdfast: CliHarness, folder: Path, tmp_path: Path
 ) -> None:
-    """C14: a new store, and one that was put there by hand."""
+    """C14: a new store, and one that an operator put there."""
     server = serve(holdfast)
     before = tmp_path / "before.db"
     assert holdfast.run("backup", str(before)).returncode == 0
@@ -157,7 +157,7 @@ def test_a_restore_performs_no_deletion_recorded_by_an_older_store(
 def test_a_deletion_removes_the_folder_though_the_server_is_killed_before_that(
     holdfast: CliHarness, folder: Path
 ) -> None:
-    """C14: what is recorded is carried out by the next server."""
+    """C14: the next server carries out the recorded deletion."""
     server = holdfast.serve("--port", "0")  # Its first sweep is a minute away.
     kept, gone = create_session_with_file(server, "kept"), create_session_with_file(server, "gone")
     delete(server, gone)
@@ -184,7 +184,7 @@ def test_without_a_server_doctor_removes_the_folder_of_a_deleted_conversation(
 def test_a_deletion_that_a_backup_records_holds_for_the_workspaces_that_came_with_it(
     holdfast: CliHarness, folder: Path, tmp_path: Path
 ) -> None:
-    """C14: they are that store's own."""
+    """C14: they belong to that store."""
     server = holdfast.serve("--port", "0")
     kept, gone = create_session_with_file(server, "kept"), create_session_with_file(server, "gone")
     delete(server, gone)

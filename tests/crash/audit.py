@@ -1,4 +1,4 @@
-"""Holding what is there in the end against all that clients were sent, sent themselves, and asked for."""
+"""Compare the final state of the servers with everything that clients sent and received."""
 
 import re
 import statistics
@@ -19,7 +19,7 @@ _WORD = re.compile(r"\S+ ")
 
 
 class CrashFigures(msgspec.Struct):
-    """What a run of kills comes to, in one line."""
+    """The totals of a crash test, in one line."""
 
     kills: int = 0
     turns: int = 0
@@ -29,7 +29,7 @@ class CrashFigures(msgspec.Struct):
     twice: int = 0
     in_doubt: int = 0
     late: int = 0
-    """Messages that came after their run had gone on without them."""
+    """Messages that were stored after their run had continued without them."""
     resumed_s: list[float] = []
     wrong: list[str] = []
 
@@ -52,7 +52,7 @@ class CrashFigures(msgspec.Struct):
 
 
 async def audit(clients: RecordingClients, figures: CrashFigures, *servers: ServerProcess) -> CrashFigures:
-    """Read everything back through the first server and compare; then end them all and check the store."""
+    """Read everything back through the first server and compare; then end all servers and check the store."""
     clients.check()
     server = servers[0]
     async with aiohttp.ClientSession(headers=AUTH_HEADERS) as http:
@@ -93,7 +93,7 @@ async def _audit_one(
 
 
 def _audit_seen(recorder: SessionRecorder, messages: list[dict[str, Any]], figures: CrashFigures) -> None:
-    """Every text that anybody was sent is the beginning of what the transcript has at its place."""
+    """Check that every text that a client received is a prefix of the one in the transcript."""
     texts = {message["id"]: text_of(message) for message in messages}
     for message_id, text in _joined(recorder, "text_appended", "message_id").items():
         figures.tokens += len(_WORD.findall(text))
@@ -112,7 +112,7 @@ def _audit_seen(recorder: SessionRecorder, messages: list[dict[str, Any]], figur
 
 
 def _joined(recorder: SessionRecorder, kind: str, name: str) -> dict[str, str]:
-    """What was sent in pieces, whole, by the message or call that it belongs to."""
+    """Return the received deltas, joined by their message or call."""
     joined: dict[str, str] = {}
     for seen in recorder.of_kind(kind):
         joined[seen.body[name]] = joined.get(seen.body[name], "") + seen.body["text"]
@@ -120,7 +120,7 @@ def _joined(recorder: SessionRecorder, kind: str, name: str) -> dict[str, str]:
 
 
 def _audit_turns(recorder: SessionRecorder, messages: list[dict[str, Any]], figures: CrashFigures) -> None:
-    """Every message that was sent is there once, in order, with its whole answer."""
+    """Check that every sent message is stored once, in order, with its whole answer."""
     asked = [message for message in messages if message["role"] == "user"]
     figures.turns += len(asked)
     wanted = [sent.script.text for sent in recorder.sent]
@@ -177,13 +177,13 @@ def _effect_of(recorder: SessionRecorder, call_id: str) -> str:
 
 
 def _effects_done(recorder: SessionRecorder) -> list[str]:
-    """The effects of calls that were settled as done by their own outcome, not by a person's word."""
-    told = {seen.body["call_id"] for seen in recorder.of_kind("tool_resolved")}
+    """Return the effects of calls that settled as done by their own outcome, not by a person's answer."""
+    resolved = {seen.body["call_id"] for seen in recorder.of_kind("tool_resolved")}
     settled = [seen.body for seen in recorder.of_kind("tool_settled")]
     calls = [
         body["call_id"]
         for body in settled
-        if body["name"] == "shell" and body["outcome"] == "done" and body["call_id"] not in told
+        if body["name"] == "shell" and body["outcome"] == "done" and body["call_id"] not in resolved
     ]
     return [_effect_of(recorder, call_id) for call_id in calls]
 

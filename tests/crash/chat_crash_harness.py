@@ -1,7 +1,7 @@
 """People who talk to a real server through chat apps, while the server is killed and the apps misbehave.
 
-Telegram is `tests/support/telegram_api.py`, asked through the real client library; the webhook channel has a
-receiver of its own. Both say what they are asked, so that the server can be killed at any step of it.
+Telegram is `tests/support/telegram_api.py`, called through the real client library; the webhook channel has a
+receiver of its own. Both report each request, so that a test can kill the server at any step of it.
 """
 
 import asyncio
@@ -37,22 +37,22 @@ from tests.support.webhook_receiver import WebhookReceiver, headers_for, webhook
 Json = dict[str, Any]
 Channel = Literal["telegram", "webhook"]
 StrikeCondition = Callable[[str, str, Json], bool]
-"""Whether it is now: at which step of what, and what was asked."""
+"""Whether to kill now, given the step of a call and its arguments."""
 TIMEOUT_S = 120.0
 POLL_S = 0.02
 PRESS_S = 3.0
 """How long a person waits before they press a button."""
 TELEGRAM_PEOPLE, PROGRAMS = 40, 8
 RESENT_LABEL = "Sent again"
-"""What a message says that may be there twice."""
+"""The label of a message that may be a repetition."""
 ABANDONED_NOTICE = "It was left there."
-"""What a chat says of an answer that waited for a person when somebody wrote again."""
+"""The notice of an answer that waited for a button when its chat sent another message."""
 WRITES = ("sendMessage", "editMessageText", "message", "edit")
 
 
 @dataclass
 class ChatRoom:
-    """One chat, and all that was said there: each with the number or the id of its update."""
+    """One chat and its messages, each with the number or the id of its update."""
 
     channel: Channel
     name: str
@@ -62,7 +62,7 @@ class ChatRoom:
 
 @dataclass
 class WriteAttempt:
-    """A try of the server to write in a chat. `life`: how often the server had been killed before it."""
+    """An attempt of the server to write in a chat. `life`: how often the server had been killed before it."""
 
     room: str
     method: str
@@ -73,7 +73,7 @@ class WriteAttempt:
 
 @dataclass
 class RecordingReceiver(WebhookReceiver):
-    """The receiver of the webhook channel, which says what happens to it."""
+    """The receiver of the webhook channel, which reports each step of a call."""
 
     on_stage: Callable[[str, str, Json], None] = lambda *_: None
 
@@ -90,7 +90,7 @@ class RecordingReceiver(WebhookReceiver):
 
 
 class ChatCrashHarness:
-    """All of them at one server. Chats are named by numbers in Telegram and by letters elsewhere."""
+    """A server with its chats. Telegram names chats by numbers, the webhook channel by letters."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class ChatCrashHarness:
     # What people do.
 
     def room(self, channel: Channel) -> ChatRoom:
-        """A chat in which nothing was said yet."""
+        """Return a chat without messages."""
         number = sum(each.channel == channel for each in self.rooms)
         assert number < (TELEGRAM_PEOPLE if channel == "telegram" else PROGRAMS)
         room = ChatRoom(channel, str(1 + number) if channel == "telegram" else f"p{number}")
@@ -125,9 +125,9 @@ class ChatCrashHarness:
         return room
 
     async def send(self, room: ChatRoom, *steps: ScriptStep, hold_at: int | None = None) -> Script:
-        """Returns once the app has it; a program, once it was told that it is kept.
+        """Send a message; return once the app has it, or for the webhook once the server has stored it.
 
-        The answer waits before word `hold_at` until its gate is opened.
+        The answer waits before word `hold_at` until its gate opens.
         """
         letter = "t" if room.channel == "telegram" else "w"
         script = Script(f"{letter}{next(self._numbers)}", steps or (ScriptStep(8),))
@@ -142,7 +142,7 @@ class ChatCrashHarness:
         return script
 
     async def post_to_webhook(self, room: ChatRoom, text: str, webhook_id: str) -> None:
-        """Tell the server under an id until it says that it is kept."""
+        """Post to the server under an id until it acknowledges the message."""
         await self._post_until_accepted({"chat": room.name, "sender": room.name, "text": text}, webhook_id)
 
     async def _post_until_accepted(self, payload: Json, webhook_id: str) -> None:
@@ -159,9 +159,9 @@ class ChatCrashHarness:
                 await asyncio.sleep(POLL_S)
 
     async def wait_for_answers(self, *rooms: ChatRoom) -> None:
-        """Until each of these chats shows every answer, whole and in order.
+        """Wait until each of these chats shows every answer, whole and in order.
 
-        Whoever is killed again and again comes to nothing: patience is counted from the last time.
+        The timeout starts again after each kill, since a server that is killed often makes no progress.
         """
         deadline, kills = time.monotonic() + TIMEOUT_S, self.kills
         while wrong := [each for room in rooms or self.rooms if (each := self.mismatch(room))]:
@@ -173,7 +173,7 @@ class ChatCrashHarness:
             await asyncio.sleep(POLL_S)
 
     async def _press_continue(self, room: ChatRoom) -> None:
-        """An answer that was cut off too often waits for a person, who presses a button after a while."""
+        """Press the button of an answer that was interrupted too often, after a while."""
         found = self._continue_button(room)
         before, at = self._pending_presses.get(room.name, ("", 0.0))
         if found is None or found[1] != before:
@@ -187,7 +187,7 @@ class ChatCrashHarness:
                 await self._post_until_accepted(pressed, f"press_{next(self._numbers)}")
 
     def _continue_button(self, room: ChatRoom) -> tuple[str, str] | None:
-        """The message that asks whether to go on, if there is one now, and what its button carries."""
+        """Return the message that asks whether to continue, if any, and the payload of its button."""
         if room.channel == "telegram":
             shown = self.telegram.shown(int(room.name))
             buttons = {
@@ -196,9 +196,9 @@ class ChatCrashHarness:
         else:
             mine = [call for call in self.webhook.calls if call[1].get("chat") == room.name]
             buttons = {
-                told.get("id", f"own-{name}"): [(b["text"], b["press"]) for b in told["buttons"]]
-                for name, told in mine
-                if told["type"] in ("message", "edit")
+                body.get("id", f"own-{name}"): [(b["text"], b["press"]) for b in body["buttons"]]
+                for name, body in mine
+                if body["type"] in ("message", "edit")
             }
         waiting = [
             (name, press) for name, those in buttons.items() for text, press in those if text == "Continue"
@@ -211,7 +211,7 @@ class ChatCrashHarness:
                 await asyncio.sleep(POLL_S)
 
     def mismatch(self, room: ChatRoom) -> str:
-        """What is wrong with what a chat shows now; nothing, if all is well."""
+        """Return what is wrong with the texts that a chat shows now, or an empty text."""
         if self.shown(room) == [word for answer in self._answers(room) for word in answer.split()]:
             return ""
         said = [script.name for script in room.scripts]
@@ -220,8 +220,8 @@ class ChatCrashHarness:
     def _answers(self, room: ChatRoom) -> list[str]:
         """Return the words that each message is to be answered with.
 
-        An answer that waits for a person ends when somebody writes again. The chat says so, and its words so
-        far stay. The last answer in a chat has nothing after it, so it is always whole.
+        An answer that waits for a button ends when the chat sends another message. The chat says so, and the
+        words of the answer so far stay. The last answer in a chat has nothing after it, so it is whole.
         """
         shown, answers = self.shown(room), [script.answer() for script in room.scripts]
         begun = [
@@ -236,7 +236,7 @@ class ChatCrashHarness:
     # What the apps show.
 
     def shown(self, room: ChatRoom) -> list[str]:
-        """The words of a chat, without those of messages that were sent again and say so."""
+        """Return the texts of a chat, without messages that are labelled as repetitions."""
         if room.channel == "webhook":
             return _numbered_words(" ".join(self.webhook.texts(room.name)))
         kept: list[list[str]] = []
@@ -257,18 +257,18 @@ class ChatCrashHarness:
         return self.telegram.texts(int(room.name))
 
     def resent_count(self, room: ChatRoom) -> int:
-        """How many messages of a chat say that they were sent again."""
+        """Return how many messages of a chat are labelled as repetitions."""
         assert room.channel == "telegram"
         return sum(RESENT_LABEL in each.versions[0] for each in self.telegram.shown(int(room.name)))
 
     # What happens to the server.
 
     def kill_when(self, condition: StrikeCondition) -> None:
-        """Kill the server at once when it is so."""
+        """Kill the server as soon as the condition holds."""
         self._strike_condition = condition
 
     async def wait_killed_and_restart(self, next_condition: StrikeCondition | None = None) -> None:
-        """The server was killed as was asked for; it is started again, to be killed at the next moment."""
+        """Wait for the kill, and start the server; it may be killed at the next moment."""
         async with asyncio.timeout(TIMEOUT_S):
             await self._killed.wait()
         await self.wait_killed()
@@ -313,21 +313,21 @@ class ChatCrashHarness:
     # What is true in the end.
 
     async def audit(self) -> list[str]:
-        """What is wrong, once everything was answered."""
+        """Return every problem, once everything is answered."""
         wrong = [each for room in self.rooms if (each := self.mismatch(room))]
         wrong += self._needless_resend_labels()
         wrong += [
-            f"marked though it can be told: {told}" for _, told in self.webhook.calls if told.get("again")
+            f"marked though it can be told: {body}" for _, body in self.webhook.calls if body.get("again")
         ]
         async with api_client(self.server.address) as api:
             wrong += await self._wrong_sessions(api)
         return wrong
 
     def _needless_resend_labels(self) -> list[str]:
-        """Messages that say that they were sent again, though the try before them had a clear answer.
+        """Return messages that are labelled as repetitions although the attempt before had a clear outcome.
 
-        A server that was killed may have begun to say what never came here, so only the first of them knows
-        that nothing was tried before.
+        A killed server may have begun a request that never arrived here, so only its first attempt is known
+        to have none before it.
         """
         wrong = []
         for number, call in enumerate(self.calls):
@@ -342,7 +342,7 @@ class ChatCrashHarness:
         return wrong
 
     async def _wrong_sessions(self, api: ApiClient) -> list[str]:
-        """Conversations that are not, message by message, what was said in one chat, and answered."""
+        """Return conversations that differ from the messages of one chat and their answers."""
         found: list[list[tuple[str, str]]] = []
         for session in (await api.get("/api/sessions?limit=100"))["sessions"]:
             turns: list[tuple[str, str]] = []
@@ -368,7 +368,7 @@ def _numbered_words(text: str) -> list[str]:
 
 @asynccontextmanager
 async def chat_crash_harness(seed: int = 0) -> AsyncIterator[ChatCrashHarness]:
-    """A server that everyone may speak to. In the end all must be well, whatever befell it."""
+    """Run a server that everyone may write to, and check at the end that nothing is wrong."""
     with temporary_store_folder() as folder:
         data = folder / "store"
         await _prepare(data)
@@ -395,7 +395,7 @@ async def chat_crash_harness(seed: int = 0) -> AsyncIterator[ChatCrashHarness]:
 
 
 async def _prepare(data: Path) -> None:
-    """Both channels, and who may speak there."""
+    """Connect both channels, and pair the senders."""
     store = await SqliteStore.open(data)
     try:
         pairing = Pairing(store, SystemClock(), lambda bits: 0)

@@ -1,4 +1,4 @@
-"""One conversation with one server, for deaths at a chosen point."""
+"""One conversation with one server, for crashes at a chosen point."""
 
 import random
 from collections.abc import AsyncIterator, Callable
@@ -42,7 +42,7 @@ class CrashHarness:
         return path.read_text().split() if path.exists() else []
 
     def reached_before_kill(self, kind: str) -> bool:
-        """Whether the server had come to an event of that kind before it was killed."""
+        """Return whether the server reached an event of that kind before it was killed."""
         kinds = self.kinds()
         return kind in kinds[: kinds.index("run_interrupted")]
 
@@ -53,7 +53,7 @@ class CrashHarness:
         await self.recorder.wait_until(self.recorder.has_events(kind, times), kind)
 
     async def wait_for_text(self, text: str) -> None:
-        """Until a client was sent `text`, of an answer or of a command."""
+        """Wait until a client has received `text`, of an answer or of a command."""
 
         def has_text() -> bool:
             seen = self.recorder.of_kind("text_appended", "tool_output_appended")
@@ -62,7 +62,7 @@ class CrashHarness:
         await self.recorder.wait_until(has_text, text)
 
     def kill_at_event(self, kind: str) -> None:
-        """Kill the server the moment that a client is sent an event of that kind."""
+        """Kill the server as soon as a client receives an event of that kind."""
 
         def kill_on_event(recorder: SessionRecorder, seen: ReceivedEvent) -> None:
             if seen.kind == kind:
@@ -76,7 +76,7 @@ class CrashHarness:
         await self.restart()
 
     async def wait_killed_and_start(self) -> None:
-        """The server was struck, or is about to be."""
+        """Wait until the server is killed, then start it."""
         await self.server.wait_killed()
         await self.restart()
 
@@ -90,7 +90,7 @@ class CrashHarness:
 
 @asynccontextmanager
 async def crash_harness(decision: str = "", **settings: str) -> AsyncIterator[CrashHarness]:
-    """A play that must have ended well when it is left. `decision` answers what may have run."""
+    """Run a server, and audit it at the end. `decision` answers questions about calls in doubt."""
     rng = random.Random(run_seed())
     with temporary_store_folder() as folder:
         async with (

@@ -1,4 +1,4 @@
-"""A way to files that kills its own process at a chosen call: before it, in the middle of it, or after it."""
+"""A VFS that kills its own process at a chosen call: before it, in the middle of it, or after it."""
 
 import os
 import random
@@ -11,7 +11,7 @@ import apsw
 
 
 class CrashTrigger:
-    """Counts the calls that match once it is armed; the last one counted is the end."""
+    """Count the matching calls once armed, and kill the process at the last one."""
 
     def __init__(self, rng: random.Random) -> None:
         self._when = rng.choice(("before", "half", "after"))
@@ -42,7 +42,7 @@ def _die() -> None:
 
 
 class FatalVFS(apsw.VFS):
-    """The default from here on, so that copies go through it too."""
+    """The default VFS from here on, so that copies go through it too."""
 
     def __init__(self, name: str, trigger: CrashTrigger) -> None:
         self._fatality = trigger

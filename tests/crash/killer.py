@@ -1,4 +1,4 @@
-"""Who decides when a server dies: at something that a client has just been sent, or after a while."""
+"""Choose when a server dies: at an event that a client has just received, or after a while."""
 
 import asyncio
 import random
@@ -15,14 +15,14 @@ KILL_EVENTS = (
     "message_settled", "turn_accepted", "turn_queued", "turn_dequeued", "run_started", "run_resumed",
     "run_completed", "tool_in_doubt", "run_waiting", "tool_resolved", "",
 )  # fmt: skip
-"""Kinds of events at which a server is killed; the empty one stands for any time at all."""
+"""Kinds of events at which a server is killed; the empty one stands for any time."""
 WAIT_S_MAX = 1.0
 RESUMES_MAX = 2
-"""A run that was resumed so often without a whole step is let alone: its budget is not what is tested."""
+"""The most resumes without a whole step before a run is spared: its budget is not what these tests check."""
 
 
 class RandomKiller:
-    """Kills a server at a moment of chance's choosing."""
+    """Kill a server at a random moment."""
 
     def __init__(self, rng: random.Random, recorders: Sequence[SessionRecorder]) -> None:
         self._rng = rng
@@ -35,7 +35,7 @@ class RandomKiller:
             recorder.watchers.append(self._on_event)
 
     async def kill(self, server: ServerProcess) -> str:
-        """Kill it, and say at what; the caller buries it."""
+        """Kill the server, and return the moment; the caller waits for its end."""
         self._kind, self._events_left = self._rng.choice(KILL_EVENTS), self._rng.choice((1, 1, 2, 5, 20))
         wait_s = self._rng.random() * WAIT_S_MAX
         self._killed.clear()
@@ -61,7 +61,7 @@ class RandomKiller:
 
 
 async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
-    """Wait for `event`, at most so long, and return whether it is set, also if that came as time was up."""
+    """Wait for `event` at most this long, and return whether it is set, also at the very end."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
@@ -69,7 +69,7 @@ async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
 
 
 def _is_protected(recorder: SessionRecorder, server: ServerProcess) -> bool:
-    """Whether one of its runs was cut off too often, or may have been: nothing was heard since the start."""
+    """Return whether a run was interrupted too often, or may have been, as nothing was received yet."""
     if recorder.resumes_without_progress() >= RESUMES_MAX:
         return True
     is_open = not all(recorder.outcome(sent) for sent in recorder.sent if sent.receipts)
@@ -77,7 +77,7 @@ def _is_protected(recorder: SessionRecorder, server: ServerProcess) -> bool:
 
 
 class ResumeTimer:
-    """How long after a moment the interrupted runs went on: to the first new word of each."""
+    """Measure the time from a moment to the first new word of each interrupted run."""
 
     def __init__(self, recorders: Sequence[SessionRecorder]) -> None:
         self.resumed_s: list[float] = []

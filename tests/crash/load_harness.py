@@ -1,4 +1,4 @@
-"""People who use one store through one server or several, while something happens to the servers."""
+"""People who use one store through one or several servers, while something happens to the servers."""
 
 import asyncio
 import random
@@ -17,7 +17,7 @@ PEOPLE = 5
 
 
 class LoadHarness:
-    """Everyone writes a few messages, waits for the answers, and writes again until it is late."""
+    """Each person writes a few messages, waits for the answers, and writes again until the deadline."""
 
     def __init__(self, clients: RecordingClients, rng: random.Random, servers: list[ServerProcess]) -> None:
         self._clients = clients
@@ -35,7 +35,7 @@ class LoadHarness:
         self._clients.check()
 
     async def run_during(self, happening: Callable[["LoadHarness"], Awaitable[None]]) -> None:
-        """Write until `happening` is over, then until everything is answered."""
+        """Write until `happening` ends, then wait until everything is answered."""
         async with asyncio.TaskGroup() as group:
             for recorder, name in zip(self.recorders, "abcde", strict=True):
                 group.create_task(self._write(recorder, name))
@@ -54,7 +54,7 @@ class LoadHarness:
             await recorder.wait_for_all_runs()
 
     async def _stop(self, recorder: SessionRecorder, sent: SentMessage) -> None:
-        """Stop the last of the messages somewhere; what waits behind one that was stopped would wait."""
+        """Cancel the last message somewhere: a message behind a cancelled one would be cancelled with it."""
         events = len(recorder.events) + self.rng.randint(0, 40)
         await recorder.wait_until(lambda: len(recorder.events) >= events or bool(recorder.outcome(sent)))
         await self._clients.cancel(recorder, sent)
@@ -63,7 +63,7 @@ class LoadHarness:
 async def run_load(
     seed: int, servers: int, happening: Callable[[LoadHarness], Awaitable[None]]
 ) -> CrashFigures:
-    """What is left after `happening` befell so many servers of one store in the middle of things."""
+    """Run `happening` on several servers of one store during load, and return the figures."""
     async with load_harness(random.Random(seed), servers) as harness:
         await harness.run_during(happening)
         figures = await audit(harness._clients, harness.figures, *harness.servers)

@@ -1,7 +1,7 @@
-"""People who talk, take things back, begin anew and delete while a server that remembers is killed.
+"""People who talk, undo, clear and delete while a server with memory is killed.
 
-What each of them was told is held against what memory has in the end. Where memory does not know a key again,
-somebody looks into it before saying whether it was told, as a person would.
+The harness compares what their clients received with the final content of memory. Where a provider has no
+idempotency keys, a person looks into it before they resolve a commit in doubt.
 """
 
 import asyncio
@@ -26,21 +26,21 @@ KILL_POINTS = (
     "memory_forgotten", "run_completed", "run_completed", "turns_undone", "session_cleared", "turn_accepted",
     "text_appended", "",
 )  # fmt: skip
-"""At what a server is killed: inside the provider, at an event that a client is sent, or at any time."""
+"""Where a server is killed: inside the provider, at an event that a client receives, or at any time."""
 WAIT_S_MAX = 0.5
 GRACEFUL_SHARE = 0.1
-"""How often it is asked to end instead."""
+"""How often the server is asked to end instead."""
 
 
 class MemoryCrashFigures(msgspec.Struct):
-    """What a run of kills comes to, in one line."""
+    """The totals of a crash test, in one line."""
 
     kills: int = 0
     turns: int = 0
-    """Turns that memory is to know of in the end."""
+    """Turns that memory must hold at the end."""
     commits: int = 0
     repeated_commits: int = 0
-    """Stretches that were told once more, under the same key."""
+    """Commits that were repeated under the same key."""
     in_doubt: int = 0
     retracted: int = 0
     deleted: int = 0
@@ -48,8 +48,8 @@ class MemoryCrashFigures(msgspec.Struct):
 
     def __str__(self) -> str:
         return (
-            f"kills={self.kills} turns={self.turns} stretches={self.commits} told_again={self.repeated_commits}"
-            f" in_doubt={self.in_doubt} taken_back={self.retracted} deleted={self.deleted}"
+            f"kills={self.kills} turns={self.turns} commits={self.commits} repeated={self.repeated_commits}"
+            f" in_doubt={self.in_doubt} retracted={self.retracted} deleted={self.deleted}"
         )
 
     def add(self, other: "MemoryCrashFigures") -> None:
@@ -58,14 +58,14 @@ class MemoryCrashFigures(msgspec.Struct):
 
 
 class MemoryCrashHarness:
-    """Everyone has one conversation at a time."""
+    """People with one conversation each at a time."""
 
     def __init__(self, server_harness: MemoryServerHarness, rng: random.Random) -> None:
         self._server_harness = server_harness
         self._rng = rng
         self._is_stopping = False
         self._active_sessions: dict[str, SessionRecorder] = {}
-        """Who is in which conversation; in those that they left nothing goes on."""
+        """The session of each person; abandoned sessions are idle."""
         self._retried: Counter[str] = Counter()
         self.deleted: set[str] = set()
 
@@ -89,7 +89,7 @@ class MemoryCrashHarness:
             session = await self._random_action(session)
 
     async def _random_action(self, session: SessionRecorder) -> SessionRecorder:
-        """What someone does between two messages; the conversation in which they go on."""
+        """Do something between two messages; return the conversation that continues."""
         match self._rng.choices(("", "undo", "clear", "new", "delete", "ask"), (5, 2, 1, 2, 1, 3))[0]:
             case "undo" if stands := _live_turns(session):
                 await self._server_harness.undo(session, self._rng.choice(stands[-2:]))
@@ -128,7 +128,7 @@ class MemoryCrashHarness:
         await server_harness.server.start()
 
     async def _wait_for_progress(self) -> None:
-        """A run that was cut off too often is put to a person: its budget is not what is tested here."""
+        """Help a run that was interrupted too often: its budget is not what these tests check."""
         async with asyncio.timeout(TIMEOUT_S):
             for session in list(self._active_sessions.values()):
                 for _ in itertools.repeat(None):
@@ -137,7 +137,7 @@ class MemoryCrashHarness:
                     await asyncio.sleep(0.02)
 
     async def _has_progress(self, session: SessionRecorder) -> bool:
-        """As the server knows it: whoever follows `talk` may not have come back since the last death."""
+        """Return whether the server has progressed: a client may not have reconnected since the last kill."""
         status, page = await self._server_harness.request_until_answered(
             "GET", f"/api/sessions/{session.session_id}/messages?limit=1"
         )
@@ -161,7 +161,7 @@ class MemoryCrashHarness:
     async def _kill_at_event(
         self, moment: str, left: int, wait_s: float, dying: "asyncio.Task[None]"
     ) -> None:
-        """Here and now, while the server is still busy with what comes next."""
+        """Kill the server now, while it is still busy with the next step."""
 
         def count_event(recorder: SessionRecorder, seen: ReceivedEvent) -> None:
             nonlocal left
@@ -188,7 +188,7 @@ class MemoryCrashHarness:
             await asyncio.sleep(0.3)
 
     async def _resolve(self, rows: list[dict[str, Any]]) -> None:
-        """Whoever finds it in memory says that it was told, whoever does not has it told again."""
+        """Resolve a commit in doubt: as done if memory holds it, else as one to retry."""
         for row in rows:
             if row["state"] != "in_doubt":
                 continue
@@ -200,7 +200,7 @@ class MemoryCrashHarness:
             assert status in (0, 204, 404, 409, 503), answer
 
     async def _wait_until_idle(self) -> None:
-        """Nobody is killed any more: what is owed is told, at once as somebody asks for it."""
+        """Without further kills, commit everything pending by requests."""
         async with asyncio.timeout(120):
             while rows := await self._server_harness.pending_commits():
                 await self._resolve(rows)
@@ -213,7 +213,8 @@ class MemoryCrashHarness:
         taken_back = {call.key for call in self._server_harness.witness.calls("retract", "did")}
         in_doubt = sum(len(session.of_kind("memory_in_doubt")) for session in self._server_harness.sessions)
         figures = MemoryCrashFigures(
-            commits=len(asked), repeated_commits=asked.total() - len(asked), in_doubt=in_doubt, retracted=len(taken_back),
+            commits=len(asked), repeated_commits=asked.total() - len(asked), in_doubt=in_doubt,
+            retracted=len(taken_back),
             deleted=len(self.deleted), wrong=call_errors(calls),
         )  # fmt: skip
         for talk in self._server_harness.sessions:
@@ -225,10 +226,9 @@ class MemoryCrashHarness:
         return figures
 
     def _audit_session(self, session: SessionRecorder, figures: MemoryCrashFigures) -> None:
-        """Every turn that stands is held once, with what was said in it; and nothing else is.
+        """Check that memory holds every live turn once, with its messages, and nothing else.
 
-        Of a deleted conversation any of its turns may be held, once: how many were told before that is not
-        known here.
+        Of a deleted conversation memory may hold any turn, once: how many were committed is not known here.
         """
         held, due = self._server_harness.witness.turns(session.session_id), turns_to_commit(session)
         if session.session_id in self.deleted:
@@ -247,7 +247,7 @@ class MemoryCrashHarness:
         ]
 
     def _audit_repeats(self, asked: Counter[str], figures: MemoryCrashFigures) -> None:
-        """No key may have been used again unless somebody said so."""
+        """Check that a key was repeated only if a person asked for it."""
         for session in self._server_harness.sessions:
             keys = {
                 call.key
@@ -269,13 +269,13 @@ class MemoryCrashHarness:
 
 
 def _live_turns(session: SessionRecorder) -> list[int]:
-    """Completed turns that can still be undone."""
+    """Return the completed turns that can still be undone."""
     cleared = max((seen.body["through_turn"] for seen in session.of_kind("session_cleared")), default=0)
     return sorted(turn for turn in turns_to_commit(session) if turn > cleared)
 
 
 async def run_memory_crashes(seed: int, kills: int, takes_key: bool) -> MemoryCrashFigures:
-    """What is left when a server that remembers was killed so often in the middle of things."""
+    """Kill a server with memory this often during load, and return the figures."""
     async with memory_server_harness(takes_key, memory_idle_s="1", stop_grace_s="5") as server_harness:
         harness = MemoryCrashHarness(server_harness, random.Random(seed))
         await harness.run(kills)

@@ -3,9 +3,8 @@
     python -m tests.crash.migrating_process DATA TRIALS
 
 For each N, `TRIALS/vfs-N` becomes a copy of the folder DATA. A child opens the store there and kills itself
-at the Nth call that changes a database file: before it, in the middle of it, or after it. `TRIALS/os-N` is the
-same for calls that change other files and names of the folder. A series ends with the first N that the child
-outlives.
+at the Nth call that changes a database file: before, during or after it. `TRIALS/os-N` is the same for calls
+that change other files and names of the folder. A series ends with the first N that the child outlives.
 """
 
 import asyncio

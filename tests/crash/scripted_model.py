@@ -1,6 +1,6 @@
-"""A model server that acts out scripts: real HTTP, numbered words at a pace, tools when the script says so.
+"""A model server that runs scripts over real HTTP: numbered words at a pace, and tool calls.
 
-It knows only what it is sent: an answer that was cut off goes on after the last word that it is shown.
+It keeps no state: an interrupted answer continues after the last word in the request.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from tests.support.model_server import DONE, USAGE, call, chunk
 from tests.support.turn_script import ScriptCue, cue_of
 
 GatePosition = tuple[str, int, int]
-"""Before which word of which step of which turn; past the last word: before the step's end."""
+"""A position: before a word of a step of a turn; past the last word, before the end of the step."""
 
 
 class Gate:
-    """Holds the model up: `reached` once it stands there, goes on when `opened`."""
+    """Hold the model: `reached` is set at the gate, and the model continues once it opens."""
 
     def __init__(self) -> None:
         self.is_reached, self.is_open = asyncio.Event(), asyncio.Event()
@@ -37,7 +37,7 @@ class GatedModelServer:
         self.script_errors: list[str] = []
 
     def gate(self, name: str, step: int, word: int) -> Gate:
-        """From now on the model waits there until the gate is opened."""
+        """Add a gate at which the model waits until it is opened."""
         return self._gates.setdefault((name, step, word), Gate())
 
     def open_all_gates(self) -> None:
@@ -87,7 +87,7 @@ class GatedModelServer:
 
 
 def _call(name: str, arguments: dict[str, Any]) -> list[bytes]:
-    """A call in pieces, as models write them: it may be cut off in the middle of its arguments."""
+    """Return a call in pieces, as models stream it: it may be cut off in the middle of its arguments."""
     text = msgspec.json.encode(arguments).decode()
     half = len(text) // 2
     first = call(text[:half], index=0, id="call_1", type="function", name=name)

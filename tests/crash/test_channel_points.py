@@ -1,7 +1,7 @@
-"""The real server is killed at every step of receiving from a chat app and of delivering to it.
+"""Kill the real server at every step of receiving from a chat app and of delivering to it.
 
-A step is known by what the app was asked and by what was committed; nothing inside the server knows of it. At
-the end of each play everything that was said is answered, once and in order, and what was sent again says so.
+A test recognises a step by the requests to the app and by commits; nothing inside the server knows of it. At
+the end everything is answered, once and in order, and repeated messages are labelled.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ from tests.support.telegram_faults import DROPPED, NO_REPLY_AFTER, too_many_requ
 from tests.support.turn_script import Script, ScriptStep
 
 COMMITS_MAX = 60
-"""More than there are from an update to its answer."""
+"""More than the number of commits from an update to its answer."""
 QUIET_S = 0.5
-"""Nothing more is to be committed for an answer that has been shown for so long."""
+"""Nothing more is committed for an answer that has been shown for this long."""
 SENDS = {"telegram": "sendMessage", "webhook": "message"}
 STEPS: tuple[tuple[Channel, str], ...] = (
     ("telegram", "arrived"),
@@ -54,7 +54,7 @@ async def test_killed_at_any_step_of_receiving_from_telegram_a_message_is_one_tu
 
 
 def _at_receive_step(harness: ChatCrashHarness, room: ChatRoom, step: str) -> StrikeCondition:
-    """Once Telegram has told what was said: before and after that is on its way; or once it may forget it."""
+    """Return the condition for a step of receiving: before or after the delivery, or its confirmation."""
 
     def is_now(at: str, method: str, asked: Json) -> bool:
         if method != "getUpdates" or not room.updates:
@@ -102,7 +102,7 @@ async def test_killed_while_a_program_calls_in_the_repeated_call_is_one_turn() -
 
 
 async def test_killed_after_any_commit_between_an_update_and_its_answer_it_is_answered_once() -> None:
-    """Each time a few commits further, from where the seed says; `make crash` takes every one."""
+    """Begin a few commits further each time, as the seed says; `make crash` takes every one."""
     stride = 5 if kill_count() <= 20 else 1
     first = run_seed() % stride
     async with chat_crash_harness() as harness:
@@ -121,7 +121,7 @@ async def test_killed_after_any_commit_between_an_update_and_its_answer_it_is_an
 
 
 async def _allow_commits(harness: ChatCrashHarness, room: ChatRoom, gate: CommitGate, commits: int) -> bool:
-    """So many commits, and the next one is about to be made. True: there were no more, all is answered."""
+    """Allow this many commits, with the next one waiting. Return True if all is answered before."""
     for passed in range(commits + 1):
         quiet_since = time.monotonic()
         while not gate.has_waiter():
@@ -153,7 +153,9 @@ async def test_an_answer_that_waits_for_a_person_ends_when_somebody_writes_again
         assert sum(ABANDONED_NOTICE in text for text in harness.texts(room)) == 1
 
 
-async def test_killed_at_any_step_of_sending_an_answer_is_there_once_where_that_can_be_told() -> None:
+async def test_killed_at_any_step_of_sending_an_answer_is_there_once_where_the_channel_can_detect_it() -> (
+    None
+):
     async with chat_crash_harness() as harness:
         for channel, step in STEPS:
             room = harness.room(channel)
@@ -204,7 +206,7 @@ async def test_killed_while_the_first_words_are_sent_the_answer_goes_on_after_th
             await harness.wait_for_answers(room)
 
 
-async def test_killed_while_telegram_is_silent_asks_for_patience_or_hangs_up_nothing_is_lost() -> None:
+async def test_killed_while_telegram_is_silent_limits_the_rate_or_hangs_up_nothing_is_lost() -> None:
     async with chat_crash_harness() as harness:
         harness.telegram.add_faults("sendMessage", NO_REPLY_AFTER, too_many_requests(3), DROPPED)
         rooms = [harness.room("telegram") for _ in range(3)]
@@ -242,7 +244,7 @@ async def test_a_chat_that_does_not_answer_when_the_server_is_killed_holds_up_no
 
 
 def _at_write_step(room: ChatRoom, method: str, step: str) -> StrikeCondition:
-    """When the server writes in a chat in that way."""
+    """Return the condition for a step of writing in a chat."""
 
     def is_now(at: str, asked_for: str, asked: Json) -> bool:
         return (at, asked_for, str(asked.get("chat_id", asked.get("chat")))) == (step, method, room.name)
@@ -256,7 +258,7 @@ def _cues(harness: ChatCrashHarness, script: Script) -> int:
 
 
 async def _start_held_answer(harness: ChatCrashHarness, room: ChatRoom, until_shown: bool = True) -> Script:
-    """An answer that stands in its middle, its first words in the chat already."""
+    """Start an answer that is held in its middle, with its first words in the chat."""
     script = await harness.send(room, ScriptStep(30, pace_ms=0), hold_at=20)
     if until_shown:
         await harness.wait_until(lambda: harness.shown(room))

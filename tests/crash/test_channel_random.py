@@ -1,8 +1,7 @@
-"""The real server is killed at any moment, many times over, while people talk to it through chat apps that
-misbehave: nothing that was said is lost, nothing is answered twice, every answer ends in its final words, in
-order, and what may be there twice says so.
+"""Kill the real server at random moments while people talk to it through faulty chat apps.
 
-The seed decides what goes wrong and at what the server is killed; the machine, how far it has come by then.
+No message is lost, none is answered twice, every answer ends in its final words, in order, and what may be a
+repetition is labelled. The seed chooses faults and kills; the machine decides how far the server has come.
 """
 
 import asyncio
@@ -23,9 +22,9 @@ from tests.support.telegram_faults import BROKEN, BROKEN_AFTER, DROPPED, DROPPED
 from tests.support.turn_script import ScriptStep
 
 KILLS_EACH = 40
-"""How often one server is bereaved, so that conversations do not grow for ever."""
+"""How often one server is killed, so that conversations do not grow without limit."""
 METHODS = ("getUpdates", "sendMessage", "sendMessage", "editMessageText", "message", "message", "edit", "")
-"""What is being asked of an app when the server is killed; the empty one stands for any time at all."""
+"""The request to an app at which the server is killed; the empty one stands for any time."""
 STEPS = ("arrived", "accepted", "answered")
 WAIT_S_MAX = 1.0
 FAULTS = (DROPPED, DROPPED_AFTER, BROKEN, BROKEN_AFTER, too_many_requests(1))
@@ -64,19 +63,17 @@ async def _chat_and_kill(harness: ChatCrashHarness, rng: random.Random, kills: i
 
 
 async def _chat_loop(
-    guests: ChatCrashHarness, room: ChatRoom, chance: random.Random, is_late: asyncio.Event
+    guests: ChatCrashHarness, room: ChatRoom, rng: random.Random, is_late: asyncio.Event
 ) -> None:
-    """Say something, wait for the answers, and go on until it is late."""
+    """Send messages and wait for the answers until the deadline."""
     while not is_late.is_set() or not room.scripts:
-        for _ in range(chance.choice((1, 1, 2, 3))):
-            script = await guests.send(
-                room, ScriptStep(chance.randint(1, 40), pace_ms=chance.choice((0, 5, 20)))
-            )
-            if room.channel == "webhook" and chance.random() < 0.3:
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            script = await guests.send(room, ScriptStep(rng.randint(1, 40), pace_ms=rng.choice((0, 5, 20))))
+            if room.channel == "webhook" and rng.random() < 0.3:
                 await guests.post_to_webhook(room, script.text, room.updates[-1])
         await guests.wait_for_answers(room)
-        if room.channel == "telegram" and chance.random() < 0.5:
-            guests.telegram.repeat_update(chance.choice(room.updates))
+        if room.channel == "telegram" and rng.random() < 0.5:
+            guests.telegram.repeat_update(rng.choice(room.updates))
 
 
 def _inject_faults(harness: ChatCrashHarness, rng: random.Random) -> None:

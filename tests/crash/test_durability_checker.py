@@ -1,4 +1,4 @@
-"""The judge of the crash and power tests can find what it looks for."""
+"""The checker of the crash and power tests finds what it looks for."""
 
 from holdfast.domain.ids import SessionId
 from tests.support.durability_checker import DurabilityReport, ExpectedChange, check_durability
@@ -43,6 +43,6 @@ def test_a_session_that_is_being_deleted_owes_nothing() -> None:
 
 
 def test_a_fact_that_another_change_says_too_does_not_make_a_change_half() -> None:
-    """A run that was to be cancelled by a change that got lost, and was cancelled by another."""
+    """A lost change was to cancel a run, and another change cancelled it."""
     lost, stored = ExpectedChange({A: ["one", "never"]}), ExpectedChange({A: ["one", "two"]}, {A: 1})
     assert _judge(lost, stored).is_clean

@@ -1,4 +1,4 @@
-"""The reaper itself: each server dies once, whatever coincides."""
+"""The killer itself: each server dies once, whatever coincides."""
 
 import asyncio
 import random
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class FirstChoice(random.Random):
-    """Chance that always takes the first, and waits no longer than 10 ms."""
+    """Random choices that always take the first, and wait at most 10 ms."""
 
     def choice(self, seq: Sequence[T]) -> T:  # type: ignore[override]
         return seq[0]
@@ -25,7 +25,7 @@ class FirstChoice(random.Random):
 
 
 class StrikeCountingServer(ServerProcess):
-    """A server without a process, which counts how often it would have been killed."""
+    """A server without a process, which counts its kills."""
 
     kill_count = 0
 

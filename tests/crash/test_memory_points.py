@@ -1,7 +1,7 @@
-"""The real server is killed at every point at which telling memory can be cut off.
+"""Kill the real server at every point at which a commit can be interrupted.
 
-A point is reached by what clients are sent, by a provider that is told to hold on or to kill its own process,
-and by taking turns with the server at the store's own write lock. Nothing inside the server knows of it.
+A test reaches a point by the events of clients, by a provider that pauses or kills its own process, and by
+holding the store's own write lock. Nothing inside the server knows of it.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ async def test_killed_before_any_boundary_a_turn_is_remembered_at_the_next_start
         assert not harness.witness.calls("commit"), "nothing told anyone to tell it yet"
         await harness.kill_and_start()
         await harness.wait_until_remembered(talk, 1, 2)
-        (told,) = harness.witness.stored_commits()
-        assert DOG in told.texts and TEA in told.texts
+        (commit,) = harness.witness.stored_commits()
+        assert DOG in commit.texts and TEA in commit.texts
         assert not talk.of_kind("memory_in_doubt"), "memory was never called, so nobody can doubt it"
 
 
-async def test_killed_when_a_commit_has_begun_it_is_told_with_the_same_key() -> None:
+async def test_killed_when_a_commit_has_begun_it_is_retried_with_the_same_key() -> None:
     async with memory_server_harness() as harness:
         talk = await _create_session_with(harness, DOG)
         harness.witness.set_order("commit", "before", "pause")
@@ -79,7 +79,7 @@ async def test_what_is_said_after_the_kill_joins_no_stretch_that_was_begun_befor
 
 
 @pytest.mark.parametrize("takes_key", [True, False])
-async def test_killed_when_a_client_knows_that_it_is_remembered_nobody_is_told_again(takes_key: bool) -> None:
+async def test_killed_when_a_client_knows_of_a_commit_it_is_not_repeated(takes_key: bool) -> None:
     async with memory_server_harness(takes_key) as harness:
         talk = await _create_session_with(harness, DOG)
         harness.kill_at_event(talk, "memory_committed")
@@ -139,7 +139,7 @@ async def test_killed_while_it_takes_back_what_was_undone_it_is_taken_back(
         assert talk.of_kind("memory_forgotten")[-1].body["outcome"] == "done"
 
 
-async def test_killed_when_a_client_knows_that_it_was_taken_back_the_rest_is_told_once() -> None:
+async def test_killed_when_a_client_knows_of_a_retraction_the_rest_is_committed_once() -> None:
     async with memory_server_harness() as harness:
         talk = await _create_session_with(harness, DOG, TEA)
         await harness.request_commit(talk)
@@ -153,7 +153,7 @@ async def test_killed_when_a_client_knows_that_it_was_taken_back_the_rest_is_tol
 
 
 @pytest.mark.parametrize("point", POINTS)
-async def test_undone_while_it_was_told_and_then_killed_only_what_stands_is_kept(point: str) -> None:
+async def test_undone_during_a_commit_and_then_killed_only_the_remaining_turns_are_kept(point: str) -> None:
     async with memory_server_harness() as harness:
         talk = await _create_session_with(harness, DOG, TEA)
         harness.witness.set_order("commit", point, "pause")
@@ -166,7 +166,7 @@ async def test_undone_while_it_was_told_and_then_killed_only_what_stands_is_kept
         await harness.wait_until_remembered(talk, 1)
 
 
-async def test_killed_after_a_deletion_what_was_not_told_before_it_is_never_told() -> None:
+async def test_killed_after_a_deletion_uncommitted_turns_are_never_committed() -> None:
     async with memory_server_harness() as harness:
         talk = await _create_session_with(harness, DOG)
         await harness.request("DELETE", f"/api/sessions/{talk.session_id}")
@@ -176,7 +176,7 @@ async def test_killed_after_a_deletion_what_was_not_told_before_it_is_never_told
         assert (await harness.request("GET", f"/api/sessions/{talk.session_id}"))[0] == 404
 
 
-async def test_killed_after_a_deletion_with_the_notes_memory_still_forgets_what_it_was_told() -> None:
+async def test_killed_after_a_deletion_with_the_notes_memory_still_forgets_every_commit() -> None:
     async with memory_server_harness() as harness:
         talk = await _create_session_with(harness, DOG)
         await harness.request_commit(talk)
@@ -222,7 +222,7 @@ async def test_killed_inside_one_without_keys_a_person_is_asked_and_has_the_last
         assert len(harness.witness.calls("commit", "asked")) == (3 if decision == "retry" else 2)
 
 
-async def test_where_in_doubt_means_retry_one_without_keys_is_told_again_without_a_question() -> None:
+async def test_with_in_doubt_retry_a_provider_without_keys_is_called_again_without_a_question() -> None:
     async with memory_server_harness(takes_key=False, memory_in_doubt="retry") as harness:
         talk = await _create_session_with(harness, DOG)
         harness.witness.set_order("commit", "before", "kill")
@@ -242,7 +242,7 @@ async def _facts(harness: MemoryServerHarness) -> list[str]:
 
 
 async def _wait_for_notes(harness: MemoryServerHarness, session: SessionRecorder, *texts: str) -> None:
-    """Until the notes hold exactly these, from `talk`, and nothing waits any more."""
+    """Wait until the notes hold exactly these, from `talk`, and nothing is pending."""
     await harness.wait_for_pending(lambda rows: not rows, "an end of waiting")
     _, answer = await harness.request_until_answered("GET", "/api/memory")
     assert sorted(each["text"] for each in answer["memories"]) == sorted(texts)
@@ -257,7 +257,7 @@ async def test_killed_before_any_boundary_the_notes_have_it_after_the_next_start
 
 
 @pytest.mark.parametrize("kind", ["memory_commit_started", "memory_committed"])
-async def test_killed_when_a_client_is_told_of_a_commit_the_notes_have_each_fact_once(kind: str) -> None:
+async def test_killed_when_a_client_receives_a_commit_event_the_notes_have_each_fact_once(kind: str) -> None:
     async with memory_server_harness(memory="notes") as harness:
         talk = await _create_session_with(harness, DOG, TEA)
         harness.kill_at_event(talk, kind)
@@ -294,10 +294,10 @@ async def test_killed_between_the_notes_and_the_journal_each_fact_is_there_once(
                         if gate.has_waiter():
                             gate.allow_one_commit()
                 await harness.server.kill()
-            was_told = bool(talk.of_kind("memory_committed"))
+            was_committed = bool(talk.of_kind("memory_committed"))
             await harness.server.start()
             await _wait_for_notes(harness, talk, "The user's dog is called Rex.", "The user likes tea.")
-            if not was_told:
+            if not was_committed:
                 return
     pytest.fail(MISSED_COMMIT)
 

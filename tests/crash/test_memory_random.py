@@ -1,8 +1,7 @@
-"""The real server is killed at any moment, many times over, while memory is told what people said: nothing
-that is owed is forgotten, a memory that knows a key again has everything once, and one that does not is never
-told twice unless somebody says so.
+"""Kill the real server at random moments while it commits conversations to memory.
 
-The seed decides what is done and at what the server is killed; the machine, how far it has come by then.
+No pending commit is lost, a provider with keys holds everything once, and one without keys is never called
+again unless a person says so. The seed chooses actions and kills; the machine decides how far it has come.
 """
 
 import time
@@ -13,7 +12,7 @@ from tests.crash.memory_crash_harness import MemoryCrashFigures, run_memory_cras
 from tests.crash.writer_history import kill_count, run_seed
 
 KILLS_EACH = 40
-"""How often one store is bereaved, so that conversations do not grow for ever."""
+"""How often one store is killed, so that conversations do not grow without limit."""
 
 
 @pytest.mark.parametrize("takes_key", [True, False], ids=["knows_keys", "knows_no_keys"])
@@ -24,8 +23,8 @@ async def test_a_killed_server_forgets_nothing_that_it_owes_to_memory(
     while total.kills < wanted:
         kills = min(KILLS_EACH, wanted - total.kills)
         figures = await run_memory_crashes(seed + total.kills, kills, takes_key)
-        told = f"seed {seed}, after {total.kills} kills: {figures}\n" + "\n".join(figures.wrong)
-        assert not figures.wrong, told
+        summary = f"seed {seed}, after {total.kills} kills: {figures}\n" + "\n".join(figures.wrong)
+        assert not figures.wrong, summary
         total.add(figures)
     assert total.turns > total.kills and total.commits > total.kills / 2, (
         "too little was said to prove anything"

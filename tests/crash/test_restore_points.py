@@ -1,4 +1,4 @@
-"""A restore that is killed leaves what was there or what the backup holds: conversations with their files."""
+"""A killed restore leaves the old data or the content of the backup: conversations with their files."""
 
 import asyncio
 import subprocess
@@ -16,11 +16,11 @@ from tests.support.turn_events import created
 
 ROOT = Path(__file__).resolve().parents[2]
 Found = tuple[tuple[str, ...], dict[str, str]]
-"""The titles of the conversations, and what their files hold."""
+"""The titles of the conversations, and the content of their files."""
 
 
 async def add(data: Path, title: str, backup: Path | None = None) -> SessionId:
-    """Add a conversation whose title all files are about from now on; make a backup with them."""
+    """Add a conversation whose title all files contain from now on; make a backup with them."""
     store = await SqliteStore.open(data)
     new = created(title)
     await store.append(new)
@@ -47,7 +47,7 @@ async def read_store(data: Path) -> Found:
 
 
 def kill_at_every_call(data: Path, backup: Path, trials: Path) -> list[Path]:
-    """The folders in which a restore was killed, each at another call; in the last one it was not."""
+    """Return the folders in which a restore was killed, each at another call; the last one was not killed."""
     trials.mkdir()
     words = [sys.executable, "-m", "tests.crash.restoring_process", str(data), str(backup), str(trials)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300)

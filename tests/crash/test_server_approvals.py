@@ -1,6 +1,6 @@
 """A person is asked once and answers once, however often the server is killed meanwhile.
 
-Real servers, killed with SIGKILL right after the question, right after the answer, while the command runs.
+Real servers are killed with SIGKILL right after the question, after the answer, while the command runs.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ def _url(recorder: SessionRecorder, address: str) -> str:
 
 
 async def _answer(harness: CrashHarness, body: dict[str, Any]) -> tuple[int, Any]:
-    """Answer once; 0 when the server was killed before it could say that it has heard."""
+    """Answer once; return 0 when the server was killed before its response."""
     return await harness.clients.request("POST", _url(harness.recorder, harness.server.address), body)
 
 
@@ -109,7 +109,7 @@ async def test_killed_right_after_the_answer_the_answer_stands(answer: dict[str,
 async def test_killed_while_an_allowed_command_runs_a_person_is_asked_what_became_of_it(
     decision: str, answer: dict[str, Any]
 ) -> None:
-    """Not whether it may run: that was said. And not by a rule: that would be to run it twice unasked."""
+    """The question is about the outcome, not permission. A rule that answered it would run the call twice."""
     async with crash_harness(decision, approvals="ask") as harness:
         harness.clients.pause_answers()
         await harness.send("a0", *WAITING)
@@ -156,10 +156,10 @@ async def test_turns_behind_a_question_survive_and_are_answered_in_order(times: 
 @pytest.mark.parametrize(
     "pair", [(0, 0), (0, 1), (1, 2), (0, 2)], ids=lambda pair: "-".join(_ids(ANSWERS[i]) for i in pair)
 )
-async def test_of_two_browsers_at_two_servers_one_is_heard_and_the_other_is_told(
+async def test_of_two_browsers_at_two_servers_one_answer_counts_and_the_other_is_refused(
     pair: tuple[int, int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever one server asks, the other may be told."""
+    """The second browser may use another server than the first."""
     seed, figures, wins = run_seed(), CrashFigures(), [0, 0]
     expected: list[str] = []
     with temporary_store_folder() as folder:
@@ -195,7 +195,7 @@ async def test_of_two_browsers_at_two_servers_one_is_heard_and_the_other_is_told
 
 
 def _numbered(answer: dict[str, Any], number: int) -> dict[str, Any]:
-    """The same answer, with an effect that can be told from those before."""
+    """Return the same script with an effect that differs from earlier ones."""
     if "arguments" not in answer:
         return answer
     return answer | {"arguments": {"command": CHANGED["command"].replace("changed", f"changed{number}")}}
@@ -240,7 +240,7 @@ async def test_an_answer_at_one_server_to_what_the_other_asked_before_it_died(
 
 
 async def test_a_rule_made_at_one_server_holds_at_the_other_and_after_a_kill() -> None:
-    """What was allowed always is listed until it is revoked, and asked about again then."""
+    """The rule is listed until it is revoked; then the server asks again."""
     async with crash_harness(approvals="ask") as harness:
         address = harness.server.address
         rule = {"tool": "write_file", "pattern": "*"}

@@ -1,7 +1,7 @@
-"""The real server is killed at every point at which a turn can be cut off.
+"""Kill the real server at every point at which a turn can be interrupted.
 
-A point is reached by what clients are sent, by a model or a command that waits for the test, and by taking
-turns with the server at the store's own write lock. Nothing inside the server knows of it.
+A test reaches a point by the events of clients, by a model or a command that waits for the test, and by
+holding the store's own write lock. Nothing inside the server knows of it.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ async def test_killed_in_the_middle_of_text_it_goes_on_after_the_last_word() -> 
 
 @pytest.mark.parametrize("times", [1, 2, 3])
 async def test_killed_after_the_last_word_and_before_it_is_settled_nothing_is_said_twice(times: int) -> None:
-    """Nor does it fail when the model, asked to go on again and again, has nothing to add."""
+    """Nor does it fail when the model, asked to continue again and again, has nothing to add."""
     async with crash_harness() as harness:
         harness.model_server.gate("a0", 0, 20)
         await harness.send("a0", ScriptStep(20))
@@ -145,7 +145,7 @@ async def test_killed_during_a_call_that_may_be_repeated_it_is_repeated_without_
         assert (harness.workspace / "a0.0.txt").read_text() == "written by a0.0\n"
 
 
-async def test_killed_between_an_edit_and_its_result_the_edit_is_there_once_and_told() -> None:
+async def test_killed_between_an_edit_and_its_result_the_edit_is_there_once_and_reported() -> None:
     for _ in range(ATTEMPTS_MAX):
         async with crash_harness() as harness:
             gate = harness.model_server.gate("a0", 0, 5)

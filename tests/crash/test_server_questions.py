@@ -1,6 +1,6 @@
 """The agent's question is asked once and answered once, however often the server is killed meanwhile.
 
-Real servers, killed with SIGKILL before it is asked, right after, while it is open, right after the answer.
+Real servers are killed with SIGKILL before the question, right after, while it is open, after the answer.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ def _url(recorder: SessionRecorder, address: str) -> str:
 
 
 async def _answer(harness: CrashHarness, body: dict[str, Any]) -> tuple[int, Any]:
-    """Answer once; 0 when the server was killed before it could say that it has heard."""
+    """Answer once; return 0 when the server was killed before its response."""
     return await harness.clients.request("POST", _url(harness.recorder, harness.server.address), body)
 
 
@@ -69,7 +69,7 @@ async def test_killed_right_after_the_answer_the_answer_stands(answer: dict[str,
 
 
 async def test_killed_at_any_moment_of_an_answer_it_counts_wholly_or_not_at_all() -> None:
-    """The kill is not told by an event: it falls while the answer is on its way."""
+    """No event triggers the kill: it happens while the answer is being sent."""
     rng = random.Random(run_seed())
     async with crash_harness() as harness:
         for number in range(3):
@@ -79,14 +79,14 @@ async def test_killed_at_any_moment_of_an_answer_it_counts_wholly_or_not_at_all(
             await asyncio.sleep(rng.random() * 0.01)
             await harness.kill_and_start()
             await said
-            status, told = await _answer(harness, NO)
-            assert status == 200 or (status, told["code"]) == (409, "tool_refused")
+            status, reply = await _answer(harness, NO)
+            assert status == 200 or (status, reply["code"]) == (409, "tool_refused")
             await harness.wait_for_event("run_completed", number + 1)
             chosen = [each.body["choices"] for each in harness.recorder.of_kind("question_answered")]
             assert chosen[number:] == [["no" if status == 200 else "yes"]]
 
 
-async def test_of_two_browsers_at_two_servers_one_is_heard_and_the_other_is_told() -> None:
+async def test_of_two_browsers_at_two_servers_one_answer_counts_and_the_other_is_refused() -> None:
     seed, figures = run_seed(), CrashFigures()
     with temporary_store_folder() as folder:
         async with (

@@ -1,7 +1,7 @@
-"""The real server is killed at any moment, many times over, while people use it: nothing that anyone was
-sent is lost, no unsafe tool runs twice, every run comes to its end, and nobody does anything but start it.
+"""Kill the real server at random moments while people use it.
 
-The seed decides what is asked for and at what the server is killed; the machine, how far it has come by then.
+Nothing that a client received is lost, no unsafe tool runs twice, every run ends, and a restart is all it
+takes. The seed chooses requests and kills; the machine decides how far the server has come by then.
 """
 
 import time
@@ -14,7 +14,7 @@ from tests.crash.load_harness import LoadHarness, run_load
 from tests.crash.writer_history import kill_count, run_seed
 
 KILLS_EACH = 40
-"""How often one store is bereaved, so that conversations do not grow for ever."""
+"""How often one store is killed, so that conversations do not grow without limit."""
 
 
 async def test_a_killed_server_loses_nothing_does_nothing_twice_and_goes_on_by_itself(
@@ -24,8 +24,8 @@ async def test_a_killed_server_loses_nothing_does_nothing_twice_and_goes_on_by_i
     while total.kills < wanted:
         kills = min(KILLS_EACH, wanted - total.kills)
         figures = await run_load(seed + total.kills, 1, lambda town, kills=kills: _kill(town, kills))
-        told = f"seed {seed}, after {total.kills} kills: {figures}\n" + "\n".join(figures.wrong)
-        assert figures.is_clean, told
+        summary = f"seed {seed}, after {total.kills} kills: {figures}\n" + "\n".join(figures.wrong)
+        assert figures.is_clean, summary
         total.add(figures)
     assert total.tokens > 20 * total.kills, "too little was said to prove anything"
     with capsys.disabled():
@@ -33,9 +33,9 @@ async def test_a_killed_server_loses_nothing_does_nothing_twice_and_goes_on_by_i
 
 
 async def _kill(harness: LoadHarness, kills: int) -> None:
-    reaper, (server,) = RandomKiller(harness.rng, harness.recorders), harness.servers
+    killer, (server,) = RandomKiller(harness.rng, harness.recorders), harness.servers
     for _ in range(kills):
-        await reaper.kill(server)
+        await killer.kill(server)
         await server.wait_killed()
         harness.figures.kills += 1
         await server.start()

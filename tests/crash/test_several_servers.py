@@ -1,4 +1,4 @@
-"""Two servers over one store, servers asked to end, servers stopped past their lease and continued."""
+"""Two servers over one store, servers asked to end, servers suspended past their lease and continued."""
 
 import asyncio
 import random
@@ -39,10 +39,10 @@ async def test_two_servers_of_one_store_take_over_from_each_other_when_one_is_ki
     seed, kills = run_seed(), max(kill_count() // 4, 1)
 
     async def kill_one_or_the_other(harness: LoadHarness) -> None:
-        reaper = RandomKiller(harness.rng, harness.recorders)
+        killer = RandomKiller(harness.rng, harness.recorders)
         for _ in range(kills):
             server = harness.rng.choice(harness.servers)
-            await reaper.kill(server)
+            await killer.kill(server)
             harness.resume_timer.restart(time.monotonic())
             await server.wait_killed()
             harness.figures.kills += 1
@@ -86,9 +86,9 @@ def _text(recorder: SessionRecorder) -> str:
     return "".join(seen.body["text"] for seen in recorder.of_kind("text_appended"))
 
 
-@pytest.mark.parametrize("door", ["the same", "the other"])
-async def test_an_answer_given_the_moment_it_is_asked_for_interrupts_nothing(door: str) -> None:
-    """At either server; and no client of either is ever sent an event twice or out of order."""
+@pytest.mark.parametrize("answered_at", ["the same", "the other"])
+async def test_an_answer_given_the_moment_it_is_asked_for_interrupts_nothing(answered_at: str) -> None:
+    """At either server; and no client of either receives an event twice or out of order."""
     with temporary_store_folder() as folder:
         async with (
             gated_model_server() as model_server,
@@ -97,7 +97,7 @@ async def test_an_answer_given_the_moment_it_is_asked_for_interrupts_nothing(doo
             recording_clients(random.Random(run_seed())) as clients,
         ):
             memories = [await clients.create_session(first.address, second.address) for _ in range(5)]
-            asked = first if door == "the same" else second
+            asked = first if answered_at == "the same" else second
             async with asyncio.TaskGroup() as group:
                 for memory in memories:
                     memory.watchers.append(_approver(group, clients, asked.address))

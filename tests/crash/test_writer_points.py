@@ -44,12 +44,12 @@ def test_several_processes_can_make_one_store_at_once() -> None:
     ):
         writers.wait()
         for number in crowds:
-            told = writers.by_number[number]
-            assert told.exit == 0, f"crowd {number}: exit {told.exit}\n{writers.errors}"
+            report = writers.by_number[number]
+            assert report.exit == 0, f"crowd {number}: exit {report.exit}\n{writers.errors}"
             past = WriterHistory(folder / "crowd" / str(number))
-            past.add_dead(told)
+            past.add_dead(report)
             verdict = past.check()
-            assert told.acks == CROWD and verdict.is_clean, f"crowd {number}: {verdict}"
+            assert report.acks == CROWD and verdict.is_clean, f"crowd {number}: {verdict}"
 
 
 def _crash_and_check(
@@ -60,14 +60,16 @@ def _crash_and_check(
         with CrashingWriters(folder / point, seed, 0, point, *numbers) as writers:
             writers.wait()
         for number in numbers:
-            told = writers.by_number[number]
-            assert told.exit in (-9, 0), f"seed {seed}, {point} {number}: exit {told.exit}\n{writers.errors}"
+            report = writers.by_number[number]
+            assert report.exit in (-9, 0), (
+                f"seed {seed}, {point} {number}: exit {report.exit}\n{writers.errors}"
+            )
             past = WriterHistory(folder / point / str(number))
-            past.add_dead(told)
+            past.add_dead(report)
             verdict = past.check()
             assert verdict.is_clean, f"seed {seed}, {point} {number}: {verdict}"
-            deaths += told.exit == -9
-            acks += told.acks
+            deaths += report.exit == -9
+            acks += report.acks
     assert deaths > len(numbers) // 3, "hardly any call was reached: the numbers are too high"
     with capsys.disabled():
         print(

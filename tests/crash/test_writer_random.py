@@ -1,6 +1,6 @@
-"""Writers are killed at any moment, many times over: all that was acknowledged is there, nothing is half.
+"""Kill writers at random moments: every acknowledged change is stored, and none in part.
 
-The seed decides what the writers do and when they are killed; the machine, how far each has come by then.
+The seed chooses what the writers do and when they are killed; the machine decides how far each has come.
 """
 
 import random
@@ -15,7 +15,7 @@ from tests.crash.writers import WriterProcess
 
 ACKS_MAX, DELAY_S_MAX = 300, 0.8
 KILLS_EACH = 40
-"""How often one store is bereaved. Comparing all of it after each death takes longer and longer."""
+"""How often one store is killed. Comparing all of it after each kill takes longer and longer."""
 
 
 def test_a_killed_writer_has_lost_nothing_and_left_nothing_half(
@@ -56,5 +56,5 @@ def _kill_one_by_one(
         living = [other.log for other in writers[i + 1 :]]
         verdict = past.check(living)
         assert verdict.is_clean, f"{when}: {verdict}"
-        robbed = [told for told in living if not past.has_leases(told)]
+        robbed = [alive for alive in living if not past.has_leases(alive)]
         assert not robbed, f"{when}: a living writer's run was free"

@@ -1,4 +1,4 @@
-"""All that the dead writers of one folder were told, and whether the store there still says the same."""
+"""The acknowledgements of the dead writers of one folder, and the check that the store still has them."""
 
 import asyncio
 import os
@@ -17,20 +17,20 @@ from tests.support.durability_checker import DurabilityReport, ExpectedChange, c
 
 
 def run_seed() -> int:
-    """Given by HOLDFAST_SEED to replay a run, else new."""
+    """Return HOLDFAST_SEED to replay a run, else a new seed."""
     seed = int(os.environ.get("HOLDFAST_SEED") or random.SystemRandom().getrandbits(32))
     print(f"seed={seed}")
     return seed
 
 
 def kill_count() -> int:
-    """HOLDFAST_KILLS: `make crash` asks for more than `make test`."""
+    """Return HOLDFAST_KILLS: `make crash` asks for more than `make test`."""
     return int(os.environ.get("HOLDFAST_KILLS") or 5)
 
 
 @contextmanager
 def temporary_store_folder() -> Iterator[Path]:
-    """A folder for a store that need not outlast the test."""
+    """Yield a folder for a store that need not outlast the test."""
     memory = Path("/dev/shm")  # Where syncs cost nothing.
     folder = tempfile.mkdtemp(prefix="holdfast-", dir=memory if os.access(memory, os.W_OK) else None)
     try:
@@ -40,7 +40,7 @@ def temporary_store_folder() -> Iterator[Path]:
 
 
 class WriterHistory:
-    """The promises made to writers of one folder that are dead now."""
+    """The acknowledgements of the dead writers of one folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -55,13 +55,13 @@ class WriterHistory:
         self._deleting |= log.deleting
 
     def check(self, living: Sequence[WriterLog] = ()) -> DurabilityReport:
-        """Open the store and compare. Of writers that still live, what they were told so far is due too."""
+        """Open the store and compare. The acknowledgements of living writers so far count too."""
         # Not what they only tried: such a change over two sessions may come between our reads of them.
         alive = [promise for log in living for promise in list(log.promises.values()) if promise.first]
         return asyncio.run(self._check(alive, living))
 
     def has_leases(self, log: WriterLog, last: int = 5) -> bool:
-        """Whether the runs that a living writer claimed last cannot be taken from it."""
+        """Return whether the last runs that a living writer claimed cannot be taken from it."""
         return asyncio.run(self._has_leases(log.leases[-last:]))
 
     async def _check(self, alive: list[ExpectedChange], living: Sequence[WriterLog]) -> DurabilityReport:

@@ -1,11 +1,11 @@
-"""A process that writes to a store until it is killed, and says on its standard output what it was promised.
+"""A process that writes to a store until it is killed, and prints every acknowledgement.
 
     python -m tests.crash.writer_process FOLDER SEED HOURS              until someone kills it
     python -m tests.crash.writer_process FOLDER SEED HOURS POINT N …    kills itself at each call N of POINT
     python -m tests.crash.writer_process FOLDER SEED HOURS crowd N …    several at once make each store N
 
 Lines: `try CHANGE SESSION:0:DIGESTS` before a change can be stored, `ack CHANGE SESSION:SEQ:DIGESTS …` after
-its receipt, `del SESSION`, `lease RUN`, `open`. Each is one write: it is there whole or not at all.
+its receipt, `del SESSION`, `lease RUN`, `open`. Each is one write: it is printed whole or not at all.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ WAL_BYTES_MAX = 400_000
 
 
 class AckPrinter:
-    """A witness who tells it to whoever reads our output."""
+    """Print every attempt and acknowledgement."""
 
     def __init__(self, prefix: str = "", name: str = "") -> None:
         self._prefix = prefix
@@ -50,10 +50,10 @@ class AckPrinter:
 
     def on_stored(self, change: AttemptedChange, receipts: Sequence[AppendReceipt]) -> None:
         first = {receipt.session_id: receipt.first_seq for receipt in receipts}
-        told = (
+        appended = (
             f"{session}:{first[session]}:{','.join(events)}" for session, events in change.digests.items()
         )
-        self.write_line("ack", f"{self._name}{change.number}", *told)
+        self.write_line("ack", f"{self._name}{change.number}", *appended)
 
     def on_delete(self, session_id: SessionId) -> None:
         self.write_line("del", session_id)
@@ -75,7 +75,7 @@ async def write_until_killed(folder: Path, seed: int, hours: int) -> None:
 
 
 async def _maintain(store: SqliteStore, rng: random.Random, folder: Path) -> None:
-    """What else goes on in a server: searches, sweeps, a backup now and then."""
+    """Do the other work of a server: searches, sweeps, a backup now and then."""
     while True:
         await asyncio.sleep(rng.random() * 0.2)
         match rng.choices(("search", "sweep", "backup"), (5, 3, 1))[0]:
@@ -88,7 +88,7 @@ async def _maintain(store: SqliteStore, rng: random.Random, folder: Path) -> Non
 
 
 class CrashScenario:
-    """A store with some history in it, at the point of which the process is to die."""
+    """A store with some history, and the point at which the process dies."""
 
     def __init__(self, folder: Path, client: ObservedClient, workload: Workload, clock: JumpingClock) -> None:
         self.folder = folder
@@ -159,7 +159,7 @@ async def die_at(folder: Path, seed: int, point: str, number: int) -> None:
 
 
 async def append_numbered_changes(folder: Path, number: int, name: str) -> None:
-    """Come to a store that may just be being made, and leave without a word."""
+    """Append to a store that may be being created, and exit without closing it."""
     store = await SqliteStore.open(folder)
     client = ObservedClient(store, AckPrinter(f"{number} ", name))
     await client.append(Append(SessionId(f"s_{name}"), (f.SessionCreated(),), expect=0))
@@ -168,7 +168,7 @@ async def append_numbered_changes(folder: Path, number: int, name: str) -> None:
 
 
 def _in_a_child(work: Callable[[], Coroutine[None, None, None]]) -> int:
-    """One start of Python for many deaths."""
+    """Run in a forked child, so that many deaths need one start of Python."""
     child = os.fork()
     if child == 0:
         try:

@@ -1,4 +1,4 @@
-"""Writer processes as a test sees them: started, listened to, killed; and what each of them was promised."""
+"""Writer processes for tests: started, read and killed; and the acknowledgements of each."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ TIMEOUT_S = 60.0
 
 
 class WriterLog:
-    """What one process said, line by line."""
+    """The lines of one process."""
 
     def __init__(self) -> None:
         self.promises: dict[str, ExpectedChange] = {}
@@ -60,7 +60,7 @@ def _list(events: str) -> list[str]:
 
 
 class WriterProcess:
-    """A running writer. Its output is read as it comes, so that it never waits for us."""
+    """A running writer. A thread reads its output, so that it never blocks."""
 
     def __init__(self, folder: Path, *arguments: object) -> None:
         self.log = WriterLog()
@@ -77,14 +77,14 @@ class WriterProcess:
         self._reader_thread.start()
 
     def wait_for_acks(self, count: int) -> None:
-        """Return once it was promised `count` changes, or has ended."""
+        """Return once it has `count` acknowledged changes, or has ended."""
         with self._log_changed:
             self._log_changed.wait_for(
                 lambda: self.log.acks >= count or self._process.poll() is not None, TIMEOUT_S
             )
 
     def kill(self) -> None:
-        """SIGKILL. Raises AssertionError when it had ended by itself."""
+        """Send SIGKILL. Raise AssertionError when it had ended by itself."""
         self._process.kill()
         exit_code = self.wait()
         assert exit_code == -9, f"a writer ended by itself with {exit_code}:\n{self.errors}"
@@ -97,7 +97,7 @@ class WriterProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave nobody behind, however the test went."""
+        """Leave no process behind, however the test ended."""
         self._process.kill()
         self.wait()
 

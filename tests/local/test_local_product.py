@@ -98,9 +98,9 @@ async def test_the_local_model_is_chosen_answers_and_is_released_at_run_time(hom
         assert (await api.get("/api/models/local"))["state"] == "installed"
         tried = await api.post("/api/models/test", {"provider": "local"})
         assert tried["ok"], tried
-        told = await api.post("/api/models/connect", {"provider": "local"})
-        assert api.status == 200, told
-        assert told["models"][0]["name"] == "local:smollm2-135m"
+        reply = await api.post("/api/models/connect", {"provider": "local"})
+        assert api.status == 200, reply
+        assert reply["models"][0]["name"] == "local:smollm2-135m"
         assert (await api.request("DELETE", "/api/models/local"))["code"] == "local_in_use"
         session = await api.create_session()
         run = await finished(api, (await api.send(session, "Say hello."))["run_id"])

@@ -106,11 +106,11 @@ async def test_requests_without_the_key_are_refused(protocol: ProtocolName) -> N
     async with running_model(protocol) as model:
         await collect(model, request_for("Hello"))
         endpoint = await model._server.endpoint(protocol)
-        stranger = build_local_client(
+        keyless = build_local_client(
             type(endpoint)(endpoint.base_url, endpoint.model, Secret("another"), protocol=protocol),
             model.profile,
         )
         with pytest.raises(ModelFailure, match="401"):
-            async with aclosing(stranger.stream(request_for("Hello"), ())) as deltas:
+            async with aclosing(keyless.stream(request_for("Hello"), ())) as deltas:
                 await anext(deltas)
-        await stranger.close()
+        await keyless.close()

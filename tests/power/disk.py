@@ -1,4 +1,4 @@
-"""A disk after the power went: what was synced is there; of the rest, nothing, all, or torn parts."""
+"""A disk after a loss of power: synced data is there; of the rest, nothing, all, or torn parts."""
 
 import random
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ class _File(msgspec.Struct, eq=False):
 
 
 class SimulatedDisk:
-    """Takes steps one by one; can be asked at any moment what a loss of power now would leave."""
+    """Apply steps one by one; return at any moment what a loss of power would leave."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
@@ -31,7 +31,7 @@ class SimulatedDisk:
 
     @classmethod
     def holding(cls, root: Path) -> "SimulatedDisk":
-        """A disk on which everything below `root` has long been synced."""
+        """Return a disk on which everything below `root` has long been synced."""
         disk = cls(root)
         for path in sorted(disk._root.rglob("*")):
             if not path.name.endswith("-shm"):
@@ -63,7 +63,7 @@ class SimulatedDisk:
                 self._sync_folder(step.path)
 
     def after_power_loss(self, rng: random.Random | None = None) -> Files:
-        """What is left. Without `chance`: only what was synced, and only under names that were."""
+        """Return what is left. Without `chance`: only synced data, and only under synced names."""
         names = dict(self._durable_names)
         for _, change in self._pending_names:
             if rng is not None and rng.random() < 0.5:
@@ -134,7 +134,7 @@ def _put(image: bytearray, offset: int, content: bytes) -> None:
 
 
 def _torn(file: _File, rng: random.Random | None) -> bytes:
-    """Of what was not synced, sectors survive or not, each for itself; some hold neither old nor new."""
+    """Tear unsynced data: each sector survives or not; some hold neither the old nor the new content."""
     if rng is None or not file.pending:
         return file.durable
     survival, garbage = rng.choice((0.0, 0.3, 0.7, 0.95, 1.0)), rng.choice((0.0, 0.0, 0.1))

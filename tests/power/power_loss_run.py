@@ -1,4 +1,4 @@
-"""A store's life on a recorded disk, and what is left of it after a loss of power at any step."""
+"""Run a store on a recorded disk, and check what is left after a loss of power at any step."""
 
 import asyncio
 import random
@@ -27,11 +27,11 @@ STORE = Path("new") / "store"
 """Two folders that the store has to make for itself."""
 CONVERSATIONS, TURNS = 5, 4
 WAL_BYTES_MAX = 200_000
-"""Small, so that the log goes back into the file many times while there is work."""
+"""Small, so that the log is checkpointed many times while there is work."""
 
 
 class AckHistory:
-    """What clients asked for and were told, each with the step of the record it came after."""
+    """The requests and acknowledgements of clients, each with the step of the record it came after."""
 
     def __init__(self, record: Record) -> None:
         self.record = record
@@ -53,11 +53,11 @@ class AckHistory:
         return
 
     def moments(self) -> list[int]:
-        """After which steps something was acknowledged."""
+        """Return the steps after which something was acknowledged."""
         return sorted({promise.due_from for promise in self.promises})
 
     def checkpoints(self) -> int:
-        """How often the log went back into the file after the first acknowledgement."""
+        """Return how often the log was checkpointed after the first acknowledgement."""
         steps = self.record.steps[self.moments()[0] :]
         return sum(isinstance(step, Sync) and step.path.suffix == ".db" for step in steps)
 
@@ -71,7 +71,7 @@ class AckHistory:
 
 
 def run_recorded_workload(root: Path, durability: Durability, seed: int) -> AckHistory:
-    """Let a store have its life below `root`, and write down all of it."""
+    """Run the workload of a store below `root`, and record all of it."""
     root.mkdir()
     history = AckHistory(Record(root))
     with recording(history.record, "recording"):
@@ -80,7 +80,7 @@ def run_recorded_workload(root: Path, durability: Durability, seed: int) -> AckH
 
 
 async def _run_two_processes(folder: Path, durability: Durability, seed: int, history: AckHistory) -> None:
-    """One that is always short of log, then one that has much of it and is left alone for a while."""
+    """Run one process that is always short of log, then one with much of it that is idle for a while."""
     rng, clock = random.Random(seed), JumpingClock()
     for wal_bytes_max, blob_bytes in ((WAL_BYTES_MAX, 50_000), (64_000_000, 2_300_000)):
         store = await SqliteStore.open(
@@ -98,7 +98,7 @@ async def _run_two_processes(folder: Path, durability: Durability, seed: int, hi
 
 
 def images(record: Record, moments: Sequence[int], rng: random.Random | None) -> Iterator[tuple[int, Files]]:
-    """What is left at each of `moments` (ascending): with `chance`, torn; without, only what was synced."""
+    """Yield what is left at each of `moments` (ascending): with `chance`, torn; without, only synced data."""
     disk, done = SimulatedDisk(record.root), 0
     for moment in moments:
         for step in record.steps[done:moment]:

@@ -26,17 +26,17 @@ WRITES_TRIED = 8
 
 
 @pytest.fixture
-def chance() -> random.Random:
+def random_source() -> random.Random:
     return random.Random(run_seed())
 
 
-def test_a_backup_appears_whole_or_not_at_all(tmp_path: Path, chance: random.Random) -> None:
+def test_a_backup_appears_whole_or_not_at_all(tmp_path: Path, random_source: random.Random) -> None:
     root, record = tmp_path, Record(tmp_path)
-    wanted = asyncio.run(_fill(root / "store", chance))
+    wanted = asyncio.run(_fill(root / "store", random_source))
     disk = SimulatedDisk.holding(root)
     with recording(record, "recording-copies", everywhere=True):
         asyncio.run(_back_up(root / "store", root / "copy.db"))
-    for is_last, files in _states_after_power_loss(record, disk, chance):
+    for is_last, files in _states_after_power_loss(record, disk, random_source):
         copied = files.get(record.root / "copy.db")
         assert copied is not None or not is_last, "a backup that was reported as done is not there"
         if copied is not None:
@@ -51,19 +51,19 @@ def test_a_backup_appears_whole_or_not_at_all(tmp_path: Path, chance: random.Ran
                 assert asyncio.run(_read(target / "store")) == wanted
 
 
-def test_a_restored_store_is_the_old_one_or_the_new_one(tmp_path: Path, chance: random.Random) -> None:
+def test_a_restored_store_is_the_old_one_or_the_new_one(tmp_path: Path, random_source: random.Random) -> None:
     root, record = tmp_path / "disk", Record(tmp_path / "disk")
     root.mkdir()
-    new = asyncio.run(_fill(root / "other", chance))
+    new = asyncio.run(_fill(root / "other", random_source))
     asyncio.run(_back_up(root / "other", root / "copy.db"))
-    old = asyncio.run(_fill(tmp_path / "origin", chance, root / "store"))
+    old = asyncio.run(_fill(tmp_path / "origin", random_source, root / "store"))
     disk = SimulatedDisk.holding(root)
     assert (root / "store" / "holdfast.db-wal").stat().st_size > 0, "it should have died with a log"
     with recording(record, "recording-copies", everywhere=True):
         replaced = restore.restore(
             root / "store", root / "copy.db", IdGenerator(SystemClock()).process(), _ignore_progress
         )
-    for is_last, files in _states_after_power_loss(record, disk, chance):
+    for is_last, files in _states_after_power_loss(record, disk, random_source):
         with temporary_store_folder() as target:
             lay_out(files, record.root, target)
             found = asyncio.run(_read(target / "store"))

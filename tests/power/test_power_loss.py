@@ -41,10 +41,10 @@ class Report:
         self._seed, self._capsys, self._began = seed, capsys, time.monotonic()
 
     def __call__(self, what: str, history: AckHistory, **figures: int) -> None:
-        told = " ".join(f"{name}={figure}" for name, figure in figures.items())
+        summary = " ".join(f"{name}={figure}" for name, figure in figures.items())
         with self._capsys.disabled():
             print(
-                f"\npower, {what}: seed={self._seed} acks={len(history.promises)} {told}"
+                f"\npower, {what}: seed={self._seed} acks={len(history.promises)} {summary}"
                 f" in {time.monotonic() - self._began:.1f} s"
             )
 

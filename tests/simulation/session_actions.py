@@ -1,4 +1,4 @@
-"""What can be done to a session in a simulation: decisions over whatever view the store gives them."""
+"""Actions on a session in a simulation: decisions over any view of a store."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -17,7 +17,7 @@ from holdfast.domain.usage import Usage
 
 
 class ActionContext(msgspec.Struct):
-    """Where a deed takes place, and the chances that choose its details."""
+    """The session of an action, and the random values that choose its details."""
 
     session_id: SessionId
     view: SessionStateView
@@ -57,7 +57,7 @@ def accept(scene: ActionContext, if_busy: turns.BusyPolicy = "queue") -> Facts:
 
 
 def accept_while_busy(scene: ActionContext) -> Facts:
-    """A message that steers, interrupts, or is refused where something is in the way."""
+    """Send a message that steers, interrupts, or is refused where something is in the way."""
     how: Sequence[turns.BusyPolicy] = ("steer", "steer", "interrupt", "reject")
     return accept(scene, how[scene.pick % 4])
 
@@ -83,8 +83,8 @@ def stream_text(scene: ActionContext) -> Facts:
     row = scene.message(run) if run is not None else None
     if run is None or row is None:
         return ()
-    told = f.ReasoningAppended if scene.pick % 3 == 0 else f.TextAppended
-    return [told(run.id, MessageId(row.id), scene.text)]
+    fact_type = f.ReasoningAppended if scene.pick % 3 == 0 else f.TextAppended
+    return [fact_type(run.id, MessageId(row.id), scene.text)]
 
 
 def stream_call(scene: ActionContext) -> Facts:
@@ -120,7 +120,7 @@ def settle(scene: ActionContext) -> Facts:
 
 
 def settle_wrongly(scene: ActionContext) -> Facts:
-    """A body that is not what was streamed: its deltas must never be pruned."""
+    """Settle a body that differs from the streamed one: its deltas must never be pruned."""
     run = scene.run("running")
     row = scene.message(run) if run is not None else None
     if run is None or row is None:
@@ -190,7 +190,7 @@ def recover(scene: ActionContext) -> Facts:
 
 
 def steer(scene: ActionContext) -> Facts:
-    """The messages that are meant for a run, told to it."""
+    """Deliver the steering messages of a run."""
     run = scene.run("running")
     return turns.take_steering(scene.view, run, scene.view.message_events) if run is not None else ()
 
@@ -243,9 +243,11 @@ def append_unknown_event(scene: ActionContext) -> Facts:
 
 
 Action = Callable[[ActionContext], Facts]
-DEEDS: Mapping[Action, int] = MappingProxyType({
-    accept: 3, start: 12, step: 8, stream_text: 12, stream_call: 10, settle: 12, settle_wrongly: 1, use_tool: 30, end: 2,
-    accept_while_busy: 4, continue_run: 6, recover: 2, steer: 6, undo: 1, restore: 2, edit: 1, clear: 1, compact: 1,
+ACTION_WEIGHTS: Mapping[Action, int] = MappingProxyType({
+    accept: 3, start: 12, step: 8, stream_text: 12, stream_call: 10, settle: 12, settle_wrongly: 1,
+    use_tool: 30, end: 2,
+    accept_while_busy: 4, continue_run: 6, recover: 2, steer: 6, undo: 1, restore: 2, edit: 1, clear: 1,
+    compact: 1,
     rename: 2, append_unknown_event: 2,
 })  # fmt: skip
-"""Each with how often it is tried: what ends things seldom, or few sessions would grow interesting."""
+"""Each action with its weight: actions that end things are rare, or few sessions would grow interesting."""

@@ -1,9 +1,9 @@
-"""Whatever happens to a conversation, and whoever does it: what is held ready of it is what the store holds.
+"""Whatever happens to a conversation in any process, its cached context equals the store.
 
-Two stores on one folder: the first has the cache, the second is another process. A state machine has people
-and runs act through both, lets runs change hands as they do after a crash, and asks for the conversation as a
-run does, sometimes while it goes on changing. A conversation that only this process touched is used again;
-one whose context another has changed is read back; either way it reads as a fresh look into the store does.
+Two stores share a folder: the first has the cache, the second is another process. A state machine lets people
+and runs act through both, moves runs between them as after a crash, and reads the context as a run does,
+sometimes while it changes. A conversation that only this process changed is reused; one whose context another
+changed is loaded again; either way it equals a fresh load from the store.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ ENDINGS = (f.RunInterrupted, f.RunCancelled, f.RunFailed)
 
 
 def answer(scene: ActionContext) -> Facts:
-    """A person's word: a run goes on."""
+    """Resume a run, as a person's answer does."""
     return actions.continue_run(scene) if scene.run("running") is None else ()
 
 
@@ -57,7 +57,8 @@ def cancel(scene: ActionContext) -> Facts:
 
 WORK: dict[Action, int] = {
     actions.start: 12, actions.step: 8, actions.stream_text: 12, actions.stream_call: 8, actions.settle: 12,
-    actions.settle_wrongly: 1, actions.use_tool: 24, actions.end: 4, actions.continue_run: 4, actions.recover: 2,
+    actions.settle_wrongly: 1, actions.use_tool: 24, actions.end: 4, actions.continue_run: 4,
+    actions.recover: 2,
     actions.steer: 6,
 }  # fmt: skip
 PEOPLE: dict[Action, int] = {
@@ -67,7 +68,7 @@ PEOPLE: dict[Action, int] = {
 
 
 class ChangingContext:
-    """A hold on a conversation that goes on changing while it is read."""
+    """A cached conversation that changes while it is read."""
 
     def __init__(
         self,
@@ -135,19 +136,19 @@ class ContextCacheMachine(RuleBasedStateMachine):
         return self.runner.run(self.commit(by, decide))
 
     async def commit(self, by: int, decide: Callable[[SessionStateView], Facts]) -> bool:
-        """Commit what `decide` says by one of the stores; keep account of what the cache may make of it."""
-        told: list[Facts] = []
+        """Commit the result of `decide` through one of the stores; record what the cache may do."""
+        decided: list[Facts] = []
 
         def remembered(view: SessionStateView) -> Facts:
-            told.append(decide(view))
-            return told[-1]
+            decided.append(decide(view))
+            return decided[-1]
 
         try:
             (receipt,) = await self.stores[by].append(Append(self.session_id, remembered))
         except HoldfastError:
             return False
-        self.record_change(by, receipt, told[-1])
-        return bool(told[-1])
+        self.record_change(by, receipt, decided[-1])
+        return bool(decided[-1])
 
     def record_change(self, by: int, receipt: AppendReceipt, facts: Facts) -> None:
         for fact in facts:
@@ -176,7 +177,7 @@ class ContextCacheMachine(RuleBasedStateMachine):
 
         def decide(view: SessionStateView) -> Facts:
             scene = ActionContext(self.session_id, view, self.ids, pick, text, yes)
-            return next((facts for deed in picked if (facts := deed(scene))), ())
+            return next((facts for action in picked if (facts := action(scene))), ())
 
         return decide
 
@@ -184,7 +185,7 @@ class ContextCacheMachine(RuleBasedStateMachine):
 
     @rule(seed=SEEDS, count=st.integers(1, 25), alone=st.booleans())
     def run_random_actions(self, seed: int, count: int, alone: bool) -> None:
-        """Many deeds in a row; `alone`: nobody else takes part."""
+        """Do many random actions in a row; `alone`: only through the first store."""
         self.days += 1
         rng = random.Random(f"{seed} {self.days}")
         for _ in range(count):
@@ -201,7 +202,7 @@ class ContextCacheMachine(RuleBasedStateMachine):
         self.move_run(1 - self.worker, random.Random(seed))
 
     def move_run(self, to: int, rng: random.Random) -> None:
-        """Another process claims the run under way, and marks it unless nothing of it was."""
+        """Let another process claim the active run, and interrupt it unless it has not begun."""
         written = rng.random() < 0.6
 
         def mark(view: SessionStateView) -> Facts:
@@ -218,10 +219,10 @@ class ContextCacheMachine(RuleBasedStateMachine):
 
     @rule(seed=SEEDS, count=st.integers(1, 5))
     def continue_run_elsewhere(self, seed: int, count: int) -> None:
-        """A run that stands between two steps is gone on with by the other, who may not get far."""
+        """Let the other process continue a run between two steps; it may not get far."""
         rng = random.Random(seed)
-        for deed in (actions.settle, actions.accept, actions.start, answer):
-            self.append(OURS, self.choose_action(rng, {deed: 1}))
+        for action in (actions.settle, actions.accept, actions.start, answer):
+            self.append(OURS, self.choose_action(rng, {action: 1}))
         self.use_context(seed, busy=False)
         self.move_run(THEIRS, rng)
         for _ in range(count):
@@ -242,7 +243,7 @@ class ContextCacheMachine(RuleBasedStateMachine):
 
     @rule(seed=SEEDS, busy=st.booleans())
     def use_context(self, seed: int, busy: bool) -> None:
-        """As a run of this process does: something of it is committed, then it looks."""
+        """Use the context as a run of this process does: commit something, then read it."""
         if self.last_run is None:
             return
         if self.worker == THEIRS:
@@ -291,7 +292,7 @@ class ContextCacheMachine(RuleBasedStateMachine):
             assert find_unfinished(found) == find_unfinished(fresh)
 
     async def is_between_steps(self) -> bool:
-        """Whether a model could be asked now: nothing is being written, and every call is answered."""
+        """Return whether a model could be called now: no message is streaming, and every call is answered."""
         quiet: list[bool] = []
 
         def look(view: SessionStateView) -> Facts:

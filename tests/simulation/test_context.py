@@ -1,4 +1,4 @@
-"""Whatever happens in a conversation, the model's context is a valid request made of what is live.
+"""Whatever happens in a conversation, the model's context is a valid request made of its live turns.
 
 A state machine drives random histories through the decisions of the domain: turns, steps, deltas, calls in
 all states, crashes, recoveries, undos, summaries, events of a newer program. After each step the folds of the
@@ -98,7 +98,7 @@ class ContextMachine(RuleBasedStateMachine):
         ]
 
     def attempt(self, decide: Callable[[], Sequence[f.AnyFact]]) -> bool:
-        """Commit what `decide` says; a refusal must leave no trace, so there is nothing to undo."""
+        """Commit the result of `decide`; a refusal must leave no trace, so there is nothing to undo."""
         try:
             facts = decide()
         except HoldfastError:
@@ -112,7 +112,7 @@ class ContextMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), what=st.sampled_from(HAPPENS))
     def perform_action(self, data: st.DataObject, what: str) -> None:
-        """One rule for all: an example leaves out some of the rules, and a conversation needs every kind."""
+        """Do an action of any kind: an example leaves out some rules, and a conversation needs all."""
         pick, yes = data.draw(PICK), data.draw(st.booleans())
         match what:
             case "accept":
@@ -164,7 +164,7 @@ class ContextMachine(RuleBasedStateMachine):
         self.start()
 
     def steer(self, takes: bool) -> None:
-        """A message for the run under way; what was meant for it is told to it, now or later."""
+        """Send a message to the active run; it reaches its run now or later."""
         row, at_work = self.journal.book.row, self.runs_in("running")
         if row is None or not at_work:
             return
@@ -174,14 +174,14 @@ class ContextMachine(RuleBasedStateMachine):
         self.commit(turns.accept_turn(
             self.journal.book, SESSION, self.journal.ids, parts, None, self.journal.written, True, "steer"
         ))  # fmt: skip
-        told = [run.turn for run in self.runs_in("queued") if run.steers == at_work[0].id] if takes else []
+        steered = [run.turn for run in self.runs_in("queued") if run.steers == at_work[0].id] if takes else []
         if takes:
             self.commit(
                 turns.take_steering(self.journal.book, self.journal.run(at_work[0].id), self.journal.written)
             )
         for marks in (self.marks, self.user_marks):
-            marks.update({name: at_work[0].turn for name, turn in marks.items() if turn in told})
-        assert not any(self.journal.book.message(turn, 0) for turn in told)
+            marks.update({name: at_work[0].turn for name, turn in marks.items() if turn in steered})
+        assert not any(self.journal.book.message(turn, 0) for turn in steered)
 
     def remove_turns(self, pick: int, how: str, written: bool) -> None:
         if len(self.journal.book.turns) < 2:
@@ -267,7 +267,7 @@ class ContextMachine(RuleBasedStateMachine):
             self.commit(runs.wait(run, "approval") if waits else runs.answer(run))
 
     def recover(self, pick: int, found: bool, pending: bool) -> None:
-        """Output of an interrupted run turns up: in time, or late."""
+        """Store late output of an interrupted run: in time, or after the notice."""
         marked = [run for run in self.journal.book.runs.values() if run.notice_place is not None]
         if not marked:
             return
@@ -292,7 +292,7 @@ class ContextMachine(RuleBasedStateMachine):
     # Steps and what they stream.
 
     def step(self, scraps: list[tuple[int, str, bool]], call: bool, settles: bool, signed_by: str) -> None:
-        """A model writes a stretch of its message, and perhaps finishes it."""
+        """Stream a part of a message, and perhaps settle it."""
         if not self.runs_in("running"):
             return
         run = self.runs_in("running")[0]
@@ -339,7 +339,7 @@ class ContextMachine(RuleBasedStateMachine):
     # The ledger.
 
     def use_tools(self, acts: list[tuple[int, str, str]]) -> None:
-        """Things happen to open calls; what cannot happen to one is refused."""
+        """Change open calls; an impossible change is refused."""
         for pick, act, scrap in acts:
             found = self.open_tools(*OPEN)
             if found:
@@ -397,7 +397,7 @@ class ContextMachine(RuleBasedStateMachine):
 
     @invariant()
     def page_and_later_events_equal_fold(self) -> None:
-        """A reader that started from a page at some cut, and followed from there."""
+        """Check that a page at some cut and the events after it equal the fold."""
         events = self.journal.events
         cut = len(events) * 2 // 3
         earlier = InMemoryJournal()
@@ -457,7 +457,7 @@ class ContextMachine(RuleBasedStateMachine):
         assert all(p.signature and p.provider == profile.provider for p in thoughts)
 
     def teardown(self) -> None:
-        """A copy of the conversation reads as its live, finished turns do."""
+        """Check that a copy of the conversation reads as its live, finished turns do."""
         book = self.journal.book
         if book.row is None:
             return

@@ -1,8 +1,7 @@
-"""Whatever happens to a conversation that memory is owed: no completed turn is lost, and none is told twice.
+"""Whatever happens to a conversation with memory, every completed turn is committed, and none twice.
 
-A state machine completes, undoes and clears turns in a real store, under changing owners, while tries at
-telling memory are begun, finish late, fail or are lost with their process, and people say what is to become
-of what is in doubt.
+A state machine completes, undoes and clears turns in a real store, under changing owners, while commit
+attempts begin, finish late, fail or are lost with their process, and people resolve commits in doubt.
 """
 
 import asyncio
@@ -47,10 +46,10 @@ class MemoryQueueMachine(RuleBasedStateMachine):
         self.ids = IdGenerator(self.clock, lambda bits: next(numbers))
         self.session_id = self.ids.session()
         self.tries: list[QueuedCommitRow] = []
-        """As they were begun: whoever makes one may come back with its outcome at any time."""
-        self.told: dict[str, f.Ranges] = {}
+        """Attempts as they were started: each may return its result at any time."""
+        self.started: dict[str, f.Ranges] = {}
         self.keyless: set[str] = set()
-        """Keys that a provider without keys may have been told, and nobody has said to tell again."""
+        """Keys that a provider without keys may have stored, and that nobody has asked to repeat."""
 
     @initialize()
     def open(self) -> None:
@@ -89,7 +88,7 @@ class MemoryQueueMachine(RuleBasedStateMachine):
 
     @rule(seed=SEEDS)
     def run_random_actions(self, seed: int) -> None:
-        """Some of the things that happen, chosen by `seed`."""
+        """Do some random actions, chosen by `seed`."""
         rng = random.Random(seed)
         acts = (
             self.complete,
@@ -144,14 +143,14 @@ class MemoryQueueMachine(RuleBasedStateMachine):
         assert bool(begun) == (not stale and row.state in ("pending", "failed"))
         if begun:
             after = self.rows()[row.n - 1]
-            assert self.told.setdefault(after.key, after.turns) == after.turns
-            doubtful = {number for each in self.keyless for number in expand_ranges(self.told[each])}
+            assert self.started.setdefault(after.key, after.turns) == after.turns
+            doubtful = {number for each in self.keyless for number in expand_ranges(self.started[each])}
             again = doubtful & set(expand_ranges(after.turns))
             assert not again, "they may have been told, and nobody said to tell them again"
             self.tries.append(after)
 
     def finish(self, rng: random.Random) -> None:
-        """One of the tries comes back, maybe long after it was taken for lost."""
+        """Finish one of the attempts, perhaps long after it was considered lost."""
         if not self.tries:
             return
         tried = rng.choice(self.tries[-3:])
@@ -166,7 +165,8 @@ class MemoryQueueMachine(RuleBasedStateMachine):
         if row is None:
             return
         give_up = partial(
-            memory_queue.abandon_lost_attempt, n=row.n, is_lost=lambda _: lost, takes_key=takes_key, failure=FAILURE
+            memory_queue.abandon_lost_attempt, n=row.n, is_lost=lambda _: lost, takes_key=takes_key,
+            failure=FAILURE
         )  # fmt: skip
         assert bool(self.decide(give_up)) == lost
         if lost and not takes_key:
@@ -178,9 +178,11 @@ class MemoryQueueMachine(RuleBasedStateMachine):
             return
         row, outcome = rng.choice(wanted), rng.choice(["done", "done", "failed", "cannot"])
         failure = None if outcome == "done" else FAILURE
-        told = self.decide(partial(memory_queue.record_retraction, n=row.n, outcome=outcome, failure=failure))
-        assert bool(told) == (row.state != "committing")
-        if told and outcome == "done":
+        facts = self.decide(
+            partial(memory_queue.record_retraction, n=row.n, outcome=outcome, failure=failure)
+        )
+        assert bool(facts) == (row.state != "committing")
+        if facts and outcome == "done":
             self.keyless.discard(row.key)
 
     # What holds all along.
@@ -202,10 +204,10 @@ class MemoryQueueMachine(RuleBasedStateMachine):
             self.check_row(row)
 
     def check_row(self, row: QueuedCommitRow) -> None:
-        """What was begun is told as it was then; what is to be taken back is not told any more."""
+        """Check that a started commit keeps its turns, and that a retracted one is not committed any more."""
         assert row.through_turn == row.turns[-1][1]
         if row.state in ("committed", "committing", "failed", "in_doubt"):
-            assert self.told[row.key] == row.turns
+            assert self.started[row.key] == row.turns
         if row.retraction == "wanted":
             assert row.state not in ("pending", "dropped", "void")
 

@@ -1,4 +1,4 @@
-"""Whatever is done to a store, by whomever: what it says is the fold of what it was told.
+"""Whatever is done to a store, by any process, it equals the fold of the appended events.
 
 The model is the list of events of each session. A state machine appends, settles, prunes, undoes, forks,
 claims, writes from a second store on the same folder, imports, deletes and reopens; all along, the rows and
@@ -34,7 +34,7 @@ from holdfast.domain.transcript.transcript import TranscriptFold
 from holdfast.domain.transcript.transcript import fold as fold_transcript
 from holdfast.store.ports import Append, Lease, StoredMessage
 from holdfast.store.sqlite.store import SqliteStore
-from tests.simulation.session_actions import DEEDS, Action, ActionContext
+from tests.simulation.session_actions import ACTION_WEIGHTS, Action, ActionContext
 
 PICK = st.integers(0, 11)
 SEEDS = st.integers(0, 2**32 - 1)
@@ -43,7 +43,7 @@ LEASE_MS = 30_000
 
 
 class Bookmark(msgspec.Struct):
-    """A page as a reader has it, to be brought up to date by the events after it."""
+    """A page of a reader, to be updated by the events after it."""
 
     session_id: SessionId
     head: int
@@ -51,7 +51,7 @@ class Bookmark(msgspec.Struct):
 
 
 def subject_of(delta: Event) -> str:
-    """The message or call that a delta belongs to; of what is no delta, nothing."""
+    """Return the message or call of a delta; None for any other event."""
     fact = delta.fact
     if isinstance(fact, f.ToolOutputAppended):
         return fact.call_id
@@ -106,23 +106,23 @@ class StoreMachine(RuleBasedStateMachine):
         decide: Callable[[SessionStateView], Facts],
         lease: Lease | None = None,
     ) -> bool:
-        """Append by one of the stores what `decide` says there; the model learns the same facts."""
-        told: list[Facts] = []
+        """Append the result of `decide` through one of the stores; the model gets the same facts."""
+        decided: list[Facts] = []
 
         def remembered(view: SessionStateView) -> Facts:
-            told.append(decide(view))
-            return told[-1]
+            decided.append(decide(view))
+            return decided[-1]
 
         journal = self.journals.get(session_id, [])
         change = Append(session_id, remembered, fence=lease.fence if lease else None)
         try:
             (receipt,) = self.run(self.stores[pick % 2].append(change))
         except HoldfastError:
-            told.clear()
+            decided.clear()
             return False
         events = [
             Event(seq, self.clock.now_ms(), *encode(fact))
-            for seq, fact in enumerate(told[-1], len(journal) + 1)
+            for seq, fact in enumerate(decided[-1], len(journal) + 1)
         ]
         assert (receipt.first_seq, receipt.last_seq) == (len(journal) + 1, len(journal) + len(events))
         self.journals[session_id] = [*journal, *events]
@@ -152,19 +152,19 @@ class StoreMachine(RuleBasedStateMachine):
     # What must hold.
 
     def compare(self, session_id: SessionId) -> None:
-        told, store = self.journals[session_id], random.choice(self.stores)
+        journal, store = self.journals[session_id], random.choice(self.stores)
         stored = self.read_all(store, session_id)
-        by_seq = {event.seq: event for event in told}
+        by_seq = {event.seq: event for event in journal}
         assert [by_seq[event.seq] for event in stored] == stored
         gone = by_seq.keys() - {event.seq for event in stored}
-        book = fold(session_id, told)
-        self.compare_pruned(told, [by_seq[seq] for seq in gone], book)
+        book = fold(session_id, journal)
+        self.compare_pruned(journal, [by_seq[seq] for seq in gone], book)
         assert vars(fold(session_id, stored)) == vars(book)
         self.compare_rows(store, session_id, book)
-        self.compare_cuts(session_id, told, stored)
+        self.compare_cuts(session_id, journal, stored)
 
     def compare_pruned(self, expected: list[Event], gone: list[Event], book: InMemorySessionState) -> None:
-        """Only deltas are pruned, only an hour after their body, only if they say the same."""
+        """Check that only deltas are pruned, an hour after their body, and only if they say the same."""
         rows = {row.id: row for row in book.messages.values()}
         for subject in {subject_of(event) for event in gone}:
             body = expected[rows[subject].body_seq - 1]
@@ -201,34 +201,34 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(seed=SEEDS, count=st.integers(5, 40))
     def run_random_actions(self, seed: int, count: int = 20) -> None:
-        """Many deeds in a row, chosen by a seed: drawn one by one, few would ever lead anywhere."""
+        """Do many random actions in a row, chosen by a seed: drawn one by one, few would lead anywhere."""
         self.days += 1
         rng = random.Random(f"{seed} {self.days}")
         session_id = self.session(rng.randrange(12))
         for _ in range(count):
             self.clock.advance(7)
-            deeds = rng.choices(list(DEEDS), list(DEEDS.values()), k=6)
+            actions = rng.choices(list(ACTION_WEIGHTS), list(ACTION_WEIGHTS.values()), k=6)
             pick, text, yes = rng.randrange(12), rng.choice(SCRAPS), rng.random() < 0.6
 
-            self.append(pick, session_id, partial(self.first_of, deeds, session_id, pick, text, yes))
+            self.append(pick, session_id, partial(self.first_of, actions, session_id, pick, text, yes))
         assert self.run(self.stores[0].head(session_id)) == len(self.journals[session_id])
 
     def first_of(
         self,
-        deeds: Sequence[Action],
+        actions: Sequence[Action],
         session_id: SessionId,
         pick: int,
         text: str,
         yes: bool,
         view: SessionStateView,
     ) -> Facts:
-        """What the first of `deeds` that can be done now says."""
+        """Return the facts of the first action that is possible now."""
         scene = ActionContext(session_id, view, self.ids, pick, text, yes)
-        return next((facts for deed in deeds if (facts := deed(scene))), ())
+        return next((facts for action in actions if (facts := action(scene))), ())
 
     @rule(pick=PICK, size=st.integers(1, 6), text=st.sampled_from(SCRAPS), seed=SEEDS)
     def stream(self, pick: int, size: int, text: str, seed: int) -> None:
-        """Text handed over without waiting: however it is joined, the journal holds all of it."""
+        """Submit text without waiting: however it is merged, the journal holds all of it."""
         self.run_random_actions(seed, 20)
         session_id = self.session(pick)
         book = fold(session_id, self.journals[session_id])
@@ -269,7 +269,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(pick=PICK, seed=SEEDS)
     def read_after_bookmark(self, pick: int, seed: int) -> None:
-        """A page, and what came after it, reads as everything does."""
+        """Check that a page with the events after it equals the whole."""
         self.run_random_actions(seed)
         marks = [mark for mark in self.bookmarks if mark.session_id in self.journals]
         if not marks:
@@ -299,7 +299,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(pick=PICK, cut=st.booleans())
     def import_session(self, pick: int, cut: bool) -> None:
-        """Another store's copy of a session, all at once or in two pieces, perhaps pruned."""
+        """Import a copy of a session from another store, at once or in two pieces, perhaps pruned."""
         source, copy = self.session(pick), self.ids.session()
         if len(self.journals) > 4:
             return

@@ -86,9 +86,11 @@ def mutable_state(source: SourceFile) -> Iterator[str]:
 
 def sql_in_python(source: SourceFile) -> Iterator[str]:
     """SQL lives in .sql files."""
-    told = {id(node.value) for node in ast.walk(source.tree) if isinstance(node, ast.Expr)}
+    docstrings = {id(node.value) for node in ast.walk(source.tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(source.tree):
-        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told
+        is_text = (
+            isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
+        )
         if is_text and _SQL.match(node.value):
             yield f"{_at(source, node)}: SQL {node.value.strip()[:40]!r} outside a .sql file"
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typer.main import get_command
 
 import holdfast
-from holdfast.app import build_wiring, command_line
+from holdfast.app import build_dependencies, command_line
 from holdfast.domain import limits
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.events.facts import FACTS_BY_KIND
@@ -43,7 +43,7 @@ def error_codes() -> set[str]:
 
 def commands() -> Iterator[str]:
     """Every command as people type it."""
-    waiting = [("holdfast", get_command(command_line(build_wiring({}))))]
+    waiting = [("holdfast", get_command(command_line(build_dependencies({}))))]
     while waiting:
         typed, command = waiting.pop()
         inner = getattr(command, "commands", None)

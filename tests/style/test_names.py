@@ -2,18 +2,32 @@
 
 import pytest
 
-from tests.style.names import SHARED, metaphors, shared_names
+from tests.style.names import STORED_FIELDS, defined_names, metaphors, shared_names, typescript_names
 from tests.support.source_files import all_sources, package, source, tracked_files
 
 
 def test_no_two_modules_share_the_name_of_a_public_class() -> None:
-    assert shared_names(package()) == SHARED, "a name that became unique leaves the list; none may join it"
+    assert shared_names(package()) == set()
 
 
 def test_no_module_or_folder_is_named_by_a_metaphor() -> None:
     python = {part for each in all_sources() for part in each.module.split(".")}
     page = {path.stem for path in tracked_files() if path.suffix in (".ts", ".tsx")}
     assert metaphors(sorted(python | page)) == []
+
+
+def test_no_class_function_parameter_or_variable_is_named_by_a_metaphor() -> None:
+    found = {each.module: metaphors(sorted(defined_names(each))) for each in all_sources()}
+    assert {module: names for module, names in found.items() if names} == {}
+
+
+def test_no_type_function_or_field_of_the_page_is_named_by_a_metaphor() -> None:
+    found = {
+        path.name: metaphors(sorted(typescript_names(path.read_text("utf-8")) - STORED_FIELDS))
+        for path in tracked_files()
+        if path.suffix in (".ts", ".tsx")
+    }
+    assert {name: names for name, names in found.items() if names} == {}
 
 
 def test_a_shared_name_is_found() -> None:
@@ -29,9 +43,17 @@ def test_private_classes_and_classes_in_functions_may_share_a_name() -> None:
     assert shared_names([source("holdfast.a", text), source("holdfast.b", text)]) == set()
 
 
-@pytest.mark.parametrize(
-    "name", ["agent_desk", "yard", "Seats", "ChannelService", "settings_help", "PORTERS"]
-)
+def test_every_kind_of_defined_name_is_found() -> None:
+    text = "class A:\n    b: int = 1\n    def c(self, d, *e):\n        self.f = g = d\n        return h.i"
+    assert defined_names(source("holdfast.a", text)) == {"A", "b", "c", "self", "d", "e", "f", "g"}
+
+
+def test_names_of_typescript_are_found() -> None:
+    text = "export interface A {\n  readonly b?: string;\n  c(d: number): void;\n}\nconst e = 1;\nlet f;\n"
+    assert typescript_names(text) == {"A", "b", "c", "e", "f"}
+
+
+@pytest.mark.parametrize("name", ["agent_desk", "yard", "Seats", "ChannelDesk", "settings_told", "PORTERS"])
 def test_a_metaphor_is_found(name: str) -> None:
     assert metaphors([name]) == [name]
 

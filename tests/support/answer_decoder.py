@@ -1,4 +1,4 @@
-"""What an answer of a model comes to, whichever wire it comes over."""
+"""Decode the answer of a model from any wire protocol."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from holdfast.models.ports import ModelDelta, ModelFailure
 def decode_answer(
     answer: AnswerDecoder, chunks: Sequence[bytes]
 ) -> tuple[list[ModelDelta], ModelFailure | None]:
-    """What an answer in these chunks says, and how it failed if it did."""
+    """Return the text of an answer in these chunks, and its failure if it failed."""
     deltas: list[ModelDelta] = []
     try:
         for piece in chunks:

@@ -1,4 +1,4 @@
-"""A model server whose answers a test puts into words, and a client that talks to Holdfast as programs do."""
+"""A scripted model server, and a client of Holdfast's HTTP API."""
 
 import asyncio
 import itertools
@@ -45,7 +45,7 @@ def third(number: int) -> int:
 
 @dataclass
 class ScriptedModelServer:
-    """Answers by the last thing a person said.
+    """Answer according to the last user message.
 
     `count N` counts to N, a number each 10 ms; `hold` says a word and waits; `run COMMAND` calls the shell;
     `ask JSON` calls ask_user with that, `use TOOL JSON` any tool, `uses [[TOOL, JSON], …]`
@@ -56,13 +56,13 @@ class ScriptedModelServer:
     url: str = ""
     requests: list[dict[str, Any]] = field(default_factory=list)
     lists_images: bool | None = False
-    """Whether its list of models says that it takes images; None: it does not say."""
+    """Whether the model list says that the model takes images; None omits the field."""
     refuses_images: bool = False
     _pause_at: int | None = None
 
     @contextmanager
     def pausing_count(self, at: int) -> Iterator[Callable[[], None]]:
-        """Meanwhile counts stop before that number, until they are told to go on: no test has to be quick."""
+        """Counts stop before this number until the test continues them, so that no test depends on timing."""
         self._pause_at = at
         try:
             yield self._resume
@@ -73,7 +73,7 @@ class ScriptedModelServer:
         self._pause_at = None
 
     async def wait_if_paused(self, number: int) -> None:
-        """Return once a count may come to that number."""
+        """Return once a count may reach that number."""
         while self._pause_at is not None and number >= self._pause_at:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -95,12 +95,12 @@ def _text(message: dict[str, Any]) -> str:
 
 
 def _last_user_text(messages: list[dict[str, Any]]) -> str:
-    """The last thing that a person said."""
+    """Return the last user message."""
     return next((_text(each) for each in reversed(messages) if each["role"] == "user"), "")
 
 
 async def stream_response(request: web.Request, chunks: AsyncIterator[bytes]) -> web.StreamResponse:
-    """Answer with a stream of them."""
+    """Answer with a stream of chunks."""
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)
     try:
@@ -113,7 +113,7 @@ async def stream_response(request: web.Request, chunks: AsyncIterator[bytes]) ->
 
 
 async def answer_chunks(body: dict[str, Any], server: ScriptedModelServer) -> AsyncIterator[bytes]:
-    """What a `Speaker` says to a request."""
+    """Return the chunks with which a `ScriptedModelServer` answers a request."""
     messages = body["messages"]
     if not body.get("tools"):
         yield chunk({"content": TITLE}) + chunk({}, "stop")
@@ -175,7 +175,7 @@ async def answer_chunks(body: dict[str, Any], server: ScriptedModelServer) -> As
 def scripted_model_server(
     server: ScriptedModelServer | None = None, port: int = 0
 ) -> Iterator[ScriptedModelServer]:
-    """A speaker on a thread of its own: the tests that ask it may block. `port` 0 is any."""
+    """Run a scripted model server on its own thread, for tests that block. `port` 0 picks a free one."""
     server, ready, loop = server or ScriptedModelServer(), threading.Event(), asyncio.new_event_loop()
 
     async def serve() -> web.AppRunner:
@@ -206,7 +206,7 @@ def scripted_model_server(
 
 @dataclass
 class SseFrame:
-    """One server-sent event; a comment has only its text."""
+    """A server-sent event; a comment has only its text."""
 
     id: str = ""
     event: str = ""
@@ -215,7 +215,7 @@ class SseFrame:
 
 
 class ApiClient:
-    """Talks to one server; `status` and `headers` are those of the last answer."""
+    """Call one server; `status` and `headers` are those of the last response."""
 
     def __init__(self, address: str, session: aiohttp.ClientSession) -> None:
         self.address = address.rstrip("/")
@@ -224,7 +224,7 @@ class ApiClient:
         self.headers: dict[str, str] = {}
 
     async def request(self, method: str, path: str, body: object = None, **options: Any) -> Any:
-        """The answer: its JSON, or its bytes where it has none."""
+        """Return the JSON of the response, or its bytes if it has none."""
         sent: dict[str, Any] = {"json": body} if body is not None else {}
         if method in ("POST", "PATCH") and body is None and "data" not in options:
             options.setdefault("headers", {}).setdefault("content-type", "application/json")
@@ -258,11 +258,11 @@ class ApiClient:
         return messages
 
     async def message_texts(self, session: str) -> list[tuple[str, str, str]]:
-        """(role, status, words) of every message."""
+        """Return (role, status, text) of every message."""
         return [(each["role"], each["status"], text_of(each)) for each in await self.entries(session)]
 
     async def wait_for_field(self, path: str, field_name: str, *values: object, timeout_s: float = 60) -> Any:
-        """What is at `path`, once its field `name` is one of `wanted`."""
+        """Return the object at `path` once its field `name` is one of `wanted`."""
         row: Any = None
 
         async def has_value() -> bool:
@@ -274,7 +274,7 @@ class ApiClient:
         return row
 
     async def wait_for_streaming_text(self, session: str, text: str) -> None:
-        """Return once an answer under way reads so."""
+        """Return once the streaming answer has this text."""
 
         async def is_streaming() -> bool:
             return ("assistant", "streaming", text) in await self.message_texts(session)
@@ -286,7 +286,7 @@ class ApiClient:
 
     @asynccontextmanager
     async def stream(self, path: str, **headers: str) -> AsyncIterator[AsyncIterator[SseFrame]]:
-        """What a stream sends, frame by frame."""
+        """Yield the frames of a stream."""
         more = {name.replace("_", "-"): value for name, value in headers.items()}
         timeout = aiohttp.ClientTimeout(total=120)
         async with self.session.get(self.address + path, headers=more, timeout=timeout) as answer:
@@ -297,7 +297,7 @@ class ApiClient:
     async def events_through(
         self, session: str, after: int, last_kind: str, **headers: str
     ) -> list[SseFrame]:
-        """The events after a cursor up to the first of `last_kind`."""
+        """Return the events after a cursor, up to the first of `last_kind`."""
         events = []
         async with self.stream(f"/api/sessions/{session}/events?after={after}", **headers) as frames:
             async for frame in frames:
@@ -325,7 +325,7 @@ async def _frames(answer: aiohttp.ClientResponse) -> AsyncIterator[SseFrame]:
 
 
 async def next_event(frames: AsyncIterator[SseFrame]) -> SseFrame:
-    """The next thing that happens, whatever signs of life come before it."""
+    """Return the next event, skipping keep-alive comments."""
     async for frame in frames:
         if frame.event:
             return frame
@@ -333,7 +333,7 @@ async def next_event(frames: AsyncIterator[SseFrame]) -> SseFrame:
 
 
 async def wait_until(condition: Callable[[], Awaitable[bool]], timeout_s: float = 60) -> None:
-    """Return once `is_so` says yes."""
+    """Return once `is_so` returns True."""
     async with asyncio.timeout(timeout_s):
         for _ in itertools.repeat(None):
             if await condition():
@@ -347,7 +347,7 @@ def text_of(message: dict[str, Any]) -> str:
 
 @asynccontextmanager
 async def api_client(address: str, token: str | None = None) -> AsyncIterator[ApiClient]:
-    """Talk with the token that is remembered for `address`, unless another or none ("") is given."""
+    """Open a client with the token registered for `address`, with another token, or with none ("")."""
     headers = bearer_headers(token_for(address) if token is None else token)
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector, headers=headers) as session:

@@ -1,17 +1,17 @@
-"""How tests come in: with the token in a server's data folder, remembered by the server's address."""
+"""Tokens of tests: read from the data folder of a server, and kept by the address of the server."""
 
 import os
 from pathlib import Path
 
 TOKEN = "hf_" + "a-token-that-only-tests-have-and-nobody-else-"[:43]
-"""What servers that a test prepares itself let in."""
+"""The token of servers whose data folder a test prepares."""
 AUTH_HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 
 _TOKENS_BY_ADDRESS: dict[str, str] = {}
 
 
 def write_token(folder: Path) -> None:
-    """Put the tests' own token where a server looks for it, before it is started."""
+    """Write the tests' own token to the data folder, before the server starts."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / "token"
     if not path.exists():
@@ -21,7 +21,7 @@ def write_token(folder: Path) -> None:
 
 
 def register_token(address: str, folder: Path) -> str:
-    """The token of a server that has started over `folder`; from now on known by its address."""
+    """Return the token of a server that has started over `folder`, and register it for its address."""
     path = folder / "token"
     token = path.read_text().strip() if path.exists() else ""
     _TOKENS_BY_ADDRESS[address.rstrip("/")] = token
@@ -29,10 +29,10 @@ def register_token(address: str, folder: Path) -> str:
 
 
 def token_for(address: str) -> str:
-    """The token of the server at an address; the tests' own one where none was remembered."""
+    """Return the token of the server at an address, or the tests' own token if none is registered."""
     return _TOKENS_BY_ADDRESS.get(address.rstrip("/"), TOKEN)
 
 
 def bearer_headers(token: str) -> dict[str, str]:
-    """The head of a request that shows a token, or none."""
+    """Return the header with a token, or no header for an empty token."""
     return {"Authorization": f"Bearer {token}"} if token else {}

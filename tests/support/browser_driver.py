@@ -1,4 +1,4 @@
-"""A real Chromium, driven as a person would, and all that a person would not see: errors, strays, scripts."""
+"""Drive a real Chromium as a person would, and record its errors, foreign requests and scripts."""
 
 import os
 import re
@@ -27,13 +27,13 @@ from tests.acceptance.conftest import RunningServer
 from tools.setup import find_browser
 
 WAIT_MS = 30_000
-"""How long anything may take to appear: far longer than it ever does on a machine that is not overloaded."""
+"""A generous timeout for anything to appear; only an overloaded machine comes close to it."""
 SIGNED_OUT_TEXT = "Open the link that the server printed"
-"""What a page says to somebody who is not signed in."""
+"""The console error of a page that is not signed in."""
 FOREIGN_HOST = "evil.example"
-"""A name that somebody else owns, and that leads here: what a rebound name looks like to a browser."""
+"""A name of another owner that resolves to this machine, as a DNS-rebinding attack sees it."""
 SERVER_GONE_PATTERNS = (r"Failed to load resource: net::ERR_",)
-"""How browsers word it that a server is no longer there: by whatever became of the connection."""
+"""Console errors of browsers when the server is gone, by the way the connection ended."""
 LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", FOREIGN_HOST})
 SCREENSHOTS = Path(__file__).resolve().parents[2] / ".cache" / "browser"
 AXE = SCREENSHOTS.parents[1] / "web" / "node_modules" / "axe-core" / "axe.min.js"
@@ -63,13 +63,14 @@ FLAGS = (
     "--no-first-run",
     "--no-default-browser-check",
     # Every other name leads nowhere, so that nothing can leave the machine, whatever a page asks for.
-    f"--host-resolver-rules=MAP {FOREIGN_HOST} 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
+    f"--host-resolver-rules=MAP {FOREIGN_HOST} 127.0.0.1, MAP * ~NOTFOUND, "
+    "EXCLUDE 127.0.0.1, EXCLUDE localhost",
 )
 
 
 @asynccontextmanager
 async def chromium() -> AsyncIterator[Browser]:
-    """One browser with an empty profile. Its sandbox works for anybody but root."""
+    """Start a browser with an empty profile. Its sandbox works for anybody but root."""
     expect.set_options(timeout=WAIT_MS)
     path = find_browser()
     assert path is not None, "the tests drive a browser, and none is here: make test says how to get one"
@@ -84,12 +85,12 @@ async def chromium() -> AsyncIterator[Browser]:
 
 
 class BrowserUser:
-    """One person's browser, with its own cookies. What goes wrong in any of its pages is written down."""
+    """The browser of one person, with its own cookies. It records the errors of all of its pages."""
 
     def __init__(self, context: BrowserContext) -> None:
         self.context = context
         self.requested_urls: list[str] = []
-        """Every address that any page asked for."""
+        """Every address that any page requested."""
         self._errors: list[str] = []
         self._expected_errors: list[str] = []
         context.set_default_timeout(WAIT_MS)
@@ -99,12 +100,12 @@ class BrowserUser:
         context.on("dialog", self._note_dialog)
 
     def expect_errors(self, *patterns: str) -> None:
-        """Errors that belong to what a test does, as browsers word them."""
+        """Allow console errors that the test provokes."""
         self._expected_errors += patterns
 
     @property
     def unexpected_errors(self) -> list[str]:
-        """What went wrong and is not excused, and every address beyond this machine."""
+        """Return the errors that the test did not expect, and the requested addresses beyond this machine."""
         foreign_requests = [
             f"left this machine: {each}" for each in self.requested_urls if not _is_local(each)
         ]
@@ -121,7 +122,7 @@ class BrowserUser:
         return page
 
     async def take_screenshots(self, name: str) -> None:
-        """Keep what every page shows."""
+        """Save a screenshot of every page."""
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         for number, page in enumerate(self.context.pages):
             await page.screenshot(path=SCREENSHOTS / f"{name}-{number}.png", timeout=5_000)
@@ -156,12 +157,12 @@ class ChatPage:
         self.message = page.get_by_role("textbox", name="Write a message")
         self.question = page.get_by_role("region", name="Needs you")
         self.notices = page.locator(".notice")
-        """What is said in passing."""
+        """The notices that the page shows for a moment."""
         self.disconnected = page.get_by_text("Disconnected. Reconnecting…")
 
     @property
     def user(self) -> BrowserUser:
-        """Whose page it is, where that is known."""
+        """The user of the page, if known."""
         assert self._user is not None, "made of a page alone"
         return self._user
 
@@ -171,7 +172,7 @@ class ChatPage:
 
     @property
     def deny(self) -> Locator:
-        """Asks why; the second time it is pressed it denies."""
+        """Press Deny. The page asks for a reason first; a second press denies."""
         return self.question.get_by_role("button", name="Don't allow")
 
     async def send(self, text: str) -> None:
@@ -184,14 +185,14 @@ class ChatPage:
         await expect(self.log).to_contain_text(text, timeout=WAIT_MS)
 
     async def wait_for_approval(self) -> None:
-        """Return once one question is shown, and no more than one."""
+        """Return once exactly one approval is shown."""
         await expect(self.allow).to_have_count(1, timeout=WAIT_MS)
 
     async def wait_for_no_question(self) -> None:
         await expect(self.question).to_have_count(0, timeout=WAIT_MS)
 
     async def wait_for_answers(self, turns: int = 1) -> None:
-        """Return once as many answers have ended, and can be asked for again."""
+        """Return once this many answers have ended and can be retried."""
         await expect(self.button("Try again")).to_have_count(turns, timeout=WAIT_MS)
 
     def button(self, name: str) -> Locator:
@@ -199,21 +200,21 @@ class ChatPage:
 
     @property
     def turns(self) -> Locator:
-        """What is part of the conversation: a section for each message that was sent, with its answer."""
+        """The turns of the conversation: a section for each user message with its answer."""
         return self.log.locator("section.turn:not(.gone)")
 
     @property
     def session_id(self) -> str:
-        """The conversation that is open."""
+        """The id of the open conversation."""
         return self.page.url.partition("#")[2]
 
     async def wait_for_count(self, number: int) -> None:
-        """Return once a count has come as far."""
+        """Return once a count has reached this number."""
         words = self.log.locator(".markdown").filter(has_text=re.compile(rf"\b{number}\b"))
         await expect(words).to_have_count(1, timeout=WAIT_MS)
 
     async def counted_numbers(self) -> list[int]:
-        """The numbers of a count, as far as it has come."""
+        """Return the numbers of a count that are shown so far."""
         return [
             int(each)
             for each in re.findall(
@@ -222,7 +223,7 @@ class ChatPage:
         ]
 
     async def expand_all(self) -> None:
-        """Open everything that is folded away."""
+        """Open every folded part."""
         folded = self.log.locator(".fold[aria-expanded=false]")
         for _ in range(50):
             if not await folded.count():
@@ -232,7 +233,7 @@ class ChatPage:
 
 
 async def sign_in(user: BrowserUser, link: str) -> Page:
-    """Come in by a link, and return once the page is ready to be used."""
+    """Sign in by a link, and return once the page is ready."""
     page = await user.open_page(link)
     await expect(ChatPage(page).message).to_be_visible(timeout=WAIT_MS)
     await expect(page).not_to_have_url(re.compile("code="), timeout=WAIT_MS)
@@ -245,7 +246,7 @@ async def sign_out(page: Page) -> None:
 
 
 async def focus_with_tab(page: Page, target: Locator) -> None:
-    """Press Tab until the keyboard is there."""
+    """Press Tab until the element has the focus."""
     for _ in range(TABS_MAX):
         if await target.evaluate("element => element === document.activeElement"):
             return
@@ -254,7 +255,7 @@ async def focus_with_tab(page: Page, target: Locator) -> None:
 
 
 async def accessibility_violations(page: Page) -> list[str]:
-    """What axe finds wrong with the page as it is."""
+    """Return the accessibility violations that axe finds."""
     if not await page.evaluate("typeof axe === 'object'"):
         await page.evaluate(AXE.read_text())
     found: list[str] = await page.evaluate(RUN_AXE)
@@ -262,20 +263,20 @@ async def accessibility_violations(page: Page) -> list[str]:
 
 
 async def undersized_targets(page: Page) -> list[str]:
-    """Everything that can be pressed and is smaller than a fingertip."""
+    """Return the targets that are smaller than a fingertip."""
     found: list[str] = await page.evaluate(FIND_SMALL_TARGETS, [CLICKABLE, TARGET_PX])
     return found
 
 
 @dataclass(frozen=True)
 class SharedServer:
-    """A server that many tests use, and what a browser that is signed in there keeps."""
+    """A server that many tests share, and the stored state of a signed-in browser."""
 
     server: RunningServer
     storage_state: StorageState
 
     async def open_chat(self, user: BrowserUser, at: str = "") -> ChatPage:
-        """A page of this browser: empty, or with the conversation `at`."""
+        """Open a page of this browser: empty, or with the conversation `at`."""
         chat = ChatPage(await user.open_page(self.server.address + (f"#{at}" if at else "")), user)
         await expect(chat.message).to_be_visible(timeout=WAIT_MS)
         return chat

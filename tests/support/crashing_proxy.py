@@ -23,7 +23,7 @@ class CrashPoint:
         self._is_released = asyncio.Event()
 
     def release(self) -> None:
-        """Nothing of it waits any more, not even what nobody could call off."""
+        """Release every waiting task, including those that cannot be cancelled."""
         self._is_released.set()
 
     async def run_step(self, name: str, action: Callable[[], Awaitable[Any]]) -> Any:
@@ -58,7 +58,9 @@ class CrashingProxy:
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._part, name)
         if name == "commands":
-            return CrashingProxy(found, self._crash_point, frozenset({"undo", "rename", "accept", "has_message"}))
+            return CrashingProxy(
+                found, self._crash_point, frozenset({"undo", "rename", "accept", "has_message"})
+            )
         if name == "release":
             return self._do_nothing
         if name not in self._steps:

@@ -1,4 +1,4 @@
-"""Holding a store against what its clients were told: lost, half, altered or invented, by name."""
+"""Compare a store with what its clients were acknowledged: find lost, partial, changed or invented events."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -15,20 +15,20 @@ from holdfast.store.sqlite.store import SqliteStore
 from tests.support.store_client import digest_of_event
 
 Journals = Mapping[SessionId, Mapping[Seq, str]]
-"""Per session, each event's digest by its number."""
+"""The digest of each event by its number, for each session."""
 
 
 class ExpectedChange(msgspec.Struct):
-    """One change that a client asked for; `first` is set once it was acknowledged."""
+    """A change that a client requested; `first` is set once it was acknowledged."""
 
     members: dict[SessionId, list[str]]
     first: dict[SessionId, Seq] = {}
     due_from: int = 0
-    """The moment from which on it must be there, in whatever unit the test counts."""
+    """The moment from which the change must be in the store, in any unit that the test counts."""
 
 
 class DurabilityReport(msgspec.Struct):
-    """What is wrong with a store."""
+    """The problems of a store."""
 
     lost: list[str] = []
     partial: list[str] = []
@@ -46,7 +46,7 @@ def check_durability(
     is_due: Callable[[ExpectedChange], bool],
     may_be_deleted: Callable[[SessionId], bool],
 ) -> DurabilityReport:
-    """Compare. A session whose deletion was asked for may be gone, a settled message's deltas pruned."""
+    """Compare. A session whose deletion was requested may be gone, the deltas of a settled message pruned."""
     report = DurabilityReport()
     digest_counts = Counter(
         (s, digest) for each in promises for s, digests in each.members.items() for digest in digests
@@ -91,7 +91,7 @@ def _check_promise(
 
 
 async def read_journals(store: SqliteStore) -> Journals:
-    """Every event of every session, and proof that each file that they name is there whole."""
+    """Return every event of every session, after checking that each file they name is complete."""
     journals: dict[SessionId, dict[Seq, str]] = {}
     for archived in (False, True):
         cursor: str | None = None

@@ -1,4 +1,4 @@
-"""The docs' example receiver as a real process, and a secret that it shares with whoever sends."""
+"""Run the example receiver of the docs as a real process, with a shared secret."""
 
 import asyncio
 import base64
@@ -16,7 +16,7 @@ START_S_MAX = 30
 
 @contextmanager
 def example_receiver(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """The receiver over `folder`, which it keeps its things in."""
+    """Run the receiver with its data in `folder`."""
     key = folder / "memory-webhook.key"
     key.write_text(SECRET + "\n")
     command = [sys.executable, "-I", str(EXAMPLE), str(key), str(folder / "told.db"), str(port)]

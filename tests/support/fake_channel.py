@@ -1,6 +1,6 @@
-"""A chat app in memory that behaves as badly as it is told to, the channel to it, and a gateway over both.
+"""An in-memory chat app with faults, its channel, and a gateway over both.
 
-The app outlives gateways, as real ones do: what was not taken from it is told again, and what was sent stays.
+The app outlives gateways, as real ones do: it delivers unconfirmed updates again, and keeps sent messages.
 """
 
 import asyncio
@@ -20,15 +20,16 @@ from holdfast.store.ports import Store
 from tests.support.in_process_app import AppHarness
 
 Fault = Literal["lost", "accepted_then_silent", "silent", "too_many", "forbidden", "broken"]
-"""What happens to the next message: it never gets there; it gets there and nobody says so; nobody knows; the
-app wants a pause; it refuses for good; the client itself fails."""
+"""The fate of the next send: it is lost; it arrives without an acknowledgement; its outcome is unknown; the
+app asks for a pause; the app refuses it for good; the client itself fails.
+"""
 ADA = "7"
 INTERNAL_TERMS = re.compile(
     r"\b(journal|segment|generation|owner|lease|epoch|fold|settled?|spool|owed|paid|boundary|marker|in doubt"
     r"|steer|compact)\b",
     re.IGNORECASE,
 )
-"""They never reach people."""
+"""The faults after which a message never reaches people."""
 
 
 class ShownMessage(msgspec.Struct):
@@ -42,7 +43,7 @@ class ShownMessage(msgspec.Struct):
 
 
 class FakeChatApp:
-    """The app itself."""
+    """The chat app."""
 
     def __init__(self, name: str = "parlour", dedupes: bool = False, chars_max: int = 4_000) -> None:
         self.name = name
@@ -72,7 +73,7 @@ class FakeChatApp:
         files: tuple[FileRef, ...] = (),
         update_id: str = "",
     ) -> InboundUpdate:
-        """Somebody writes something, or presses something."""
+        """Post a message or a button press of a person."""
         self._updates += 1
         chat_ref = Chat(self.name, kind, chat)
         update_id = update_id or str(self._updates)
@@ -81,7 +82,7 @@ class FakeChatApp:
         return inbound
 
     def deliver_update(self, inbound: InboundUpdate) -> None:
-        """Something that the channel is told; again, if it was told before."""
+        """Deliver an update to the channel, or deliver it again."""
         self.unread.append(inbound)
         self.updated.set()
 
@@ -89,7 +90,7 @@ class FakeChatApp:
         return [each.text for each in self.chats.get(chat, [])]
 
     def press_button(self, label: str, chat: str = "42") -> InboundUpdate:
-        """Press the newest button that says so."""
+        """Press the newest button with this text."""
         for each in reversed(self.chats[chat]):
             for button in each.body.buttons:
                 if button.text == label:
@@ -109,7 +110,7 @@ class FakeChatApp:
 
 
 class FakeChatChannel:
-    """A client of the app, as a gateway has one."""
+    """A channel that is a client of the app."""
 
     def __init__(self, chat_app: FakeChatApp) -> None:
         self.app = chat_app
@@ -179,7 +180,7 @@ class FakeChatChannel:
 
 
 class ChannelHarness:
-    """A gateway over a house and an app, and what tests ask of all three."""
+    """A gateway over an engine and a chat app, with helpers for tests."""
 
     def __init__(
         self, engine_app: AppHarness, chat_app: FakeChatApp, gateway: Gateway, operator_messages: list[str]
@@ -189,7 +190,7 @@ class ChannelHarness:
         self.chat_app = chat_app
         self.gateway = gateway
         self.operator_messages = operator_messages
-        """What an operator reads."""
+        """The notices for the operator."""
 
     async def wait_for_texts(self, *texts: str, chat: str = "42") -> None:
         """Wait until the chat shows exactly these."""
@@ -203,7 +204,7 @@ class ChannelHarness:
             raise AssertionError(f"{chat} shows {self.chat_app.texts(chat)}, not {list(texts)}") from None
 
     async def wait_until_idle(self) -> None:
-        """Wait until everything that came is dealt with, answered, told and delivered."""
+        """Wait until every update is handled and every answer delivered."""
 
         async def is_idle() -> bool:
             name = self.chat_app.name
@@ -222,7 +223,7 @@ class ChannelHarness:
         )
 
     async def wait_for_buttons(self, chat: str = "42") -> None:
-        """Wait until the chat shows something to press."""
+        """Wait until the chat shows a button."""
 
         async def has_buttons() -> bool:
             return any(each.body.buttons for each in self.chat_app.chats.get(chat, []))
@@ -232,7 +233,7 @@ class ChannelHarness:
         )
 
     async def session_id(self, chat: str = "42") -> Any:
-        """The conversation that a chat is at."""
+        """Return the session of a chat."""
         route = await self.store.route(Chat(self.chat_app.name, "dm", chat).route)
         assert route is not None
         return route.session_id
@@ -254,7 +255,7 @@ def make_gateway(
 async def channel_harness(
     engine_app: AppHarness, chat_app: FakeChatApp | None = None, **options: Any
 ) -> AsyncIterator[ChannelHarness]:
-    """A gateway at work, to which Ada may speak."""
+    """Run a gateway to which Ada may write."""
     chat_app = chat_app or FakeChatApp()
     operator_messages: list[str] = []
     await Pairing(engine_app.store, SystemClock(), lambda bits: 1).allow(Sender(chat_app.name, ADA, "Ada", 0))

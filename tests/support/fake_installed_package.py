@@ -1,11 +1,11 @@
-"""A package that has memory providers, installed as far as Python can tell: a folder with its metadata."""
+"""Install a fake package of memory providers: a folder with modules and metadata."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 
 def install(folder: Path, package: str, entries: Mapping[str, str], modules: Mapping[str, str]) -> Path:
-    """Lay `package` out in `folder`: its entry points, by name, and its modules' text. Returns the folder."""
+    """Write `package` to `folder` with its entry points and the text of its modules. Return the folder."""
     about = folder / f"{package}-1.0.dist-info"
     about.mkdir(parents=True)
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")

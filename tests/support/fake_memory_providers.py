@@ -1,4 +1,4 @@
-"""Memory providers that do as the test says, and a house whose conversations are told to them."""
+"""Scripted memory providers, and an engine that commits its conversations to them."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from tests.support.in_process_app import AppHarness, FakeTool, running_app, text
 
 
 class FakeProvider:
-    """Keeps what it is told, key by key. The test may hold it up, have it fail, or have it answer rubbish."""
+    """Store commits by key. A test may block it, let it fail, or let it answer nonsense."""
 
     def __init__(self, name: str = "keeper", takes_key: bool = True) -> None:
         self.name = name
@@ -80,7 +80,7 @@ class FakeProvider:
 
 
 class UncancellableProvider(FakeProvider):
-    """Never answers, and does not let itself be stopped until the test says so."""
+    """Never answer, and ignore cancellation until the test releases it."""
 
     async def commit(self, segment: Segment) -> str:
         self.calls.append(segment)
@@ -95,9 +95,9 @@ class UncancellableProvider(FakeProvider):
 
 
 class FileProvider(FakeProvider):
-    """Writes what it is told into a file that outlives the process; where it takes keys, each of them once.
+    """Append commits to a file that outlives the process; with keys, each of them once.
 
-    It says what it is doing on standard output and hangs there, `before` or `after` writing, if it is to.
+    It prints what it is doing and hangs there, `before` or `after` writing, if the test asks for it.
     """
 
     def __init__(self, path: Path, takes_key: bool, hang_at: str = "") -> None:
@@ -128,9 +128,9 @@ def read_commits(path: Path) -> list[dict[str, object]]:
 
 
 class FakeAgentMemory:
-    """Memory as an agent meets it: whoever is `present` tells of what is completed; nobody, if that is None.
+    """Memory as an agent sees it: `present` commits completed turns; with None, nobody does.
 
-    With `is_on` False nothing is owed.
+    With `is_on` False nothing is queued.
     """
 
     def __init__(self) -> None:
@@ -161,7 +161,7 @@ class FakeAgentMemory:
 
 
 class MemoryHarness:
-    """A house that remembers, and what a test asks of it. What is completed is told by the first keeper."""
+    """An engine with memory, and helpers for tests. The first provider commits completed turns."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class MemoryHarness:
         return self.providers[owner.provider]
 
     async def save_owner(self, provider: str) -> str:
-        """The digest of an owner by that provider, kept so that it can be named."""
+        """Save the owner for that provider, and return its digest."""
         return await OwnerStore(self.queue).save(Owner(provider))
 
     async def run_turn(self, session_id: SessionId, text: str, answer: str = "Noted.") -> None:

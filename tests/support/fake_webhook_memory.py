@@ -1,4 +1,4 @@
-"""A memory behind a webhook whose receiver does as a test says, in the same event loop."""
+"""A webhook memory whose receiver is scripted by the test, in the same event loop."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -19,7 +19,7 @@ Answers = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ReceivedRequests(msgspec.Struct):
-    """What a receiver was sent: raw bodies with their headers."""
+    """The requests of a receiver: raw bodies with their headers."""
 
     requests: list[tuple[bytes, dict[str, str]]]
 
@@ -35,7 +35,7 @@ class ReceivedRequests(msgspec.Struct):
 async def webhook_provider(
     answers: Answers, timeouts: MemoryWebhookTimeouts = DEFAULT_TIMEOUTS, secret: str = SECRET
 ) -> AsyncIterator[tuple[WebhookProvider, ReceivedRequests]]:
-    """A provider, and what the receiver at its address was sent. The address holds two secrets of its own."""
+    """Yield a provider, and the requests to its address. The address holds two secrets of its own."""
     received = ReceivedRequests([])
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -61,7 +61,7 @@ async def webhook_provider(
 
 
 def json_answer(body: Any, status: int = 200, **headers: str) -> Answers:
-    """Answers with `body`, as JSON unless it is bytes."""
+    """Return an answer with `body`, as JSON unless it is bytes."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         raw = body if isinstance(body, bytes) else msgspec.json.encode(body)

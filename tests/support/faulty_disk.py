@@ -1,4 +1,4 @@
-"""Disks that fail when told to: a VFS over the real one, and small file systems where root may mount one."""
+"""Disks that fail on demand: a VFS over the real one, and small file systems where root may mount one."""
 
 import itertools
 import os
@@ -15,7 +15,7 @@ _COUNT = itertools.count()
 
 
 class FaultyDisk:
-    """What happens to files: count the calls, and fail those that are told to."""
+    """Count calls on files, and fail those that a test chose."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
@@ -33,7 +33,7 @@ class FaultyDisk:
         skip: int = 0,
         times: int = 10**9,
     ) -> None:
-        """From the call after `skip` more of its kind on, fail it `times` times."""
+        """Fail `times` calls of a kind, after `skip` more of them."""
         self._skip, self._left = skip, times
         self._broken = (call, ending, error, code)
 
@@ -61,7 +61,7 @@ class FaultyDisk:
 
 
 class FaultyVFS(apsw.VFS):
-    """SQLite's own way to files, through `disk`."""
+    """SQLite's access to files, through `disk`."""
 
     def __init__(self, disk: FaultyDisk) -> None:
         self.name = f"faulty-{next(_COUNT)}"
@@ -97,7 +97,7 @@ class FaultyFile(apsw.VFSFile):
 
 @contextmanager
 def mount_small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """A file system of that size at `folder`; skips the test where nobody may mount one."""
+    """Mount a file system of that size at `folder`; skip the test without the right to mount one."""
     if os.geteuid() != 0:
         pytest.skip("mounting a small file system needs root")
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""Calling `fetch_url` for tests, with names that stand for what a test says."""
+"""Call `fetch_url` in tests, with host names that resolve as the test says."""
 
 import socket
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from tests.support.tool_fixture import RecordedCall, ToolHarness
 
 PUBLIC_ADDRESS = "127.0.0.1"
 PRIVATE_ADDRESS = "127.0.0.2"
-"""Another address of this machine, which stands for one that nobody has allowed."""
+"""Another address of this machine, standing for one that no setting allows."""
 
 
 class FakeResolver:
-    """A resolver that says what a test wants, and another thing each time if it is given several."""
+    """Resolve names as the test says; several results are used in turn."""
 
     def __init__(self, **known: list[list[str]]) -> None:
         self._known = {name.replace("_", "."): list(answers) for name, answers in known.items()}

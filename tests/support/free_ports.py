@@ -1,7 +1,7 @@
-"""Ports of one's own, for servers that are named before they listen, or go and come back.
+"""Reserve ports for servers that are named before they listen, or that restart.
 
-One that the system gives out and takes back may be anybody's a moment later: tests run side by side, and each
-opens many. These are below those that it gives out, and each process that tests has a stretch of them.
+Another process may take a port of the ephemeral range as soon as it is released: tests run side by side, and
+each opens many. These ports are below that range, and each test process has a range of its own.
 """
 
 import itertools
@@ -14,7 +14,7 @@ _PORT_COUNTER = itertools.count(random.randrange(_STRETCH))
 
 
 def own_port() -> int:
-    """One that nobody listens at, and that is not told again before all others were."""
+    """Return a free port that is not used again before all others were."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
     start = _FIRST + (int(worker) + 1 if worker else 0) % _STRETCHES * _STRETCH
     for count in itertools.islice(_PORT_COUNTER, _STRETCH):
@@ -24,7 +24,7 @@ def own_port() -> int:
 
 
 def is_free(port: int) -> bool:
-    """Whether a test could listen at it now."""
+    """Return whether a test could listen at the port now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,4 +1,4 @@
-"""A session in memory, for tests of the pure core: its events, and the rows they add up to."""
+"""An in-memory session for tests of the pure core: its events and its projected rows."""
 
 from collections.abc import Iterable, Sequence
 
@@ -16,7 +16,7 @@ SESSION = SessionId("s_0000000000000001")
 
 
 class PageMessage(msgspec.Struct, frozen=True):
-    """A row with its events, as a store's page has it."""
+    """A row with its events, as a page of the store has it."""
 
     row: MessageRow
     live: bool
@@ -24,7 +24,7 @@ class PageMessage(msgspec.Struct, frozen=True):
 
 
 class InMemoryJournal:
-    """Appends facts as a store does: numbered, encoded, projected."""
+    """Append facts as a store does: numbered, encoded, projected."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -50,7 +50,7 @@ class InMemoryJournal:
         return self.book.runs[run_id]
 
     def written(self, row: MessageRow) -> Sequence[Event]:
-        """What there is of a message without a body: its opening, then its deltas."""
+        """Return the events of a message without a body: its opening, then its deltas."""
         return [e for e in self.events if e.seq == row.first_seq or _is_delta_of(e, row)]
 
     def pages(self) -> list[PageMessage]:
@@ -64,7 +64,7 @@ class InMemoryJournal:
         return [tool for tool in self.book.tools.values() if tool.state != "settled"]
 
     def prune(self) -> list[Event]:
-        """What is left once the deltas of every settled body are gone."""
+        """Return what remains once the deltas of every settled body are pruned."""
         settled = {row.id for row in self.book.messages.values() if row.body_seq}
         return [e for e in self.events if not (e.kind in f.DELTA_KINDS and _subject(e) in settled)]
 
@@ -81,7 +81,7 @@ class InMemoryJournal:
 
 
 class _JournalState(InMemorySessionState):
-    """Rows that know their journal, as a store's view does."""
+    """A state that knows its journal, as a store's view does."""
 
     def __init__(self, journal: InMemoryJournal) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A whole engine in one process, with a model that says what the test tells it to."""
+"""A whole engine in one process, with a scripted model."""
 
 import asyncio
 import time
@@ -42,9 +42,9 @@ from tests.support.repeating_store import repeat_decisions
 UNLIMITED_ALLOWANCE = RunLimits()
 OnSessionEnd = Callable[[SessionId], None]
 WAIT_S = 30.0
-"""How long something that must come about may take, on a machine that is slow or held up."""
+"""A generous timeout for what must happen, on a slow or busy machine."""
 StepAction = ModelDelta | asyncio.Event | Exception
-"""What a step does next: says something, waits until told, or fails."""
+"""One instruction of a model step: emit a delta, wait for an event, or raise an error."""
 
 
 def text_step(*texts: str) -> list[StepAction]:
@@ -60,7 +60,7 @@ def tool_call_step(name: str, arguments: str = "{}") -> list[StepAction]:
 
 
 class ScriptedModel:
-    """A model whose steps the test has written; past the last of them it says that it has nothing."""
+    """A model with scripted steps; after the last one it answers that it has nothing."""
 
     name = "puppet"
     profile = ModelProfile("puppet", 100_000)
@@ -89,7 +89,7 @@ class ScriptedModel:
 
 
 class FakeTool:
-    """A tool that the test pulls: counts its runs, and may be held up or told to fail."""
+    """A tool that counts its runs, and may block or fail."""
 
     def __init__(self, name: str, effect: f.Effect) -> None:
         self.spec = ToolSpec(name, "A lever.", {"type": "object"})
@@ -119,7 +119,7 @@ class FakeTool:
 
 
 class AppHarness:
-    """An engine over a store, and what a test asks of it."""
+    """An engine over a store, with helpers for tests."""
 
     def __init__(
         self,
@@ -157,8 +157,10 @@ class AppHarness:
         self.workers: WorkerFactory = lambda session: agent
         self.contexts = ContextCache(clock, evict)
         self.engine = Engine(
-            store, clock, self.ids, lambda session: self.workers(session), folder, resume, generate_title, max_running,
-            self.contexts, permissions=permissions, on_session_end=on_session_end, files=WorkspaceFileRestorer(ProtectedPaths(folder)),
+            store, clock, self.ids, lambda session: self.workers(session), folder, resume, generate_title,
+            max_running,
+            self.contexts, permissions=permissions, on_session_end=on_session_end,
+            files=WorkspaceFileRestorer(ProtectedPaths(folder)),
             summarise_above=summarise_above,
         )  # fmt: skip
 
@@ -175,7 +177,7 @@ class AppHarness:
         return (await self.store.run(run_id))[1]
 
     async def wait_until(self, condition: Callable[[], Any], description: str = "it") -> None:
-        """Wait until `is_so` (a coroutine function) says yes."""
+        """Wait until the coroutine function `is_so` returns True."""
         deadline = time.monotonic() + WAIT_S
         while not await condition():
             assert time.monotonic() < deadline, f"{description} did not come about"
@@ -203,7 +205,7 @@ class AppHarness:
         return [entry for turn in fold.transcript().turns for entry in turn.entries]
 
     async def entry_texts(self, session_id: SessionId) -> list[tuple[str, str, str]]:
-        """(role, status, words) of every entry, in order."""
+        """Return (role, status, text) of every entry, in order."""
         return [
             (entry.role, entry.status, "".join(part.text for part in entry.parts if isinstance(part, Text)))
             for entry in await self.entries(session_id)
@@ -234,18 +236,19 @@ async def running_app(
     fallbacks: Sequence[Model] = (),
     evict: OnEvict = no_eviction_hook,
 ) -> AsyncIterator[AppHarness]:
-    """A house in `folder` that is checked by doctor when it is left.
+    """Run an app in `folder`, and check its store with doctor at the end.
 
-    Where a run goes on by itself as soon as the engine starts, ask for one that is not `started`, write down
-    what the model is to say, and start it. The same where two engines share the folder: one that is started
-    takes up any run that the other has accepted and not begun yet, and asks its own model.
+    If a run continues by itself as soon as the engine starts, pass `started=False`, script the model, and
+    start it. Do the same where two engines share the folder: a started engine takes up any run that the other
+    has accepted and not begun, and asks its own model.
 
-    `instead` are asked where its model fails.
+    `fallbacks` are asked where its model fails.
     """
     clock = clock or SystemClock()
     store = await SqliteStore.open(folder, durability, clock=clock)
     app = AppHarness(
-        repeat_decisions(store), folder, clock, fake_tools, approvals, resume, generate_title, allowance, max_running, never_run,
+        repeat_decisions(store), folder, clock, fake_tools, approvals, resume, generate_title, allowance,
+        max_running, never_run,
         cautions, memory, extra_tools, on_session_end, summarise_above, fallbacks, evict,
     )  # fmt: skip
     if started:

@@ -1,4 +1,4 @@
-"""An HTTP door in this process, over a house: what a test needs to be quicker or shorter-lived than it is."""
+"""An HTTP server in this process, with shorter timeouts than the real one where a test needs them."""
 
 import asyncio
 import os
@@ -19,18 +19,18 @@ from tests.support.auth_tokens import TOKEN
 from tests.support.in_process_app import AppHarness
 
 TOKEN_DIGEST = secret_digest(TOKEN)
-"""What lets tests in, as an entrance knows it."""
+"""The tests' own token, as the server's configuration has it."""
 CREDENTIAL_MS = 900_000
 
 
 def make_keyring(app: AppHarness, clock: Clock | None = None) -> CredentialStore:
-    """Codes and sign-ins that last for `KEY_MS`."""
+    """Return a keyring whose codes and sign-ins last for `KEY_MS`."""
     clock = clock or SystemClock()
     return CredentialStore(app.store, clock, IdGenerator(clock), CREDENTIAL_MS, CREDENTIAL_MS)
 
 
 async def browser_headers(keyring: CredentialStore, address: str) -> dict[str, str]:
-    """What the page of a browser that has just signed in there sends with every request."""
+    """Return the headers that the page of a newly signed-in browser sends with every request."""
     _, secret, page_key = await keyring.create_sign_in()
     return {"Cookie": f"holdfast_{address.rpartition(':')[2]}={secret}", "X-Holdfast-Page": page_key}
 
@@ -44,7 +44,7 @@ async def http_server(
     auth_config: AuthConfig | None = None,
     timeouts: ConnectionTimeouts | None = None,
 ) -> AsyncIterator[ApiClient]:
-    """Talks with the tests' own token."""
+    """Serve `app`, and yield a client with the tests' own token."""
     server, ready = UvicornHttpServer.open("127.0.0.1", 0, False, heartbeat_s, timeouts), asyncio.Event()
 
     async def status() -> ServerStatus:
@@ -78,7 +78,7 @@ async def http_server(
 
 
 def raw_request(path: str, token: str = TOKEN, method: str = "GET", **headers: str) -> bytes:
-    """The head of a request, as it goes over a bare connection."""
+    """Return the head of a request, as bytes for a bare connection."""
     lines = [f"{method} {path} HTTP/1.1", "Host: localhost"]
     lines += [f"Authorization: Bearer {token}"] if token else []
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]

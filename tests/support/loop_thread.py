@@ -1,4 +1,4 @@
-"""What needs a loop, for tests that block: opened in a loop of its own, on a thread of its own."""
+"""Run async context managers on a thread with its own event loop, for tests that block."""
 
 import asyncio
 import threading
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 @contextmanager
 def run_in_thread(context: AbstractAsyncContextManager[T]) -> Iterator[T]:
-    """What `opened` gives, for as long as this is open."""
+    """Yield the value of `opened`, which stays open in its thread."""
     results: list[T] = []
     ready, over, loop = threading.Event(), asyncio.Event(), asyncio.new_event_loop()
 

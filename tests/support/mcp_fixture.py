@@ -1,4 +1,4 @@
-"""MCP servers as a server of ours has them, for tests: real processes behind real walls, called by name."""
+"""MCP servers for tests: real processes in a real sandbox, called by name."""
 
 import asyncio
 import sys
@@ -21,17 +21,17 @@ WAIT_S_MAX = 30.0
 
 
 def plain_server(*arguments: str, **keys: Any) -> dict[str, Any]:
-    """The table of a plain server."""
+    """Return the configuration of a plain server."""
     return {"command": sys.executable, "args": ["-S", PLAIN, *arguments], **keys}
 
 
 def sdk_server(*arguments: str, **keys: Any) -> dict[str, Any]:
-    """The table of one made with the SDK."""
+    """Return the configuration of a server made with the SDK."""
     return {"command": sys.executable, "args": [SDK, *arguments], **keys}
 
 
 class McpHarness:
-    """The servers of some tables, with a data folder of their own."""
+    """The servers of some configurations, with a data folder of their own."""
 
     def __init__(
         self, folder: Path, tables: dict[str, Any], environ: dict[str, str], sandbox: Sandbox
@@ -63,10 +63,10 @@ class McpHarness:
                 await asyncio.sleep(0.01)
 
     async def wait_until_ready(self, name: str = "s") -> McpServerInfo:
-        return await self.wait_for(lambda told: told.state == "ready", name)
+        return await self.wait_for(lambda info: info.state == "ready", name)
 
     async def wait_for_error(self, name: str = "s") -> McpServerInfo:
-        return await self.wait_for(lambda told: bool(told.last_error), name)
+        return await self.wait_for(lambda info: bool(info.last_error), name)
 
     async def call(self, tool: str, **arguments: object) -> RecordedCall:
         call = self.bench.prepare(**arguments)
@@ -78,7 +78,7 @@ class McpHarness:
 async def mcp_servers(
     folder: Path, environ: dict[str, str] | None = None, sandbox: Sandbox = NO_SANDBOX, **tables: Any
 ) -> AsyncIterator[McpHarness]:
-    """Servers that are being reached, and are gone afterwards."""
+    """Connect the servers, and stop them at the end."""
     default_environ = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(folder)}
     harness = McpHarness(folder, tables, default_environ | (environ or {}), sandbox)
     harness.servers.start()
@@ -90,7 +90,7 @@ async def mcp_servers(
 
 @contextmanager
 def http_mcp_server(*arguments: str, port: int) -> "Iterator[Popen[bytes]]":
-    """A server made with the SDK that listens; it may not answer at once."""
+    """Run an SDK server over HTTP; it may not answer at once."""
     with Popen([sys.executable, SDK, "--http", str(port), *arguments], stderr=DEVNULL) as process:
         try:
             yield process
@@ -99,12 +99,12 @@ def http_mcp_server(*arguments: str, port: int) -> "Iterator[Popen[bytes]]":
 
 
 def read_effects(path: Path) -> list[str]:
-    """What was done, in order."""
+    """Return the effects in order."""
     return path.read_text().splitlines() if path.exists() else []
 
 
 async def wait_for_effects(effects: Path, times: int = 1) -> None:
-    """Return once something was done so often."""
+    """Return once an effect has happened this often."""
     async with asyncio.timeout(WAIT_S_MAX):
         while True:
             if len(read_effects(effects)) >= times:

@@ -1,9 +1,9 @@
-"""An MCP server of the older kind in plain Python, for tests: quick to start, and as rude as it is told to.
+"""A plain-Python MCP server of the older protocol, for tests: quick to start, and misbehaving on demand.
 
-Run as a program, with words that say how it behaves: `rubbish` prints what is no message, `crowd` has a
-thousand tools, `wrong` some that cannot be used, `rude` some that are none, `unlisted` a list that is none,
-`exits` ends at once, `mute` never answers, `floods` says too much, `slow` begins late, `once` ends with its
-first call, `restless` has one more tool each time that it is asked, and says so at once.
+Arguments choose its behaviour: `rubbish` prints invalid messages, `crowd` has a thousand tools, `wrong` has
+unusable tools, `rude` malformed ones, `unlisted` a malformed list, `exits` ends at once, `mute` never
+answers, `floods` writes too much, `slow` starts late, `once` ends with its first call, `restless` adds a
+tool at each request and sends a notification at once.
 """
 
 import json
@@ -24,7 +24,7 @@ ADDED_TOOL = {"name": "grown", "inputSchema": ANY, "annotations": LIST_TOOL}
 
 
 def tools(words: list[str]) -> list[Any]:
-    """What it lists."""
+    """Return the tools that it lists."""
     looks = (
         "look", "environment", "read", "connect", "spawn", "odd", "spell", "half", "strange", "complain",
         "with.dots and spaces", "big", "grow", "resources", "ask",
@@ -60,7 +60,7 @@ def write_message(message: dict[str, Any]) -> None:
 
 
 def perform_effect(path: str) -> dict[str, Any]:
-    """Note that it was done; then wait until there is a file beside."""
+    """Record the effect; then wait until a file appears beside it."""
     with Path(path).open("a") as file:
         file.write("done\n")
     for _ in range(3_000):
@@ -100,7 +100,7 @@ def resources() -> dict[str, Any]:
 
 
 def handle_call(id_: int, name: str, path: str, words: list[str]) -> None:
-    """Answer a call, or do worse."""
+    """Answer a call, or misbehave."""
     if "once" in words:
         os.kill(os.getpid(), signal.SIGKILL)
     match name:
@@ -142,8 +142,8 @@ def handle_message(message: dict[str, Any], words: list[str]) -> None:
     method, id_ = message.get("method"), message.get("id")
     params = message.get("params") or {}
     if method == "initialize":
-        told = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {"listChanged": True}}}
-        write_message({"id": id_, "result": {**told, "serverInfo": {"name": "plain", "version": "1"}}})
+        result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {"listChanged": True}}}
+        write_message({"id": id_, "result": {**result, "serverInfo": {"name": "plain", "version": "1"}}})
     elif method == "tools/list":
         write_message({"id": id_, "result": {"tools": "none" if "unlisted" in words else tools(words)}})
         if "restless" in words:

@@ -1,7 +1,7 @@
-"""An MCP server made with the official SDK, for tests: its tools act in sight.
+"""An MCP server made with the official SDK, for tests, whose tools have visible effects.
 
-Run as a program it talks over its standard input and output; `--http PORT` has it listen instead, and
-`--time` serves the tools of the package `mcp-server-time`, which by itself only talks over a pipe.
+As a program it uses standard input and output; `--http PORT` lets it listen instead, and `--time` serves the
+tools of the package `mcp-server-time`, which by itself only supports a pipe.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ async def wait_for(path: Path) -> None:
 
 
 def made() -> MCPServer:
-    """A server with every tool."""
+    """Return a server with every tool."""
     server = MCPServer("holdfast-test")
     _acting(server)
     _answering(server)

@@ -1,11 +1,9 @@
-"""A model server that works on the text it is given: what it knows, it has read in that very request.
+"""A model server that answers from the text of the request: facts that the user stated in it.
 
-It is a `Speaker`: whatever it does not understand it answers as that does. It understands
-"My dog is called Rex.", "I live in Lisbon." and "I like tea.", asks about them ("What is my dog called?",
-"Where do I live?", "What do I like?"), "Remember that …" and "Look in memory for …", for which it calls the
-tools of that name where it is given them; and the request to find facts in a conversation.
-
-    with speaking(Rememberer()) as model, cli_in(folder, **environ_for(model)) as command: ...
+It is a `ScriptedModelServer` and answers other messages as that does. It understands
+"My dog is called Rex.", "I live in Lisbon." and "I like tea.", questions about them ("What is my dog
+called?", "Where do I live?", "What do I like?"), "Remember that …" and "Look in memory for …", for which it
+calls the tools of that name if the request has them; and the request to extract facts from a conversation.
 """
 
 import asyncio
@@ -40,7 +38,7 @@ _QUESTION = re.compile(r"[^.!?\n]*\?")
 
 
 class PersonalFact(msgspec.Struct, frozen=True):
-    """Something that a person said of themselves."""
+    """A fact that a person stated about themselves."""
 
     about: str
     verb: str
@@ -49,32 +47,32 @@ class PersonalFact(msgspec.Struct, frozen=True):
 
     @property
     def as_memory(self) -> str:
-        """As it is remembered."""
+        """Return the fact as memory stores it."""
         if self.verb in ("is", "are"):
             return f"The user's {self.about} {self.verb}{self.called} {self.what}."
         return f"The user {self.verb}s {'in ' if self.verb == 'live' else ''}{self.what}."
 
     @property
     def as_answer(self) -> str:
-        """As it is told to the person."""
+        """Return the fact as the answer to the person."""
         if self.verb in ("is", "are"):
             return f"You told me that your {self.about} {self.verb}{self.called} {self.what}."
         return f"You told me that you {self.verb} {'in ' if self.verb == 'live' else ''}{self.what}."
 
     def replaces(self, other: "PersonalFact") -> bool:
-        """Whether both cannot be so: one has one dog and lives in one place, but may like many things."""
+        """Return whether both cannot hold: one has one dog and one home, but may like many things."""
         return self.about == other.about and (self.verb != "like" or self.what == other.what)
 
 
 def facts_in(text: str) -> list[PersonalFact]:
-    """What `text` tells of a person, in the order that it stands there; questions tell nothing."""
+    """Return the facts that `text` states, in order; questions state none."""
     text = _QUESTION.sub(lambda found: " " * len(found[0]), text)
     found = [each for pattern in _STATEMENT_PATTERNS for each in re.finditer(pattern, text, re.IGNORECASE)]
     return [_fact_from(each.groupdict()) for each in sorted(found, key=re.Match.start)]
 
 
 def question_subject(text: str) -> str | None:
-    """What `text` asks about, in the words of `Told.about`."""
+    """Return the subject of the question in `text`, as in `PersonalFact.about`."""
     for pattern in _QUESTION_PATTERNS:
         found = re.search(pattern, text, re.IGNORECASE)
         if found:
@@ -93,24 +91,24 @@ def _fact_from(found: dict[str, str | None]) -> PersonalFact:
 
 
 def _subject(found: dict[str, str | None]) -> str:
-    """What it is about: a thing, or else the deed itself."""
+    """Return the subject of a fact: a thing, or the verb itself."""
     return (found.get("about") or (found["verb"] or "").removesuffix("s")).lower().strip()
 
 
 @dataclass
 class InjectedFault:
-    """What is wrong with the answers to one sort of request: nothing, unless a test says so."""
+    """The fault of the answers to one kind of request; none by default."""
 
     delay_s: float = 0.0
     status: int = 0
     """Refuse with this status."""
     hangs: bool = False
-    """Take the request and never answer, until this is taken back."""
+    """Accept the request and never answer, until the test resets this."""
     garbled: bool = False
-    """Answer with what makes no sense."""
+    """Answer nonsense."""
 
     async def apply(self, request: web.Request) -> web.StreamResponse | None:
-        """Wait as long as is wanted; the answer, if it is to be a refusal."""
+        """Wait as long as configured; return the answer if it is a refusal."""
         for _ in range(_HANG_POLLS_MAX):
             if not self.hangs:
                 break
@@ -123,7 +121,7 @@ class InjectedFault:
 
 @dataclass
 class MemoryModelServer(ScriptedModelServer):
-    """`asked` has every request, `extractions` those that were to find facts, `titles` those for a title."""
+    """`asked` has every request, `extractions` those for facts, `titles` those for a title."""
 
     chat: InjectedFault = field(default_factory=InjectedFault)
     extraction: InjectedFault = field(default_factory=InjectedFault)
@@ -161,7 +159,7 @@ class MemoryModelServer(ScriptedModelServer):
 
 
 def is_extraction(body: dict[str, Any]) -> bool:
-    """Whether facts are asked for: in JSON, by one who gives no tools."""
+    """Return whether a request asks for facts: in JSON, without tools."""
     instructions = "".join(
         _text(each) for each in body["messages"] if each["role"] in ("system", "developer")
     )
@@ -169,7 +167,7 @@ def is_extraction(body: dict[str, Any]) -> bool:
 
 
 def extract_facts(conversation: str) -> str:
-    """The facts that a person tells in the conversation `given`, and the known ones that they replace."""
+    """Return the facts that a person states in the conversation `given`, with the ones they replace."""
     pieces = _ROLE_LABEL.split(conversation)
     known = [
         (each["id"], fact) for each in _KNOWN_FACT.finditer(pieces[0]) for fact in facts_in(each["text"])
@@ -180,15 +178,15 @@ def extract_facts(conversation: str) -> str:
         facts = {text: other for text, other in facts.items() if not personal_fact.replaces(other)}
         facts[personal_fact.as_memory] = personal_fact
     found = [
-        {"text": text, "replaces": [each for each, old in known if told.replaces(old)]}
-        for text, told in facts.items()
-        if not any(old == told for _, old in known)
+        {"text": text, "replaces": [each for each, old in known if new_fact.replaces(old)]}
+        for text, new_fact in facts.items()
+        if not any(old == new_fact for _, old in known)
     ]
     return msgspec.json.encode({"facts": found}).decode()
 
 
 def answer_from_facts(body: dict[str, Any]) -> Iterable[bytes] | None:
-    """The answer to the last thing said, from what is in this request; None if it is not understood."""
+    """Return the answer to the last message from the facts in this request, or None."""
     messages = body["messages"]
     tools = {each["function"]["name"]: each["function"]["parameters"] for each in body["tools"]}
     if messages[-1]["role"] == "tool":
@@ -212,16 +210,16 @@ def _is_tool_request(messages: list[dict[str, Any]]) -> bool:
 
 
 def _current_answers(known: list[PersonalFact]) -> Iterator[str]:
-    """What still holds: later words replace earlier ones."""
+    """Return the facts that still hold: later statements replace earlier ones."""
     for place, each in enumerate(known):
         if not any(later.replaces(each) for later in known[place + 1 :]):
             yield each.as_answer
 
 
 def _facts_in_request(messages: list[dict[str, Any]]) -> list[PersonalFact]:
-    """What a person, a tool or memory says in this request. The model's own answers are nobody's word."""
+    """Return the facts from users, tools and memory in this request. Answers of the model do not count."""
     texts = [_text(each) for each in messages if each["role"] != "assistant"]
-    return [told for text in texts for told in facts_in(text)]
+    return [fact for text in texts for fact in facts_in(text)]
 
 
 def _last_user_text(messages: list[dict[str, Any]]) -> str:
@@ -229,12 +227,12 @@ def _last_user_text(messages: list[dict[str, Any]]) -> str:
 
 
 def _without_notes(text: str) -> str:
-    """A message without the notes that were put before it."""
+    """Return a message without the recalled notes before it."""
     return text.rpartition(MEMORIES_END.strip())[2].strip()
 
 
 def _request_without_notes(body: dict[str, Any]) -> dict[str, Any]:
-    """A request without notes, for one who repeats what was said."""
+    """Return a request without recalled notes, for the server that repeats messages."""
     messages = [
         each | {"content": _without_notes(_text(each))} if each["role"] == "user" else each
         for each in body["messages"]
@@ -248,7 +246,7 @@ def _text(message: dict[str, Any]) -> str:
 
 
 def _tool_call_chunks(name: str, text: str, schema: dict[str, Any]) -> Iterable[bytes]:
-    """A call of a tool, with `words` in the field that it asks for first."""
+    """Return a call of a tool, with `words` in its first required field."""
     first = next(iter(schema.get("required") or schema["properties"]))
     arguments = msgspec.json.encode({first: text}).decode()
     yield chunk(call(arguments, index=0, id=f"call_{name}", type="function", name=name))
@@ -256,7 +254,7 @@ def _tool_call_chunks(name: str, text: str, schema: dict[str, Any]) -> Iterable[
 
 
 def _text_chunks(text: str) -> list[bytes]:
-    """A few words at a time."""
+    """Yield a few words at a time."""
     return [chunk({"content": piece}) for piece in re.findall(r"\S+\s*\S*\s*|\s+", text)] + [
         chunk({}, "stop")
     ]

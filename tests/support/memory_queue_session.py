@@ -1,4 +1,4 @@
-"""A conversation as far as memory is concerned: turns that are completed, undone, told and taken back."""
+"""A conversation as the memory queue sees it: turns that are completed, undone, committed and retracted."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ HERE = ProcessId("p_here")
 def complete_turn(
     view: SessionStateView, session_id: SessionId, ids: IdGenerator, owner: str | None
 ) -> Facts:
-    """A turn from its acceptance to its end; with no owner it is not owed."""
+    """Return the facts of a turn from its acceptance to its end; without an owner it is not queued."""
     book = _PendingFacts(view)
     for decide in (
         lambda: turns.accept_turn(book.view, session_id, ids, (Text("hello"),), None),
@@ -30,7 +30,7 @@ def complete_turn(
 
 
 class _PendingFacts:
-    """What a session comes to while facts are still being gathered for one change."""
+    """The state of a session while facts of one change are still collected."""
 
     def __init__(self, view: SessionStateView) -> None:
         self.view = InMemorySessionState()
@@ -48,7 +48,7 @@ class _PendingFacts:
 
 
 class MemoryQueueSession:
-    """One such conversation in memory; `events` is all that happened."""
+    """A conversation in memory; `events` is its journal."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -87,7 +87,7 @@ class MemoryQueueSession:
         return self
 
     def start_commit(self, owner: str = "me") -> QueuedCommitRow:
-        """Begin to tell the oldest; it must be one that can be."""
+        """Start the commit of the oldest pending entry; there must be one."""
         row = memory_queue.oldest_pending(self.book)
         assert row is not None
         facts = self.decide(

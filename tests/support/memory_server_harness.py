@@ -1,6 +1,6 @@
-"""A server that remembers and people who talk to it, for deaths at a chosen point of telling memory.
+"""A server with memory and clients that talk to it, for crashes at a chosen point of a commit.
 
-What memory is owed is known here from what clients were sent: the turns that were completed and stand.
+The expected commits are computed from what clients received: turns that were completed and not undone.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from tests.witness_memory.watching import WitnessMonitor, call_errors
 
 ENDS = ("run_completed", "run_cancelled", "run_failed")
 IDLE_S = "86400"
-"""Nobody is quiet for so long: what is told is told for another reason."""
+"""Longer than any test, so that a commit in the test has another reason than idleness."""
 
 
 class MemoryServerHarness:
-    """One server, its model and its memory; each conversation is followed by a client that comes back."""
+    """A server, its model and its memory; a reconnecting client follows each conversation."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class MemoryServerHarness:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def request(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
-        """Status and answer; status 0 when nobody answered."""
+        """Return status and answer; status 0 without an answer."""
         try:
             async with self._http.request(method, self.server.address + path, json=body) as answer:
                 return answer.status, msgspec.json.decode(await answer.read() or b"null")
@@ -54,7 +54,7 @@ class MemoryServerHarness:
             return 0, None
 
     async def request_until_answered(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
-        """Ask until someone answers. What is asked for may so be done more than once."""
+        """Repeat a request until it is answered. The server may therefore execute it more than once."""
         async with asyncio.timeout(TIMEOUT_S):
             for _ in itertools.repeat(None):
                 status, answer = await self.request(method, path, body)
@@ -72,7 +72,7 @@ class MemoryServerHarness:
         return session
 
     async def send(self, session: SessionRecorder, text: str) -> int:
-        """Send a message and wait for its run to end; the number of its turn."""
+        """Send a message, wait for its run to end, and return the number of its turn."""
         key = f"{time.monotonic_ns()} {text}"
         path = f"/api/sessions/{session.session_id}/turns"
         status, answer = await self.request_until_answered("POST", path, {"text": text, "key": key})
@@ -83,7 +83,7 @@ class MemoryServerHarness:
         return int(turn)
 
     async def undo(self, session: SessionRecorder, turn: int) -> None:
-        """Undo from `turn` on; asked again, it has been done and is refused."""
+        """Undo from `turn` on; a repeated request is refused."""
         (turn_id,) = [
             seen.body["turn_id"] for seen in session.of_kind("turn_accepted") if seen.body["turn"] == turn
         ]
@@ -95,7 +95,7 @@ class MemoryServerHarness:
         )
 
     def request_commit(self, session: SessionRecorder | None = None) -> "asyncio.Task[tuple[int, Any]]":
-        """Beside all else: whoever asks may be cut off."""
+        """Request a commit in the background: a kill may cut the request off."""
         body = {"session_id": session.session_id} if session is not None else {}
         return self.run_in_background(self.request("POST", "/api/memory/commit", body))
 
@@ -122,7 +122,7 @@ class MemoryServerHarness:
             ) from None
 
     async def wait_for_in_doubt(self, session: SessionRecorder) -> int:
-        """Until people are shown that something of `talk` may have been told; its number."""
+        """Wait until an entry of `talk` is shown as in doubt, and return its number."""
         segments: list[int] = []
 
         def has_in_doubt(rows: list[dict[str, Any]]) -> bool:
@@ -134,7 +134,7 @@ class MemoryServerHarness:
         return segments[0]
 
     async def wait_until_remembered(self, session: SessionRecorder, *turns: int) -> None:
-        """Until memory holds exactly these turns of `talk`, each once, and nothing waits any more."""
+        """Wait until memory holds exactly these turns of `talk`, each once, and nothing is pending."""
         wanted = Counter(turns)
         await self.witness.wait_until(
             lambda: self.witness.turns(session.session_id) == wanted, f"turns {turns}"
@@ -145,7 +145,7 @@ class MemoryServerHarness:
         assert self.wrong_commits() == []
 
     async def _wait_until_caught_up(self, session: SessionRecorder) -> None:
-        """Until whoever follows `talk` was sent all that there is: after a start they come back in time."""
+        """Wait until the client of `talk` has received every event: after a start it reconnects in time."""
         status, page = await self.request_until_answered(
             "GET", f"/api/sessions/{session.session_id}/messages?limit=1"
         )
@@ -156,7 +156,7 @@ class MemoryServerHarness:
             )
 
     def wrong_commits(self) -> list[str]:
-        """Whether memory was told anything else than what was said, or a key meant two things."""
+        """Return commits that differ from the conversation, and keys with two meanings."""
         wrong = call_errors(self.witness.calls())
         texts = {call.session_id: set[str]() for call in self.witness.stored_commits()}
         for call in self.witness.stored_commits():
@@ -169,7 +169,7 @@ class MemoryServerHarness:
         return wrong
 
     def kill_at_event(self, session: SessionRecorder, kind: str) -> None:
-        """Kill the server the moment that a client is sent an event of that kind."""
+        """Kill the server as soon as a client receives an event of that kind."""
 
         def kill_on_event(recorder: SessionRecorder, seen: ReceivedEvent) -> None:
             if seen.kind == kind:
@@ -183,7 +183,7 @@ class MemoryServerHarness:
         await self.server.start()
 
     async def wait_killed_and_start(self) -> None:
-        """The server was struck, or is about to be."""
+        """Wait until the server is killed, then start it."""
         await self.server.wait_killed()
         await self.server.start()
 
@@ -219,7 +219,7 @@ def _has_ended(session: SessionRecorder, run_id: str) -> bool:
 
 
 def turns_to_commit(session: SessionRecorder) -> dict[int, str]:
-    """The turns of which memory is to be told, each with what was asked: completed, and not undone since."""
+    """Return the turns to commit, each with its message: completed, and not undone since."""
     prompts: dict[str, tuple[int, str]] = {}
     turns: dict[int, str] = {}
     for seen in session.of_kind("turn_accepted", "run_completed", "turns_undone"):
@@ -237,7 +237,7 @@ def turns_to_commit(session: SessionRecorder) -> dict[int, str]:
 async def memory_server_harness(
     takes_key: bool = True, memory: str = "witness", **settings: str
 ) -> AsyncIterator[MemoryServerHarness]:
-    """A home whose store must be sound when it is left."""
+    """Run a server with memory, and check its store at the end."""
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(temporary_store_folder())
         model = stack.enter_context(scripted_model_server(MemoryModelServer()))

@@ -1,4 +1,4 @@
-"""Streams of Anthropic Messages to test with: constructed from the published reference, none recorded."""
+"""Streams of Anthropic Messages for tests, constructed from the published reference; none is a recording."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ MARK = {"type": "ephemeral"}
 
 
 def event(body: Any) -> bytes:
-    """One event, named outside its data as well as inside."""
+    """Return one event, with its name outside its data as well as inside."""
     kind = body.get("type", "message") if isinstance(body, dict) else "message"
     return f"event: {kind}\ndata: ".encode() + msgspec.json.encode(body) + b"\n\n"
 
@@ -87,7 +87,7 @@ EVENTS = (
     message_delta("tool_use"),
     STOP,
 )
-"""An answer with everything in it."""
+"""An answer with every kind of content."""
 TEXT_STREAM = b"".join(EVENTS)
 TEXT_DELTAS: list[ModelDelta] = [
     ReasoningDelta("Héllo is "),
@@ -103,16 +103,16 @@ TEXT_DELTAS: list[ModelDelta] = [
     CallDelta(1, "now", "{}"),
     StepEnd("tool_calls", Usage(26, 15, 16, written_tokens=3)),
 ]
-"""What it says."""
+"""The decoded deltas of that answer."""
 
 
 def decode_stream(*chunks: bytes) -> tuple[list[ModelDelta], ModelFailure | None]:
-    """What an answer in these chunks says, and how it failed if it did."""
+    """Return the content of an answer in these chunks, and its failure if it failed."""
     return decode_answer(AnswerDecoder(ENDPOINT, MessagesWire()), chunks)
 
 
 def marks(body: dict[str, Any]) -> list[str]:
-    """Where a request is marked, each as the way to its block."""
+    """Return the paths of the blocks with cache marks in a request."""
     groups = {"tools": body.get("tools", []), "system": body.get("system", [])}
     groups |= {f"messages.{i}": message["content"] for i, message in enumerate(body["messages"])}
     return [

@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback that speaks Chat Completions, well or badly, to test model adapters with.
+"""A real HTTP server on loopback that speaks Chat Completions, well or badly, to test model adapters.
 
 The streams here are constructed from the published references (OpenAI's API reference for Chat Completions,
 the documentation of DeepSeek, vLLM, llama.cpp, Ollama and OpenRouter where they differ); none is a recording.
@@ -28,21 +28,21 @@ SHELL = ToolSpec("shell", "Run a command.", {"type": "object", "properties": {"c
 LONG_TIMEOUTS = ModelTimeouts(
     connect_s=30, first_byte_s=30, between_chunks_s=30, error_body_s=30, trailer_s=30, drain_s=1
 )  # fmt: skip
-"""For servers that answer, on a machine that may be busy."""
+"""Timeouts for servers that answer, on a machine that may be busy."""
 SHORT_TIMEOUTS = ModelTimeouts(
     connect_s=30, first_byte_s=30, between_chunks_s=0.2, error_body_s=0.2, trailer_s=0.1, drain_s=0.05
 )
-"""For servers that begin to answer and fall silent."""
+"""Timeouts for servers that begin to answer and fall silent."""
 VERY_SHORT_TIMEOUTS = ModelTimeouts(
     connect_s=30, first_byte_s=0.3, between_chunks_s=30, error_body_s=0.2, trailer_s=0.1, drain_s=0.05
 )
-"""For servers that never begin."""
+"""Timeouts for servers that never begin."""
 
 Answers = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def chunk(delta: dict[str, Any] | None = None, finish: str | None = None, **more: Any) -> bytes:
-    """One event as OpenAI's reference has it."""
+    """Return one event as in OpenAI's reference."""
     body = {
         "id": "chatcmpl-123",
         "object": "chat.completion.chunk",
@@ -60,7 +60,7 @@ def event(body: Any) -> bytes:
 
 
 def call(arguments: str | dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
-    """A delta with one piece of a call."""
+    """Return a delta with one piece of a call."""
     name = fields.pop("name", None)
     function = {key: value for key, value in (("name", name), ("arguments", arguments)) if value is not None}
     return {"tool_calls": [{**fields, "function": function}]}
@@ -97,7 +97,7 @@ OPAQUE = (
     + USAGE
     + DONE
 )
-"""With what servers put in besides, to have it back."""
+"""With fields of some servers that requests must send back."""
 TAGGED = (
     chunk({"role": "assistant", "content": "\n"})
     + chunk({"content": "<thi"})
@@ -112,13 +112,13 @@ TAGGED = (
     + USAGE
     + DONE
 )
-"""Thinking between tags in the text, as a model writes it whose server does not look."""
+"""Reasoning between tags in the text, from servers that do not parse it."""
 
 
 def streaming_answer(
     chunks: Iterable[bytes], pause_s: float = 0.0, cut: bool = False, **headers: str
 ) -> Answers:
-    """Answers with `pieces`, each written by itself; `cut` ends the connection without ending the body."""
+    """Answer with `pieces`, each written by itself; `cut` closes the connection within the body."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", **headers})
@@ -136,7 +136,7 @@ def streaming_answer(
 
 
 def error_answer(status: int, body: Any = None, kind: str = "application/json", **headers: str) -> Answers:
-    """Answers with an error; `body` is JSON unless it is bytes."""
+    """Answer with an error; `body` is JSON unless it is bytes."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         raw = body if isinstance(body, bytes) else msgspec.json.encode(body)
@@ -147,7 +147,7 @@ def error_answer(status: int, body: Any = None, kind: str = "application/json", 
 
 
 class ReceivedRequests(msgspec.Struct):
-    """What a server was sent."""
+    """The requests of a server."""
 
     bodies: list[dict[str, Any]]
     headers: list[dict[str, str]]
@@ -156,7 +156,7 @@ class ReceivedRequests(msgspec.Struct):
 
 @asynccontextmanager
 async def model_server(*answers: Answers) -> AsyncIterator[tuple[str, ReceivedRequests]]:
-    """A server's base URL, and what it is sent. Each request takes the next answer; the last one stays."""
+    """Yield a base URL and the requests to it. Each request takes the next answer; the last one repeats."""
     received = ReceivedRequests([], [], set())
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -187,7 +187,7 @@ async def http_model(
     name: str = "small",
     profile: ModelProfile = PROFILE,
 ) -> AsyncIterator[HttpModel]:
-    """A model at `url`, closed afterwards; it speaks Chat Completions unless told otherwise."""
+    """Yield a model at `url` and close it at the end; it speaks Chat Completions by default."""
     endpoint = Endpoint(url, name, Secret(key), "OPENAI_API_KEY", protocol=protocol)
     model = HttpModel(endpoint, wire or ChatWire(), profile, timeouts)
     try:
@@ -199,7 +199,7 @@ async def http_model(
 async def collect_deltas(
     model: HttpModel, request: Request = REQUEST, tools: Iterable[ToolSpec] = ()
 ) -> tuple[list[ModelDelta], ModelFailure | None]:
-    """Everything that a model says, and how it failed if it did."""
+    """Return every delta of a model, and its failure if it failed."""
     deltas: list[ModelDelta] = []
     try:
         async with aclosing(model.stream(request, list(tools))) as stream:
@@ -213,7 +213,7 @@ async def collect_deltas(
 def ask_once(
     *answers: Answers, timeouts: ModelTimeouts = LONG_TIMEOUTS
 ) -> tuple[list[ModelDelta], ModelFailure | None]:
-    """What one question to a server with these answers gives."""
+    """Return the result of one request to a server with these answers."""
 
     async def ask() -> tuple[list[ModelDelta], ModelFailure | None]:
         async with model_server(*answers) as (url, _), http_model(url, timeouts) as model:

@@ -1,4 +1,4 @@
-"""Ollama's own port, for one test at a time: tests run side by side, and it is the same for all of them."""
+"""Reserve Ollama's fixed port for one test at a time, since tests run side by side."""
 
 import fcntl
 import tempfile
@@ -13,7 +13,7 @@ OLLAMA_PORT = 11434
 
 @contextmanager
 def ollama_port() -> Iterator[int | None]:
-    """The port, free for as long as this is held; None if something else than a test has it."""
+    """Yield the port while it is reserved and free; None if something other than a test uses it."""
     with (Path(tempfile.gettempdir()) / "holdfast-tests-ollama-port.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield OLLAMA_PORT if is_free(OLLAMA_PORT) else None

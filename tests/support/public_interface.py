@@ -15,7 +15,7 @@ import msgspec
 from typer.main import get_command
 
 import holdfast
-from holdfast.app import build_wiring, command_line
+from holdfast.app import build_dependencies, command_line
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.events.facts import FACTS_BY_KIND
 from holdfast.http.metrics import METRICS
@@ -61,7 +61,7 @@ def settings() -> Iterator[str]:
 
 def commands() -> Iterator[str]:
     """Yield each command with its options and arguments."""
-    waiting = [("holdfast", get_command(command_line(build_wiring({}))))]
+    waiting = [("holdfast", get_command(command_line(build_dependencies({}))))]
     while waiting:
         typed, command = waiting.pop()
         yield f"command {typed}"

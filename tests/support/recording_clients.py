@@ -1,7 +1,7 @@
-"""Clients of a server, as people's programs are: they follow, look, send, answer, and come back to it.
+"""Clients of a server: they follow sessions, read, send, answer questions, and reconnect.
 
-All that any of them was ever sent is kept in a `Memory`, which notices at once when two of them were told
-different things.
+A `SessionRecorder` keeps everything that they receive, and fails at once when two clients receive different
+content.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from tests.support.turn_script import Script
 
 T = TypeVar("T")
 RETRY_S = 0.02
-"""Between two tries to reach a server that is away."""
+"""The pause between two attempts to reach a server."""
 TIMEOUT_S = 120.0
 
 
 class ReceivedEvent(msgspec.Struct):
-    """An event that was sent to a client, and when it first came."""
+    """An event that a client received, and when it first came."""
 
     kind: str
     body: dict[str, Any]
@@ -33,7 +33,7 @@ class ReceivedEvent(msgspec.Struct):
 
 
 class SentMessage(msgspec.Struct):
-    """A message: its key, what it asks for, and the receipts that its sends were given."""
+    """A message: its key, its request, and the receipts of its sends."""
 
     key: str
     script: Script
@@ -42,29 +42,29 @@ class SentMessage(msgspec.Struct):
 
 
 class SessionRecorder:
-    """What clients know of one session."""
+    """Everything that clients received of one session."""
 
     def __init__(self, session_id: str, addresses: Sequence[str]) -> None:
         self.session_id = session_id
         self._addresses = list(addresses)
         self.events: dict[int, ReceivedEvent] = {}
         self.longest_texts: dict[str, str] = {}
-        """The longest text that any GET showed of a message."""
+        """The longest text of a message in any GET."""
         self.sent: list[SentMessage] = []
         self.decisions: dict[str, str] = {}
         self.contradictions: list[str] = []
         self.watchers: list[Callable[[SessionRecorder, ReceivedEvent], None]] = []
         self.last_event_at = 0.0
-        """When something new was last sent."""
+        """When the last new event was received."""
         self._waiters: list[asyncio.Future[None]] = []
 
     @property
     def address(self) -> str:
-        """Where its people turn to."""
+        """The address of the server that its clients use."""
         return self._addresses[0]
 
     def use_next_address(self) -> None:
-        """Nobody answers there: try the next."""
+        """Use the next address, since this one does not answer."""
         self._addresses.append(self._addresses.pop(0))
 
     def record_event(self, seq: int, kind: str, raw: bytes) -> None:
@@ -83,7 +83,7 @@ class SessionRecorder:
             self.contradictions.append(f"{self.session_id}:{seq} was {before.raw!r}, is {raw!r}")
 
     def record_page(self, page: dict[str, Any]) -> None:
-        """What a GET of messages showed."""
+        """Record a page of messages from a GET."""
         for message in page["messages"]:
             if message["role"] == "assistant":
                 text = text_of(message)
@@ -100,7 +100,7 @@ class SessionRecorder:
         return lambda: len(self.of_kind(kind)) >= times
 
     async def wait_until(self, condition: Callable[[], bool], description: str = "it") -> None:
-        """Wait until what was seen makes `is_so` true."""
+        """Wait until the received events make `is_so` true."""
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 while not condition():
@@ -124,7 +124,7 @@ class SessionRecorder:
         return None
 
     def outcome(self, sent: SentMessage) -> str:
-        """How a message's run ended; nothing while it has not."""
+        """Return how the run of a message ended; None while it has not."""
         run_id = self.run_of(sent)
         for seen in self.of_kind("run_completed", "run_cancelled", "run_failed"):
             if seen.body["run_id"] == run_id:
@@ -132,7 +132,7 @@ class SessionRecorder:
         return ""
 
     def resumes_without_progress(self) -> int:
-        """The most often that a run of this session was resumed since its last whole step."""
+        """Return the most resumes of a run in this session since its last whole step."""
         counts: dict[str, int] = {}
         ends = ("run_completed", "run_cancelled", "run_failed")
         for seen in self.of_kind("run_resumed", "message_settled", "tool_settled", *ends):
@@ -145,7 +145,7 @@ class SessionRecorder:
 
 
 class RecordingClients:
-    """Clients of one server or several; every session has a follower and someone who answers."""
+    """Clients of one or several servers; every session has a follower and someone who answers questions."""
 
     def __init__(self, http: aiohttp.ClientSession, rng: random.Random, decide: Callable[[], str]) -> None:
         self._http = http
@@ -157,14 +157,14 @@ class RecordingClients:
         self._may_answer.set()
 
     def pause_answers(self) -> None:
-        """Answer no question until told to speak."""
+        """Answer no question until the end of the block."""
         self._may_answer.clear()
 
     def resume_answers(self) -> None:
         self._may_answer.set()
 
     async def create_session(self, *addresses: str) -> SessionRecorder:
-        """A new session, followed at each address. Not retried: nobody is killed before there is one."""
+        """Create a session and follow it at each address, without retries: nothing is killed before."""
         async with self._http.post(f"{addresses[0]}/api/sessions", json={}) as answer:
             assert answer.status == 201, await answer.text()
             recorder = SessionRecorder((await answer.json())["id"], addresses)
@@ -203,7 +203,7 @@ class RecordingClients:
             await asyncio.sleep(RETRY_S)
 
     async def cancel(self, recorder: SessionRecorder, sent: SentMessage) -> None:
-        """Stop a message's run, unless it has ended by itself."""
+        """Cancel the run of a message, unless it has ended by itself."""
         sent.may_be_cancelled = True
         status, run_id = 0, sent.receipts[0]["run_id"]
         while status not in (200, 409):
@@ -214,7 +214,7 @@ class RecordingClients:
                 await asyncio.sleep(RETRY_S)
 
     async def request(self, method: str, url: str, body: object = None) -> tuple[int, Any]:
-        """Status and answer; status 0 when nobody answered."""
+        """Return status and answer; status 0 without an answer."""
         try:
             async with self._http.request(method, url, json=body) as answer:
                 return answer.status, msgspec.json.decode(await answer.read())
@@ -230,7 +230,7 @@ class RecordingClients:
             raise wrong[0]
 
     def check(self) -> None:
-        """Raise what a client's task was ended by, if one was."""
+        """Raise the error of a client task, if it has failed."""
         for task in self._tasks:
             if task.done() and not task.cancelled():
                 task.result()
@@ -274,7 +274,7 @@ class RecordingClients:
             await asyncio.sleep(0.05 + self._rng.random() * 0.2)
 
     async def _answer_loop(self, recorder: SessionRecorder) -> None:
-        """Answer what is asked about calls that may have run; nothing else needs anybody."""
+        """Answer questions about calls in doubt; nothing else needs an answer."""
         while True:
             await self._wait_for_question(recorder)
             await self._may_answer.wait()
@@ -300,7 +300,7 @@ class RecordingClients:
 
 
 def open_questions(recorder: SessionRecorder) -> dict[str, str]:
-    """The calls that may have run and that nobody has spoken on yet, each with its run."""
+    """Return the calls in doubt that are not answered yet, each with its run."""
     found: dict[str, str] = {}
     for seen in recorder.of_kind("tool_in_doubt", "tool_resolved", "tool_settled"):
         call_id = seen.body["call_id"]
@@ -312,7 +312,7 @@ def open_questions(recorder: SessionRecorder) -> dict[str, str]:
 
 
 def frames(answer: aiohttp.ClientResponse) -> AsyncIterator[tuple[int, str, bytes]]:
-    """(seq, kind, body) of each whole frame of a session's stream; one that was cut off was not sent."""
+    """Yield (seq, kind, body) of each complete frame of a session's stream; a partial frame was not sent."""
     return _frames(answer, int)
 
 
@@ -343,7 +343,7 @@ def text_of(message: dict[str, Any]) -> str:
 async def recording_clients(
     rng: random.Random, decide: Callable[[], str] | None = None
 ) -> AsyncIterator[RecordingClients]:
-    """Clients who answer a call in doubt as `decide` says, else as chance has it."""
+    """Run clients that answer a call in doubt as `decide` returns, else at random."""
     random_decision = lambda: rng.choice(("skip", "mark_done", "mark_done", "rerun"))  # noqa: E731
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
     connector = aiohttp.TCPConnector(limit=0)

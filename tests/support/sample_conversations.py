@@ -1,4 +1,4 @@
-"""Realistic conversations, told through the domain's own decisions, for tests that need some in a store."""
+"""Realistic conversations for tests, created by the domain's own decisions."""
 
 import asyncio
 import re
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class SampleConversation:
-    """One conversation as it unfolds; `facts` is all that happened so far."""
+    """A conversation that grows call by call; `facts` are all of its facts so far."""
 
     def __init__(self, title: str = "", clock: Clock | None = None) -> None:
         self.clock = clock or SystemClock()
@@ -39,13 +39,13 @@ class SampleConversation:
         return self
 
     def assistant_message(self, text: str, thinking: str = "") -> "SampleConversation":
-        """The model thinks, writes and is done."""
+        """Append an answer with reasoning, and complete the run."""
         self._step(text, thinking)
         self._add(*runs.complete(self._run()))
         return self
 
     def tool_call(self, name: str, arguments: str, output: str, *files: AnyPart) -> "SampleConversation":
-        """The model calls a tool, which runs and prints."""
+        """Append a tool call that runs and prints."""
         call_id = self.ids.call()
         body = self._step("", call=(call_id, name, arguments))
         self._add(*tools.intend(self._run(), body, lambda _: "unsafe"))
@@ -60,7 +60,7 @@ class SampleConversation:
         return self
 
     def interrupt(self, text: str) -> "SampleConversation":
-        """The server dies while the answer is being written."""
+        """Interrupt the run in the middle of its answer, as a dying server does."""
         run = self._run()
         begun = runs.begin_step(run, self.ids.message(), "storyteller")
         self._add(begun, f.TextAppended(run.id, begun.message_id, text))
@@ -68,7 +68,7 @@ class SampleConversation:
         return self
 
     def fail_run(self) -> "SampleConversation":
-        """A person stops what was under way."""
+        """Cancel the run, as a person does."""
         self._add(*endings.cancel(self._book, self._run()))
         return self
 
@@ -116,7 +116,7 @@ def _split_words(text: str) -> list[str]:
 
 
 def trip_conversation(title: str = "A trip to Reykjavík ✈") -> SampleConversation:
-    """A conversation with a bit of everything that is common."""
+    """Return a conversation with every common kind of content."""
     story = SampleConversation(title)
     story.user_message("How cold is it in Reykjavík?", key="first").assistant_message(
         "About 3 °C.", thinking="Look it up."
@@ -140,7 +140,7 @@ def in_store(folder: Path, work: Callable[[Store], Awaitable[T]]) -> T:
 
 
 def save_conversations(folder: Path, *stories: SampleConversation, files: tuple[bytes, ...] = ()) -> None:
-    """Store `stories` in `folder`, and the files that they mention."""
+    """Store `stories` in `folder` with their files."""
 
     async def work(store: Store) -> None:
         for content in files:

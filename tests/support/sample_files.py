@@ -1,4 +1,4 @@
-"""Files made by hand, small and right, for tests to send as they are or to damage."""
+"""Small valid files made by hand, for tests to send or to damage."""
 
 import struct
 import zlib
@@ -34,7 +34,7 @@ def webp(width: int = 2, height: int = 3, kind: bytes = b"VP8X") -> bytes:
 
 
 def pdf(*contents: bytes, trailer: bytes = b"", page: bytes = b"/Contents {contents} 0 R") -> bytes:
-    """A PDF file with a page for each content stream; `page` is what each page says beside its size."""
+    """Return a PDF file with a page for each content stream; `page` has the other entries of each page."""
     count = len(contents)
     kids = b" ".join(b"%d 0 R" % (4 + 2 * n) for n in range(count))
     objects = [
@@ -50,7 +50,7 @@ def pdf(*contents: bytes, trailer: bytes = b"", page: bytes = b"/Contents {conte
 
 
 def written(*objects: bytes, trailer: bytes = b"") -> bytes:
-    """A PDF file of these objects, numbered from 1 on; the first is its catalogue."""
+    """Return a PDF file of these objects, numbered from 1 on; the first is its catalogue."""
     body, places = b"%PDF-1.7\n", []
     for number, each in enumerate(objects, 1):
         places.append(len(body))
@@ -62,7 +62,7 @@ def written(*objects: bytes, trailer: bytes = b"") -> bytes:
 
 
 def words(text: str) -> bytes:
-    """A content stream that shows a line of text."""
+    """Return a content stream that shows a line of text."""
     return stream(b"BT /F1 12 Tf 72 720 Td (%b) Tj ET" % text.encode())
 
 

@@ -1,6 +1,6 @@
-"""What a command tries to get at the server that runs it. A program of its own: says `GOT` for what succeeds.
+"""Attempts of a sandboxed command to attack the server that runs it. A program that prints `GOT` on success.
 
-Words: what to try, the data folder, the server's process id, its port, another conversation's id.
+Arguments: the attempt, the data folder, the server's process id, its port, another conversation's id.
 """
 
 import ctypes
@@ -37,7 +37,7 @@ def content(path: str | Path) -> str:
 
 
 def files() -> str:
-    """Every file of the store that can be opened."""
+    """Return every file of the store that can be opened."""
     return "; ".join(content(path) for path in sorted(DATA.iterdir()) if path.is_file())
 
 
@@ -85,7 +85,7 @@ def by_inherited_files() -> str:
 
 
 def supervisor() -> int:
-    """Our shell's parent."""
+    """Return the parent of the shell."""
     stat = Path(f"/proc/{os.getppid()}/stat").read_text()
     return int(stat.rpartition(")")[2].split()[1])
 
@@ -98,8 +98,8 @@ def by_unmounting() -> str:
     for words in (["umount", "-l", str(DATA)], ["unshare", "-Urm", "umount", "-l", str(DATA)]):
         subprocess.run(words, check=False, capture_output=True)
     command = ["nsenter", "-t", str(SERVER), "-m", "cat", str(DATA / "holdfast.db")]
-    told = subprocess.run(command, check=False, capture_output=True).stdout
-    return repr(told[:20]) if told else content(DATA / "holdfast.db")
+    output = subprocess.run(command, check=False, capture_output=True).stdout
+    return repr(output[:20]) if output else content(DATA / "holdfast.db")
 
 
 def by_the_disk() -> str:
@@ -151,7 +151,7 @@ def removal() -> str:
 
 
 def program() -> Path:
-    """The folder of the package that the server runs."""
+    """Return the folder of the package that the server runs."""
     found = importlib.util.find_spec("holdfast")
     assert found is not None and found.origin is not None
     return Path(found.origin).parent
@@ -224,7 +224,7 @@ def priority_of_reading_and_writing() -> str:
 
 
 def system_call(name: str, *arguments: object) -> int:
-    """Calls for which Python has no function."""
+    """Make a system call for which Python has no function."""
     numbers = {
         "x86_64": {"ioprio_set": 251, "ioprio_get": 252, "sched_setattr": 314, "sched_getattr": 315},
         "aarch64": {"ioprio_set": 30, "ioprio_get": 31, "sched_setattr": 274, "sched_getattr": 275},
@@ -264,8 +264,8 @@ def tracing() -> str:
 
 def debugger() -> str:
     words = ["gdb", "-batch", "-nx", "-p", str(SERVER), "-ex", "detach"]
-    told = subprocess.run(words, check=False, capture_output=True, text=True, timeout=60)
-    return told.stdout if "detached" in told.stdout else ""
+    result = subprocess.run(words, check=False, capture_output=True, text=True, timeout=60)
+    return result.stdout if "detached" in result.stdout else ""
 
 
 def killing() -> str:
@@ -295,10 +295,10 @@ def fast_opening() -> str:
 
 
 def bash_connecting() -> str:
-    told = subprocess.run(
+    result = subprocess.run(
         ["bash", "-c", f"exec 3<>/dev/tcp/127.0.0.1/{PORT} && echo in"], capture_output=True
     )
-    return told.stdout.decode()
+    return result.stdout.decode()
 
 
 def curling() -> str:
@@ -314,7 +314,7 @@ def posing() -> str:
 
 
 def approving() -> str:
-    """Ask the server what waits and allow it, as the page would."""
+    """Approve a waiting call through the server's API, as the page would."""
     request = urllib.request.Request(
         f"http://127.0.0.1:{PORT}/api/sessions", headers={"Accept": "application/json"}
     )

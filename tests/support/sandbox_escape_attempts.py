@@ -1,4 +1,4 @@
-"""What `sandbox_escape.py` tries, and what a person is told where it is not refused."""
+"""The attempts of `sandbox_escape.py`, and the gap that Holdfast reports where one is not refused."""
 
 from pathlib import Path
 
@@ -59,7 +59,7 @@ ANNOUNCED_BY = {
     "pose as the server": "own port",
     "approve itself": "own port",
 }
-"""What a person is told when an attempt is not refused on this machine."""
+"""The reported gap that covers an attempt which succeeds on this machine."""
 HARMLESS = (
     "read the store", "read what is not yet in the store", "read the token", "read every file",
     "read another conversation's workspace", "read through a symbolic link", "read through a hard link",
@@ -69,9 +69,9 @@ HARMLESS = (
     "change priority of reading and writing", "change processors", "change scheduling",
     "change parameters of scheduling", "change attributes of scheduling",
 )  # fmt: skip
-"""What can be tried on a server that goes on, and succeeds without walls."""
+"""Attempts on a server that keeps running, all of which succeed without a sandbox."""
 AS_ROOT = (
     "read through the server's root", "read through the server's folder", "read the environment",
     "read the memory", "read the memory from afar", "trace", "change a kernel setting",
 )  # fmt: skip
-"""What without walls only root can do to a server that is closed to others."""
+"""Attempts that without a sandbox only root can make on a server closed to others."""

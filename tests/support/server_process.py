@@ -1,4 +1,4 @@
-"""`holdfast serve` as a test sees it: a real process, started, killed, stopped, continued, started again."""
+"""`holdfast serve` as a real process: started, killed, suspended, continued, restarted."""
 
 import asyncio
 import fcntl
@@ -24,7 +24,7 @@ STOP_S_MAX = 60.0
 
 
 class ServerProcess:
-    """One server on a port of its own, which stays the same whatever happens to the process."""
+    """A server on a port of its own, which stays the same over restarts."""
 
     def __init__(
         self, folder: Path, model_url: str, environ: Mapping[str, str] | None = None, **settings: str
@@ -47,7 +47,7 @@ class ServerProcess:
         return self._errors.read_text() if self._errors.exists() else ""
 
     async def start(self) -> None:
-        """Returns once it answers."""
+        """Start the server, and return once it answers."""
         started_at = time.monotonic()
         process = await self._spawn()
         assert process.stdout is not None
@@ -60,17 +60,17 @@ class ServerProcess:
         raise AssertionError(f"the server ended by itself:\n{self.errors}")
 
     async def start_and_kill(self, share: float) -> None:
-        """Start it, and kill it after a share of the time that it needed to start before."""
+        """Start the server, and kill it after a share of the duration of its last start."""
         await self._spawn()
         await asyncio.sleep(share * self._start_s)
         await self.kill()
 
     def change_settings(self, **settings: str) -> None:
-        """Other settings, from the next start on."""
+        """Change settings from the next start on."""
         self._environ |= _setting_environ(settings)
 
     async def start_and_wait_killed(self) -> None:
-        """Start it, and wait until something inside it has killed it."""
+        """Start the server, and wait until something inside it has killed it."""
         await self._spawn()
         await self.wait_killed()
 
@@ -85,11 +85,11 @@ class ServerProcess:
         return self._process
 
     def send_kill(self) -> None:
-        """SIGKILL, at once; `bury` it then."""
+        """Send SIGKILL at once; call `wait_killed` afterwards."""
         os.kill(self.pid, signal.SIGKILL)
 
     async def wait_killed(self) -> None:
-        """Wait until the killed process is gone. Raises AssertionError when it had ended by itself."""
+        """Wait until the killed process is gone. Raise AssertionError when it had ended by itself."""
         code = await self._wait_exit()
         assert code == -signal.SIGKILL, f"the server ended by itself with {code}:\n{self.errors}"
 
@@ -101,13 +101,13 @@ class ServerProcess:
         os.kill(self.pid, signal.SIGTERM)
 
     async def shut_down(self) -> None:
-        """SIGTERM, and wait. Raises AssertionError unless it ended well."""
+        """Send SIGTERM, and wait. Raise AssertionError unless the exit was clean."""
         self.terminate()
         code = await self._wait_exit()
         assert code == 0, f"the server ended with {code}:\n{self.errors}"
 
     async def suspend(self) -> None:
-        """SIGSTOP between two commits: whoever is stopped inside one stalls every other writer with it."""
+        """Send SIGSTOP between two commits: a process that stops inside one blocks every other writer."""
         for _ in range(200):
             os.kill(self.pid, signal.SIGSTOP)
             await asyncio.sleep(0.02)
@@ -129,7 +129,7 @@ class ServerProcess:
         return self._process.returncode
 
     async def clean_up(self) -> None:
-        """Leave nobody behind, however the test went."""
+        """Leave no process behind, however the test ended."""
         if self._process is not None and self._process.returncode is None:
             for number in (signal.SIGCONT, signal.SIGKILL):
                 os.kill(self.pid, number)
@@ -140,7 +140,7 @@ class ServerProcess:
 async def server_process(
     folder: Path, model_url: str, environ: Mapping[str, str] | None = None, **settings: str
 ) -> AsyncIterator[ServerProcess]:
-    """A server over `folder` that has been started; `environ` is what it finds there besides its settings."""
+    """Start a server over `folder`; `environ` is its environment besides its settings."""
     server = ServerProcess(folder, model_url, environ, **settings)
     try:
         await server.start()
@@ -150,7 +150,7 @@ async def server_process(
 
 
 async def run_doctor(folder: Path) -> dict[str, Any]:
-    """What `holdfast doctor` says of a folder."""
+    """Run `holdfast doctor` on a folder, and return its report."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-m", "holdfast", "doctor", "--json", "--data", str(folder),
         env=_environ("", {}), stdin=DEVNULL, stdout=PIPE, stderr=PIPE,
@@ -163,7 +163,7 @@ async def run_doctor(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def commit_gate(folder: Path) -> Iterator["CommitGate"]:
-    """Closed to begin with, and open when it is left."""
+    """Hold a commit gate, closed at first, and open it at the end."""
     with (folder / "write.next.lock").open("rb") as waiting, (folder / "write.lock").open("rb") as writing:
         gate = CommitGate(waiting.fileno(), writing.fileno())
         gate.close()
@@ -171,16 +171,15 @@ def commit_gate(folder: Path) -> Iterator["CommitGate"]:
 
 
 ATTEMPTS_MAX = 10
-"""How often a moment between two commits is looked for."""
+"""How often to look for a moment between two commits."""
 MISSED_COMMIT = "a second one had passed each time before the turnstile was closed"
 
 
 class CommitGate:
-    """Takes its turn among a store's writers, as any process may, and so lets them pass one by one.
+    """Hold the write lock of a store, as another process may, and let its writers pass one by one.
 
-    Whoever waits to write holds `waiting` until it holds `writing`. On a busy machine a second one may pass
-    before this process is woken: whoever needs the moment between the two looks whether that was so, and
-    tries again.
+    A writer that waits holds `waiting` until it holds `writing`. On a busy machine a second one may pass
+    before this process wakes: a test that needs the moment between the two checks for that, and retries.
     """
 
     def __init__(self, waiting: int, writing: int) -> None:
@@ -188,7 +187,7 @@ class CommitGate:
         self._writing = writing
 
     def close(self) -> None:
-        """From here on nothing is committed by anybody."""
+        """Close the gate: no process commits from here on."""
         fcntl.flock(self._writing, fcntl.LOCK_EX)
 
     def has_waiter(self) -> bool:
@@ -200,14 +199,14 @@ class CommitGate:
         return False
 
     def allow_one_commit(self) -> None:
-        """One commit of one writer, which must be waiting."""
+        """Let one waiting writer make one commit."""
         fcntl.flock(self._writing, fcntl.LOCK_UN)
         fcntl.flock(self._waiting, fcntl.LOCK_EX)
         fcntl.flock(self._writing, fcntl.LOCK_EX)
         fcntl.flock(self._waiting, fcntl.LOCK_UN)
 
     async def allow_commits_until(self, condition: Callable[[], bool]) -> None:
-        """Commit by commit, until what was committed has been seen."""
+        """Let commits pass one by one, until `condition` holds."""
         async with asyncio.timeout(STOP_S_MAX):
             while not condition():
                 if self.has_waiter():

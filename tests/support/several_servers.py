@@ -1,4 +1,4 @@
-"""Several servers over one data folder, one of them a bot's: what tests start, do and count there."""
+"""Helpers for tests of several servers over one data folder, one of which serves a bot."""
 
 import asyncio
 import re
@@ -20,21 +20,21 @@ _REBUILDS = re.compile(r'holdfast_agent_cache_rebuilds_total\{why="(\w+)"\} (\d+
 _HITS = re.compile(r"holdfast_agent_cache_hits_total (\d+)")
 
 Counts = tuple[int, dict[str, int]]
-"""How often a server went on with what it held ready, and how often and why it read something back."""
+"""Cache hits of a server, and its loads from the store by reason."""
 
 
 @contextmanager
 def cli_with_bot(
     folder: Path, model_server: ScriptedModelServer, telegram: TelegramApi
 ) -> Iterator[CliHarness]:
-    """The command, in a home in which a bot is connected."""
+    """Return the command in a home with a connected bot."""
     bot = {"TELEGRAM_BOT_TOKEN": TOKEN, "HOLDFAST_TELEGRAM_API_URL": telegram.url}
     with cli_in(folder, **environ_for(model_server), **bot) as command:
         yield command
 
 
 def serve_without_bot(home: CliHarness) -> RunningServer:
-    """A server that leaves the bot to another. Of all servers, a terminal goes to the one started first."""
+    """Start a server that leaves the bot to another. A terminal connects to the first server."""
     return CliHarness(home.environ | {"HOLDFAST_TELEGRAM": "off"}, home.started).serve("--port", "0")
 
 
@@ -45,18 +45,19 @@ async def cache_counts(api: ApiClient) -> Counts:
 
 
 class CacheChecker:
-    """Checks after each turn that the server which answered it read the conversation back when, and only
-    when, another had answered since. Mostly that is the server that was asked; any may be faster."""
+    """Check after each turn that the answering server loaded the conversation if and only if another one had
+    answered since. Mostly it is the server that received the message; any may be faster.
+    """
 
     def __init__(self, *servers: ApiClient) -> None:
         self._servers = servers
         self._before: list[Counts] = [(0, {}) for _ in servers]
         self._last = -1
         self.answering_servers: list[int] = []
-        """Which server answered each turn."""
+        """The server that answered each turn."""
 
     async def check(self) -> None:
-        """One more turn has been answered."""
+        """Check one more answered turn."""
         now = [await cache_counts(each) for each in self._servers]
         (who,) = [n for n, counts in enumerate(now) if counts != self._before[n]]
         hits, why = self._before[who]
@@ -68,20 +69,20 @@ class CacheChecker:
 
 
 async def pair_chat(api: ApiClient, telegram: TelegramApi) -> None:
-    """Ada may write to the bot."""
+    """Pair Ada's chat with the bot."""
     telegram.post_message(ADA, "hello?")
-    (told,) = await telegram.wait_until(lambda: telegram.texts(ADA), DELIVERY_S_MAX)
-    await api.post("/api/pairing", {"code": _CODE.findall(told)[0]})
+    (message,) = await telegram.wait_until(lambda: telegram.texts(ADA), DELIVERY_S_MAX)
+    await api.post("/api/pairing", {"code": _CODE.findall(message)[0]})
     assert api.status == 200
 
 
 async def wait_for_telegram_text(telegram: TelegramApi, text: str) -> None:
-    """Return once the last thing in the chat is `text`."""
+    """Return once the last message in the chat is `text`."""
     await telegram.wait_until(lambda: telegram.texts(ADA)[-1].strip() == text, DELIVERY_S_MAX)
 
 
 async def run_chat_command(home: CliHarness, text: str, session: str) -> str:
-    """What a script in a terminal prints: a process of its own."""
+    """Return the output of a `holdfast chat` script, in a process of its own."""
     command = [sys.executable, "-P", "-m", "holdfast", "chat", "-p", text, session]
     done = await asyncio.to_thread(
         subprocess.run, command, env=home.environ, stdin=subprocess.DEVNULL, capture_output=True, text=True,
@@ -92,5 +93,5 @@ async def run_chat_command(home: CliHarness, text: str, session: str) -> str:
 
 
 async def wait_until_idle(api: ApiClient, session: str) -> None:
-    """Return once nothing is under way: a chat may show all of an answer before its end is written down."""
+    """Return once nothing is running: a chat may show a whole answer before its end is stored."""
     await api.wait_for_field(f"/api/sessions/{session}", "status", "idle")

@@ -1,4 +1,4 @@
-"""A model with a narrow window that counts what it is sent, and a conversation with it."""
+"""A model with a small context window that counts tokens, and a conversation with it."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -21,7 +21,7 @@ ANSWER_TEXT = "Item {n} is in order: nothing is to be done about it for now. " +
 
 
 class SmallWindowModel(ScriptedModel):
-    """Counts four bytes of what it is sent as a token, and refuses what does not fit."""
+    """Count four bytes of a request as a token, and refuse a request that does not fit."""
 
     profile = ModelProfile("puppet", WINDOW, ANSWER)
 
@@ -49,7 +49,7 @@ class SmallWindowModel(ScriptedModel):
 
 
 async def run_turn(app: AppHarness, session_id: SessionId, text: str) -> None:
-    """One turn to its end, without looking for it over and over."""
+    """Run one turn to its end without polling."""
     sent = await app.send(session_id, text)
     task = app.engine.runner._tasks.get(sent.run_id or "")  # type: ignore[call-overload]
     if task is not None:

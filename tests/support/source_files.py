@@ -1,4 +1,4 @@
-"""Our own files as the rules see them: a module's name, its text and its syntax tree."""
+"""The repository's files for style rules: a module's name, its text and its syntax tree."""
 
 import ast
 import subprocess
@@ -31,7 +31,7 @@ def source(module: str, text: str) -> SourceFile:
 
 
 def read_tree(folder: str, above: str = "") -> list[SourceFile]:
-    """Every module below `folder`, named from `above` on."""
+    """Return every module below `folder`, named from `above` on."""
     found = []
     for path in sorted((ROOT / folder).rglob("*.py")):
         parts = path.relative_to(ROOT / above).with_suffix("").parts
@@ -41,17 +41,17 @@ def read_tree(folder: str, above: str = "") -> list[SourceFile]:
 
 
 def package() -> list[SourceFile]:
-    """The product itself."""
+    """Return the modules of the product."""
     return read_tree("src/holdfast", above="src")
 
 
 def all_sources() -> list[SourceFile]:
-    """The product, its tests, benches and tools."""
+    """Return the modules of the product, its tests, benches and tools."""
     return package() + [each for folder in ("tests", "bench", "tools") for each in read_tree(folder)]
 
 
 def tracked_files() -> list[Path]:
-    """What a clone holds, or would hold after the next commit."""
+    """Return the files that a clone has, or would have after the next commit."""
     try:
         command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         listed = subprocess.check_output(command, stderr=subprocess.DEVNULL).decode().split("\0")

@@ -1,4 +1,4 @@
-"""What a client tried to store and what it was told: the truth that a store is held against after a crash."""
+"""Record what a client tried to store and what was acknowledged, to compare with the store after a crash."""
 
 import asyncio
 import hashlib
@@ -16,7 +16,7 @@ from holdfast.store.ports import Append, AppendReceipt, Fence
 from holdfast.store.sqlite.store import SqliteStore
 
 LEASE_MS = 1 << 40
-"""Never runs out: only the death of its holder frees a run."""
+"""A lease that never expires: only the death of its holder releases a run."""
 
 
 class AttemptedChange(msgspec.Struct):
@@ -24,11 +24,11 @@ class AttemptedChange(msgspec.Struct):
 
     number: int
     digests: dict[SessionId, list[str]]
-    """A delta's digest begins with `~`: it may be pruned once its body is settled."""
+    """The digest of a delta begins with `~`: it may be pruned once its body is settled."""
 
 
 class ChangeObserver(Protocol):
-    """Is told of every change before it can be stored and of every receipt. Called from any thread."""
+    """Observe every change before it can be stored, and every receipt. Called from any thread."""
 
     def on_attempt(self, change: AttemptedChange, session_id: SessionId) -> None: ...
     def on_stored(self, change: AttemptedChange, receipts: Sequence[AppendReceipt]) -> None: ...
@@ -37,7 +37,7 @@ class ChangeObserver(Protocol):
 
 
 class NullObserver:
-    """A witness who looks away."""
+    """Ignore every change."""
 
     def on_attempt(self, change: AttemptedChange, session_id: SessionId) -> None:
         return
@@ -53,7 +53,7 @@ class NullObserver:
 
 
 def digest_of(kind: str, version: int, body: bytes) -> str:
-    """What an event says, in short."""
+    """Return a digest of an event."""
     digest = hashlib.blake2b(b"%s.%d." % (kind.encode(), version), digest_size=8)
     digest.update(body)
     return ("~" if kind in DELTA_KINDS else "") + digest.hexdigest()
@@ -71,7 +71,7 @@ class _StreamedChange(msgspec.Struct):
 
 
 class ObservedClient:
-    """Appends to a store, and tells a witness."""
+    """Append to a store, and notify an observer."""
 
     def __init__(self, store: SqliteStore, observer: ChangeObserver) -> None:
         self.store = store
@@ -88,7 +88,7 @@ class ObservedClient:
         return receipts
 
     def stream(self, session_id: SessionId, delta: Delta, fence: Fence | None = None) -> None:
-        """Hand over a delta; deltas that were joined share a future and so become one change."""
+        """Append a delta; merged deltas share a future and so become one change."""
         future = self.store.submit(Append(session_id, (delta,), fence=fence))
         stream = self._streams.get(future)
         if stream is None:

@@ -1,5 +1,6 @@
-"""Conversations as a server would hold them, drawn from a seed: turns, streams, tools, files, leases,
-undoing, cancelling, abandoning, deleting, changes over two sessions, sweeps."""
+"""Realistic conversations of a server, generated from a seed: turns, streams, tools, files, leases,
+undoing, cancelling, abandoning, deleting, changes over two sessions, sweeps.
+"""
 
 import asyncio
 import random
@@ -38,7 +39,7 @@ class JumpingClock:
 
 
 class Turn:
-    """A turn under way: whose it is, and the place its next message takes."""
+    """A turn in progress: its owner, and the place of its next message."""
 
     def __init__(self, session_id: SessionId, run_id: RunId, turn: int, fence: Fence, place: int = 0) -> None:
         self.session_id = session_id
@@ -56,7 +57,7 @@ class Turn:
 
 
 class Workload:
-    """Some conversations at once on one store. `pause_s` is the longest wait between two tokens."""
+    """Several concurrent conversations in one store. `pause_s` is the longest wait between two tokens."""
 
     def __init__(
         self, client: ObservedClient, clock: JumpingClock, rng: random.Random, pause_s: float = 0.0
@@ -128,7 +129,7 @@ class Workload:
             return
 
     async def _continue(self, session_id: SessionId) -> SessionId:
-        """One change over two sessions: neither may be there without the other."""
+        """Make one change over two sessions, which must be stored together."""
         fresh = self._ids.session()
         created = f.SessionCreated(title=self._words(2), previous_session_id=session_id)
         accepted = f.TurnAccepted(self._ids.turn(), 1, self._ids.message(), (Text(self._words(200)),))
@@ -170,7 +171,7 @@ class Workload:
         return None
 
     async def _abandon(self, turn: Turn, step: int) -> None:
-        """Abandon the run as it is (a later process finds it), or cancel it."""
+        """Abandon the run, so that a later process finds it, or cancel it."""
         if step % 2:
             await self._client.append(Append(turn.session_id, lambda view: _cancel(view, turn.run_id)))
 

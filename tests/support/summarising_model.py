@@ -1,4 +1,4 @@
-"""A model that answers everything and sums up what it is asked to."""
+"""A model that answers every message and summarises on request."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -18,7 +18,7 @@ SUMMARY_REQUEST_START = compaction.INSTRUCTIONS[:40]
 
 
 class SummarizingModel(ScriptedModel):
-    """Answers everything, and sums up what it is asked to; keeps what it was asked."""
+    """Answer every message, summarise on request, and keep the texts it was given to summarise."""
 
     profile = ModelProfile("puppet", 4_000, answer_tokens=500)
 
@@ -50,14 +50,14 @@ def text_parts(request: Request) -> list[str]:
 
 
 def install_summarizing_model(app: AppHarness) -> SummarizingModel:
-    """Puts one in the place of the house's model."""
+    """Install a summarising model in the app."""
     model = SummarizingModel()
     install_model(app, model)
     return model
 
 
 def install_model(app: AppHarness, model: ScriptedModel) -> None:
-    """Have `model` answer in that house."""
+    """Use `model` in the app."""
     app.engine._worker_factory(None)._model = app.model = model  # type: ignore[arg-type, attr-defined]
 
 

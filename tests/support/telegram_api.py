@@ -1,9 +1,9 @@
-"""A server on loopback that speaks Telegram's Bot API as far as a bot like ours uses it, well or badly.
+"""A loopback server that speaks the part of Telegram's Bot API that the bot uses, well or badly.
 
-It refuses what Telegram refuses, in Telegram's words; it keeps what each chat shows; and it misbehaves when
-told to (`tests/support/telegram_faults.py`): it accepts and falls silent, drops connections, is slow, fails,
-asks for patience, tells updates twice or out of order. All of it may be called from any thread: `serving`
-runs it in the loop of a test, `telegram_server_in_thread` beside one.
+It refuses what Telegram refuses, with Telegram's descriptions; it keeps what each chat shows; and it injects
+faults (`tests/support/telegram_faults.py`): it accepts and falls silent, drops connections, is slow, fails,
+limits the rate, repeats and reorders updates. Every method may be called from any thread: `telegram_server`
+runs in the loop of a test, `telegram_server_in_thread` beside one.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ Json = dict[str, Any]
 
 
 class TelegramError(Exception):
-    """What Telegram answers instead of doing it."""
+    """An error that Telegram returns."""
 
     def __init__(self, status: int, description: str, **parameters: Any) -> None:
         super().__init__(description)
@@ -49,7 +49,7 @@ class TelegramError(Exception):
 
 @dataclass
 class ShownMessage:
-    """A message as a chat shows it now. `text` is without markup; `versions` is all that it ever said."""
+    """A message as a chat shows it now. `text` is without markup; `versions` has all of its texts."""
 
     id: int
     text: str
@@ -65,19 +65,19 @@ class ShownMessage:
 
 @dataclass
 class TelegramApi:
-    """One bot's platform. The ids of chats below zero are groups, the others are people."""
+    """The Bot API of one bot. Chats with an id below zero are groups, the others are people."""
 
     token: str = TOKEN
     url: str = ""
     on_stage: Callable[[Stage, str, Json], None] = lambda *_: None
-    """Called in the server's thread when a request has come, was done, and was answered."""
+    """Called in the server's thread when a request has arrived, was executed, and was answered."""
     shuffle_rng: random.Random | None = None
-    """Updates of one answer come in any order."""
+    """Whether updates of one answer come in any order."""
     copies: int = 1
-    """How often each update is told in one answer."""
+    """How often one answer repeats each update."""
     calls: list[tuple[str, Json]] = field(default_factory=list)
     sent_updates: list[int] = field(default_factory=list)
-    """Numbers of updates in the order in which they were told."""
+    """Numbers of the delivered updates, in order."""
     confirmed: set[int] = field(default_factory=set)
     webhook: Json = field(default_factory=dict)
     answered_callbacks: list[str] = field(default_factory=list)
@@ -102,7 +102,7 @@ class TelegramApi:
     def post_message(
         self, chat: int, text: str = "", *, sender: int | None = None, name: str = "Ada", **fields: Any
     ) -> int:
-        """Somebody says something; returns the update's number. `more` are fields of Telegram's Message."""
+        """Post a message of a person; return its update number. `more` are fields of Telegram's Message."""
         with self._lock:
             message = self._incoming_message(chat, sender if sender is not None else abs(chat), name)
             entities = _command_entities(text) + fields.pop("entities", [])
@@ -110,7 +110,7 @@ class TelegramApi:
             return self.add_update({"message": {**message, **content, **fields}})
 
     def press_button(self, chat: int, message_id: int, press: str, *, sender: int | None = None) -> int:
-        """Somebody presses a button that carries `press`."""
+        """Press a button that carries `press`."""
         with self._lock:
             message = {**self._incoming_message(chat, BOT_USER["id"], "Holdfast"), "message_id": message_id}
             user = _user(sender if sender is not None else abs(chat), "Ada")
@@ -127,7 +127,7 @@ class TelegramApi:
         return number
 
     def repeat_update(self, number: int) -> None:
-        """An update that was confirmed long ago comes once more."""
+        """Deliver an update again that was confirmed long ago."""
         with self._lock:
             self._repeated_updates.append(self._updates_by_number[number])
         self._notify_polls()
@@ -140,12 +140,12 @@ class TelegramApi:
         self.files[file_id] = content
 
     def add_faults(self, method: str, *faults: Fault) -> None:
-        """The next requests of that method go wrong in these ways, one each."""
+        """Inject faults into the next requests of that method, one each."""
         with self._lock:
             self._faults[method].extend(faults)
 
     def clear_faults(self) -> None:
-        """Nothing goes wrong any more of what was to go wrong."""
+        """Remove the remaining faults."""
         with self._lock:
             self._faults.clear()
 
@@ -161,7 +161,7 @@ class TelegramApi:
             return sum(name == method for name, _ in self.calls)
 
     async def wait_until(self, condition: Callable[[], Any], within_s: float = WAIT_S) -> Any:
-        """What `holds` gives once it gives something."""
+        """Wait until `holds` returns a true value, and return it."""
         deadline = time.monotonic() + within_s
         while not (result := condition()):
             assert time.monotonic() < deadline, (
@@ -171,13 +171,13 @@ class TelegramApi:
         return result
 
     def wait_until_blocking(self, condition: Callable[[], Any], within_s: float = WAIT_S) -> Any:
-        """The same for a test that blocks."""
+        """Wait in the same way in a test that blocks."""
         return asyncio.run(self.wait_until(condition, within_s))
 
     # What the server does.
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """Every request to the Bot API."""
+        """Answer every request to the Bot API."""
         method = request.match_info["method"]
         params = await _parameters(request)
         with self._lock:
@@ -386,7 +386,7 @@ class TelegramApi:
                 self._loop.call_soon_threadsafe(self._updates_changed.set)
 
     async def push_updates(self) -> None:
-        """Call the webhook with what is new, in order, until it answers well; for ever."""
+        """Call the webhook with new updates, in order, until each succeeds; forever."""
         async with aiohttp.ClientSession() as http:
             while True:
                 while not (self.webhook and self._pending):
@@ -412,7 +412,7 @@ class TelegramApi:
 
 @contextlib.asynccontextmanager
 async def telegram_server(api: TelegramApi | None = None, port: int = 0) -> AsyncIterator[TelegramApi]:
-    """A platform in the running loop."""
+    """Run the server in the current event loop."""
     api = api or TelegramApi()
     api._loop, api._updates_changed, api._closing = (
         asyncio.get_running_loop(),
@@ -439,12 +439,12 @@ async def telegram_server(api: TelegramApi | None = None, port: int = 0) -> Asyn
 
 
 def telegram_server_in_thread(api: TelegramApi | None = None) -> AbstractContextManager[TelegramApi]:
-    """A platform on a thread of its own: the tests that use it may block, and kill what talks to it."""
+    """Run the server on its own thread, for tests that block or kill the process that uses it."""
     return run_in_thread(telegram_server(api))
 
 
 class _Upload(bytes):
-    """A file as it was sent, and what it is called."""
+    """An uploaded file and its name."""
 
     name: str
 
@@ -502,6 +502,6 @@ def _user(number: int, name: str) -> Json:
 
 
 def _command_entities(text: str) -> list[Json]:
-    """What Telegram marks by itself at the beginning of a message."""
+    """Return the entities that Telegram adds itself at the beginning of a message."""
     word = text.split(maxsplit=1)[0] if text.split() else ""
     return [{"type": "bot_command", "offset": 0, "length": len(word)}] if word.startswith("/") else []

@@ -1,4 +1,4 @@
-"""How a request to Telegram's Bot API can go wrong; see `tests/support/telegram_api.py`."""
+"""Faults of requests to Telegram's Bot API; see `tests/support/telegram_api.py`."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -8,7 +8,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Fault:
-    """How one request goes wrong. `is_done`: what was asked is done all the same, before it goes wrong."""
+    """A fault of one request. `is_done`: the request is executed before it fails."""
 
     kind: Literal["silent", "dropped", "refused", "slow"]
     is_done: bool = False
@@ -19,7 +19,7 @@ class Fault:
 
 
 NO_REPLY_AFTER = Fault("silent", is_done=True)
-"""Accepts it and never answers."""
+"""Accept the request and never answer."""
 NO_REPLY = Fault("silent")
 DROPPED_AFTER = Fault("dropped", is_done=True)
 DROPPED = Fault("dropped")

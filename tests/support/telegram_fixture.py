@@ -1,4 +1,4 @@
-"""A bot of ours at a local platform, and what it takes from there."""
+"""A bot at a local Telegram server, and the updates that it receives."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ CALM = TelegramTimeouts(answer_s=15, poll_s=1, retry_s=0.01, retry_s_max=0.05)
 
 @dataclass
 class FakeStore:
-    """The files that are sent and the deliveries that were made, as a store would give them."""
+    """Keep sent files and deliveries, as a store does."""
 
     blobs: dict[str, bytes] = field(default_factory=dict)
     rows: list[DeliveryRow] = field(default_factory=list)
@@ -39,7 +39,7 @@ class FakeStore:
 
 @dataclass
 class TelegramHarness:
-    """A platform, a channel to it, and what was taken from it."""
+    """A Telegram server, a channel to it, and the received updates."""
 
     api: TelegramApi
     channel: Telegram
@@ -47,7 +47,7 @@ class TelegramHarness:
     clock: FakeClock
     received: list[InboundUpdate] = field(default_factory=list)
     receive_faults: list[Exception] = field(default_factory=list)
-    """Raised by the next takings, one each, before anything is taken."""
+    """Raised by the next `take` calls, one each, before anything is taken."""
 
     async def receive(self, *inbound: InboundUpdate) -> None:
         if self.receive_faults:
@@ -61,14 +61,14 @@ class TelegramHarness:
 
 @asynccontextmanager
 async def telegram_harness(
-    patience: TelegramTimeouts = CALM, **options: Any
+    timeouts: TelegramTimeouts = CALM, **options: Any
 ) -> AsyncIterator[TelegramHarness]:
     async with telegram_server() as api:
         api.open_chat(ADA)
         api.open_chat(GROUP)
         store, clock = FakeStore(), FakeClock()
         token = options.pop("token", TOKEN)
-        channel = Telegram(token, store, clock, api_url=api.url, timeouts=patience, **options)
+        channel = Telegram(token, store, clock, api_url=api.url, timeouts=timeouts, **options)
         try:
             yield TelegramHarness(api, channel, store, clock)
         finally:
@@ -79,7 +79,7 @@ async def telegram_harness(
 async def listening_channel(
     harness: TelegramHarness, receiver: InboundReceiver | None = None
 ) -> AsyncIterator[None]:
-    """The channel listens meanwhile."""
+    """Let the channel listen until the end of the block."""
     task = asyncio.create_task(harness.channel.listen(receiver or harness.receive))
     try:
         yield

@@ -1,4 +1,4 @@
-"""Telegram's HTML read as its server reads it (parse mode HTML of the Bot API): errors are its own."""
+"""Parse Telegram's HTML as its server does (parse mode HTML of the Bot API), with the same errors."""
 
 import re
 from typing import NamedTuple
@@ -23,14 +23,14 @@ TAGS = frozenset(
     | {"span", "tg-emoji"}
 )
 ALONE = frozenset({"a", "code", "pre"})
-"""Those that cannot be inside each other; nor can a quote be inside a quote."""
+"""Entities that cannot be nested in each other; nor can a quote be inside a quote."""
 NAMED = {"lt": "<", "gt": ">", "amp": "&", "quot": '"'}
 _TOKEN = re.compile(r"<(/?)([^\s>/]*)([^>]*)>|&(#?\w+);|([^<&]+)|(.)", re.DOTALL)
 _ATTRIBUTE = re.compile(r'\s+([a-zA-Z-]+)="([^"]*)"')
 
 
 class BadMarkup(Exception):
-    """What Telegram says of a text that it cannot read."""
+    """The error of Telegram for a text that it cannot parse."""
 
 
 class Entity(NamedTuple):
@@ -41,7 +41,7 @@ class Entity(NamedTuple):
 
 
 def parse_markup(markup: str) -> tuple[str, list[Entity]]:
-    """The text that people see, and what is marked in it. Raises BadMarkup."""
+    """Return the visible text and its entities. Raise BadMarkup."""
     text, found, still_open = "", [], []
     for token in _TOKEN.finditer(markup):
         end, tag, rest, entity, plain, other = token.groups()
@@ -63,7 +63,7 @@ def parse_markup(markup: str) -> tuple[str, list[Entity]]:
 
 
 def misnested_entities(entities: list[Entity]) -> list[Entity]:
-    """What Telegram takes but shows in another way: code in links, styles in code, quotes in quotes."""
+    """Return nestings that Telegram accepts but changes, such as code in links or quotes in quotes."""
 
     def is_wrong(each: Entity) -> bool:
         inside = each.inside

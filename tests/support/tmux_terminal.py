@@ -1,4 +1,4 @@
-"""A real terminal for tests: tmux, with a program in it, keys that are pressed, and a screen that is read."""
+"""A real terminal for tests: a program in tmux, with keys to press and a screen to read."""
 
 import itertools
 import os
@@ -21,7 +21,7 @@ PROMPT = r"^> *$"
 
 
 class Terminal:
-    """A screen of 100 columns and 30 rows, unless told otherwise."""
+    """A screen of 100 columns and 30 rows by default."""
 
     def __init__(self, environ: dict[str, str], folder: Path, columns: int = 100, rows: int = 30) -> None:
         assert shutil.which("tmux"), "tmux drives the terminal: install it (apt-get install tmux)"
@@ -32,7 +32,7 @@ class Terminal:
         self._name = f"holdfast-{os.getpid()}-{next(_NUMBERS)}"
 
     def start(self, *words: str) -> None:
-        """Run `holdfast WORDS`; the screen stays when it ends, with its exit code."""
+        """Run `holdfast WORDS`; after its end the screen stays, with its exit code."""
         command = shlex.join([sys.executable, "-P", "-m", "holdfast", *words])
         columns, rows = self._size
         place = ("-x", columns, "-y", rows, "-c", str(self._folder))
@@ -42,7 +42,7 @@ class Terminal:
         self._tmux("set-option", "-g", "history-limit", "20000")
 
     def press(self, *keys: str) -> None:
-        """Keys by their names: Enter, C-c, Up, M-Enter."""
+        """Press keys by their names: Enter, C-c, Up, M-Enter."""
         self._tmux("send-keys", *keys)
 
     def type(self, text: str, enter: bool = True) -> None:
@@ -51,23 +51,23 @@ class Terminal:
             self.press("Enter")
 
     def paste(self, text: str) -> None:
-        """As a terminal pastes: bracketed, where the program asked for that."""
+        """Paste as a terminal does: bracketed, where the program enabled that."""
         self._tmux("set-buffer", text)
         self._tmux("paste-buffer", "-p")
 
     def screen(self, styled: bool = False) -> str:
-        """What can be seen now."""
+        """Return the visible text."""
         return self._tmux("capture-pane", "-p", *(("-e",) if styled else ()))
 
     def full_output(self) -> str:
-        """What can be seen, and all that has scrolled away."""
+        """Return the visible text and everything that has scrolled away."""
         return self._tmux("capture-pane", "-p", "-S", "-")
 
     def title(self) -> str:
         return self._tmux("display-message", "-p", "#{pane_title}").strip()
 
     def wait_for_text(self, *wanted: str, gone: str = "", timeout_s: float = VISIBLE_S_MAX) -> str:
-        """The screen, once it shows every one of `wanted` (patterns), and `gone` no more."""
+        """Return the screen once it matches every one of `wanted` (patterns), and `gone` no more."""
         end = time.monotonic() + timeout_s
         while time.monotonic() < end:
             screen = self.screen()
@@ -96,7 +96,7 @@ class Terminal:
 
 @contextmanager
 def terminal(environ: dict[str, str], folder: Path, *words: str) -> Iterator[Terminal]:
-    """A terminal in which `holdfast WORDS` runs."""
+    """Run `holdfast WORDS` in a terminal."""
     screen = Terminal(environ, folder)
     try:
         screen.start(*words)

@@ -1,4 +1,4 @@
-"""Calling tools as the loop does, for tests: real processes, real files."""
+"""Call tools as the agent does, with real processes and real files."""
 
 import asyncio
 import contextlib
@@ -55,7 +55,7 @@ class ToolHarness:
 
 
 class RecordedCall:
-    """One call: what it emitted, when, and what came of it."""
+    """One call: its output with times, and its result."""
 
     def __init__(self, call_id: CallId, arguments: str, workspace: Path) -> None:
         self.id, self.arguments, self.workspace = call_id, arguments, workspace
@@ -75,7 +75,7 @@ class RecordedCall:
 
     @property
     def text(self) -> str:
-        """What the model reads."""
+        """The text that the model reads."""
         if self.result is not None and self.result.parts is not None:
             return message_text(self.result.parts)
         return self.emitted()
@@ -85,7 +85,7 @@ class RecordedCall:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process does something; one that has died and waits to be reaped does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -96,7 +96,7 @@ def is_alive(pid: int) -> bool:
 
 
 def read_pids(folder: Path, count: int, within_s: float = 30) -> list[int]:
-    """The process ids that a command has written to `folder`, one in each file, once there are `count`."""
+    """Return the process ids in the files of `folder`, one in each, once there are `count`."""
     deadline = time.monotonic() + within_s
     while True:
         texts = [path.read_text() for path in folder.glob("*.pid")]
@@ -121,9 +121,9 @@ def bench(tmp_path: Path) -> Iterator[ToolHarness]:
 
 
 def open_files() -> int:
-    """Count what this process has open, without connections.
+    """Count the open files of this process, without connections.
 
-    Servers that all tests of a run share live in this process too, and who uses them connects at any time.
+    Servers that all tests of a run share live in this process too, and their users may connect at any time.
     """
     names = os.listdir("/dev/fd")  # noqa: PTH208 - pathlib keeps one open while it lists
     return sum(not _is_connection(int(name)) for name in names)

@@ -1,4 +1,4 @@
-"""Facts of a turn, one at a time, for tests of stores: each call is the next thing that happens."""
+"""Facts of a turn, one call at a time, for tests of stores."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -19,12 +19,12 @@ IDS = IdGenerator(SystemClock())
 
 
 def created(title: str = "", session_id: SessionId | None = None) -> Append:
-    """The append that begins a session, at a new id unless one is given."""
+    """Return the append that begins a session, with a new id by default."""
     return Append(session_id or IDS.session(), (f.SessionCreated(title),))
 
 
 def accept(session_id: SessionId, text: str, key: str | None = None) -> Append:
-    """A person's message, numbered inside the transaction."""
+    """Return the append of a user message, numbered inside the transaction."""
 
     def decide(view: SessionStateView) -> Sequence[f.AnyFact]:
         return accept_turn(view, session_id, IDS, (Text(text),), key)
@@ -34,7 +34,7 @@ def accept(session_id: SessionId, text: str, key: str | None = None) -> Append:
 
 
 class TurnEvents:
-    """One turn: each call is the next fact of its life, with the places that a run would give."""
+    """One turn: each call returns its next fact, with the places that a run would assign."""
 
     def __init__(self, turn: int = 1, text: str = "What is there?", key: str | None = None) -> None:
         self.turn = turn
@@ -49,7 +49,7 @@ class TurnEvents:
 
     @property
     def message_id(self) -> MessageId:
-        """The message being written, or written last."""
+        """The id of the message in progress, or of the last one."""
         assert self._step is not None
         return self._step.message_id
 
@@ -90,7 +90,7 @@ class TurnEvents:
         return replace(settle_message(self._step, self._message_fold, status), late=late)
 
     def message_settled_as(self, text: str, digest: str | None = None) -> f.MessageSettled:
-        """A body that need not be what was streamed."""
+        """Return a settled body that may differ from the streamed one."""
         assert self._step is not None
         parts = (Text(text),)
         return f.MessageSettled(
@@ -133,11 +133,11 @@ class TurnEvents:
         return f.RunCancelled(self.run_id)
 
     def opening(self) -> list[f.AnyFact]:
-        """Accepted, started, and the first message begun."""
+        """Return the facts up to the beginning of the first message."""
         return [self.accepted(), self.started(), self.step_started()]
 
     def rest(self, *pieces: str) -> list[f.AnyFact]:
-        """The rest of the turn: the message under way in pieces, settled, and the run completed."""
+        """Return the rest of the turn: the message in pieces, settled, and the run completed."""
         deltas = [self.text(piece) for piece in pieces]
         return [*deltas, self.message_settled(), self.step_settled(), self.completed()]
 
@@ -145,13 +145,13 @@ class TurnEvents:
 def turn_facts(
     turn: int, text: str = "What is there?", answer: Sequence[str] = ("Much.",)
 ) -> list[f.AnyFact]:
-    """A whole turn with an answer in pieces."""
+    """Return a whole turn with an answer in pieces."""
     turn_events = TurnEvents(turn, text)
     return [*turn_events.opening(), *turn_events.rest(*answer)]
 
 
 def turn_with_tool(turn: int, text: str = "Run it.", output: str = "a.txt\n") -> list[f.AnyFact]:
-    """A whole turn whose first message calls a tool that streams its output."""
+    """Return a whole turn whose first message calls a tool that streams its output."""
     turn_events = TurnEvents(turn, text)
     call = IDS.call()
     facts: list[f.AnyFact] = [

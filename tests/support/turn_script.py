@@ -1,5 +1,5 @@
-"""What a turn is to bring about: written into the message that asks for it, so that the model and whoever
-checks the answer know the same, and nothing else has to remember it.
+"""Scripts of turns. The user message contains the script, so that the model and the checks share it and
+nothing else stores it.
 
 Every word is numbered: `a3.1.17` is word 17 of step 1 of turn `a3`. A step says its words, then calls its
 tool; the last step calls none. The right answer is all words of all steps, each once, in order.
@@ -18,7 +18,7 @@ MARK = "Act out: "
 EFFECTS = "effects.log"
 """The file in a session's workspace to which every unsafe call adds its own line."""
 EDITED = "edited.txt"
-"""The file that edits are made in."""
+"""The file that the edit tool changes."""
 _SCRIPT = re.compile(re.escape(MARK) + r"(\{.*\})")
 
 ToolName = Literal["", "shell", "write_file", "edit_file", "read_file", "ask_user"]
@@ -48,7 +48,7 @@ class Script(msgspec.Struct, frozen=True):
         return "".join(word for step in range(len(self.steps)) for word in self.words(step))
 
     def call(self, step: int) -> tuple[str, dict[str, Any]]:
-        """The tool of a step and its arguments."""
+        """Return the tool of a step and its arguments."""
         tool, name = self.steps[step].tool, f"{self.name}.{step}"
         if tool == "write_file":
             return tool, {"path": f"{name}.txt", "content": f"written by {name}\n"}
@@ -69,7 +69,7 @@ class Script(msgspec.Struct, frozen=True):
 
 
 class ScriptCue(msgspec.Struct, frozen=True):
-    """Where an answer goes on: in which step, after how many of its words."""
+    """The position where an answer continues: the step, and the number of its words so far."""
 
     script: Script
     step: int
@@ -77,7 +77,7 @@ class ScriptCue(msgspec.Struct, frozen=True):
 
 
 def cue_of(messages: Sequence[dict[str, Any]]) -> ScriptCue:
-    """What a model that is sent `messages` has to say next."""
+    """Return the next position for a model that receives `messages`."""
     at, script = _last_script(messages)
     step, said = 0, 0
     for message in messages[at + 1 :]:
@@ -108,7 +108,7 @@ def _numbers(script: Script, step: int, content: str) -> list[int]:
 
 
 def random_script(rng: random.Random, name: str) -> Script:
-    """A turn of one to three steps, about a second long."""
+    """Return a turn of one to three steps, about a second long."""
     tools: list[ToolName] = ["shell", "shell", "shell", "write_file", "read_file"]
     calls: list[ToolName] = [rng.choice(tools) for _ in range(rng.choice((0, 1, 1, 2)))]
     pace_ms = rng.choice((0.0, 3.0, 10.0))

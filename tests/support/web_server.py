@@ -1,4 +1,4 @@
-"""A server on loopback that says to each request exactly the bytes that a test wants said."""
+"""A loopback server that answers each request with exactly the bytes of the test."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 @dataclass
 class WebSite:
-    """`pages` are answers by path, whole or written piece by piece; `heads` is what was asked, in order."""
+    """`pages` are answers by path, whole or piece by piece; `heads` are the request heads in order."""
 
     pages: dict[str, bytes | Callable[[asyncio.StreamWriter], Awaitable[None]]] = field(default_factory=dict)
     heads: list[str] = field(default_factory=list)
     port: int = 0
     hung_up: asyncio.Event = field(default_factory=asyncio.Event)
-    """A client went away before it had everything."""
+    """Whether a client closed the connection before the end of an answer."""
 
     @property
     def paths(self) -> list[str]:
@@ -41,7 +41,7 @@ class WebSite:
 def reply(
     body: str | bytes = b"", kind: str = "text/html; charset=utf-8", status: str = "200 OK", **headers: str
 ) -> bytes:
-    """A whole answer."""
+    """Return a whole answer."""
     body = body.encode() if isinstance(body, str) else body
     said = {"Content-Type": kind, "Content-Length": str(len(body)), "Connection": "close"}
     said |= {name.replace("_", "-"): value for name, value in headers.items()}

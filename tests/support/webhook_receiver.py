@@ -1,4 +1,4 @@
-"""A program on loopback that the webhook channel talks to: it checks signatures by itself, and misbehaves."""
+"""A loopback receiver for the webhook channel: it verifies signatures itself, and injects faults."""
 
 import asyncio
 import base64
@@ -19,11 +19,11 @@ from tests.support.loop_thread import run_in_thread
 
 WAIT_S = 60.0
 Fault = Literal["silent", "dropped"] | tuple[int, dict[str, str]]
-"""Falls silent or hangs up once it has taken a call; or refuses it with a status and headers."""
+"""A fault: no reply or a closed connection after the call; or a refusal with a status and headers."""
 
 
 def headers_for(key: bytes, body: bytes, webhook_id: str = "", at: float | None = None) -> dict[str, str]:
-    """The head of a call that is signed as Standard Webhooks say."""
+    """Return the headers of a call that is signed as Standard Webhooks specifies."""
     webhook_id = webhook_id or f"msg_{secrets.token_hex(8)}"
     stamp = str(int(time.time() if at is None else at))
     headers = hmac.new(key, f"{webhook_id}.{stamp}.".encode() + body, hashlib.sha256).digest()
@@ -41,12 +41,12 @@ def key_in(text: str) -> bytes:
 
 @dataclass
 class WebhookReceiver:
-    """What each chat shows. `key` is known once the server has made one."""
+    """Keep what each chat shows. `key` is set once the server has made one."""
 
     url: str = ""
     key: bytes = b""
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    """Every call that was rightly signed: its id and what it says."""
+    """Every call with a valid signature: its id and its body."""
     unsigned: int = 0
     returns_ids: bool = True
     files: dict[str, bytes] = field(default_factory=dict)
@@ -55,15 +55,15 @@ class WebhookReceiver:
     _closing: asyncio.Event = field(default_factory=asyncio.Event)
 
     def add_faults(self, kind: str, *faults: Fault) -> None:
-        """The next calls of that type go wrong in these ways, one each."""
+        """Inject faults into the next calls of that type, one each."""
         self._faults[kind].extend(faults)
 
     def clear_faults(self) -> None:
-        """Nothing goes wrong any more of what was to go wrong."""
+        """Remove the remaining faults."""
         self._faults.clear()
 
     def texts(self, chat: str) -> list[str]:
-        """What a chat shows now, in order."""
+        """Return the texts that a chat shows now, in order."""
         return list(self._shown.get(chat, {}).values())
 
     async def wait_until(self, condition: Callable[[], Any], within_s: float = WAIT_S) -> Any:
@@ -82,13 +82,13 @@ class WebhookReceiver:
             return web.Response(status=401)
         if request.method == "GET":
             return web.Response(body=self.files[request.path])
-        told = json.loads(body)
-        self.calls.append((webhook_id, told))
-        faults = self._faults[told["type"]]
+        message = json.loads(body)
+        self.calls.append((webhook_id, message))
+        faults = self._faults[message["type"]]
         fault = faults.popleft() if faults else None
         if isinstance(fault, tuple):
             return web.Response(status=fault[0], headers=fault[1], text="not now")
-        answered = self._record_message(webhook_id, told)
+        answered = self._record_message(webhook_id, message)
         if fault is not None:
             assert request.transport is not None
             if fault == "silent":
@@ -109,7 +109,7 @@ class WebhookReceiver:
 
 @asynccontextmanager
 async def webhook_receiver(receiver: WebhookReceiver | None = None) -> AsyncIterator[WebhookReceiver]:
-    """A receiver in the running loop."""
+    """Run a receiver in the current event loop."""
     receiver = receiver or WebhookReceiver()
     receiver._closing = asyncio.Event()
     app = web.Application(client_max_size=100_000_000)
@@ -128,5 +128,5 @@ async def webhook_receiver(receiver: WebhookReceiver | None = None) -> AsyncIter
 def webhook_receiver_in_thread(
     receiver: WebhookReceiver | None = None,
 ) -> AbstractContextManager[WebhookReceiver]:
-    """A receiver beside a test that blocks."""
+    """Run a receiver beside a test that blocks."""
     return run_in_thread(webhook_receiver(receiver))

@@ -1,4 +1,4 @@
-"""The witness as a test sees it: what it was asked, what it holds, and what it is told to do next."""
+"""The witness as a test sees it: its calls, its content, and its next orders."""
 
 import asyncio
 import itertools
@@ -12,12 +12,12 @@ import msgspec
 from tests.witness_memory.installed.witness_memory import Call
 
 INSTALLED = Path(__file__).with_name("installed")
-"""The folder in which the provider is installed as any package is; on a server's path, it is found."""
+"""The folder in which the provider is installed; a server with it on its path finds the provider."""
 TIMEOUT_S = 60.0
 
 
 class WitnessMonitor:
-    """Reads and orders through the witness's folder; the server's process is another."""
+    """Read and order through the witness's folder; the server's process is another."""
 
     def __init__(self, folder: Path, takes_key: bool = True) -> None:
         self._folder = folder
@@ -27,12 +27,12 @@ class WitnessMonitor:
 
     @property
     def environ(self) -> dict[str, str]:
-        """What makes a server remember with it."""
+        """Return the environment of a server that uses it as memory."""
         path = os.pathsep.join(filter(None, (str(INSTALLED), os.environ.get("PYTHONPATH"))))
         return {"PYTHONPATH": path, "WITNESS_MEMORY": str(self._folder)}
 
     def set_order(self, verb: str, point: str, what: str) -> None:
-        """From now on, until lifted; see the witness for what there is."""
+        """Set an order until it is cleared; see the witness for what there is."""
         draft = self._folder / f"{verb}.{point}.draft"
         draft.write_text(what)
         draft.rename(self._folder / f"{verb}.{point}")
@@ -52,7 +52,7 @@ class WitnessMonitor:
         return [call for call in found if verb in ("", call.verb) and stage in ("", call.stage)]
 
     def stored_commits(self) -> list[Call]:
-        """What it was told and was not told to forget since; a stretch that was done twice is there twice."""
+        """Return the commits that were not retracted; a segment that was stored twice is there twice."""
         held: list[Call] = []
         for call in self.calls(stage="did"):
             if call.verb == "commit":
@@ -62,7 +62,7 @@ class WitnessMonitor:
         return held
 
     def turns(self, session_id: str) -> Counter[int]:
-        """How often it holds each turn of a conversation."""
+        """Return how often it holds each turn of a conversation."""
         return Counter(
             turn
             for call in self.stored_commits()
@@ -87,7 +87,7 @@ class WitnessMonitor:
 
 
 def call_errors(calls: Sequence[Call]) -> list[str]:
-    """The same key must always be the same stretch, message for message."""
+    """Check that the same key is always the same segment, message for message."""
     first: dict[str, Call] = {}
     wrong: list[str] = []
     for call in calls:

@@ -8,8 +8,8 @@ const FOLDER = new URL("../../tests/vectors/memory/", import.meta.url);
 interface Vector {
   about: string;
   events: AnyEvent[];
-  stretches: { n: number; turns: [number, number][]; state: string; retraction: string; retry_at: number; detail: string }[];
-  told: string;
+  segments: { n: number; turns: [number, number][]; state: string; retraction: string; retry_at: number; detail: string }[];
+  status: string;
 }
 
 function ranges(numbers: readonly number[]): [number, number][] {
@@ -28,12 +28,12 @@ function toVector(memory: MemoryCommits) {
 
 const VECTORS = readdirSync(FOLDER).map((name) => ({ name, ...(JSON.parse(readFileSync(new URL(name, FOLDER), "utf8")) as Vector) }));
 
-for (const { name, about, events, stretches: segments, told: state } of VECTORS) {
+for (const { name, about, events, segments, status } of VECTORS) {
   test(`${name}: ${about}`, () => {
     const memory = new MemoryCommits();
     for (const event of events) memory.add(event);
     expect(toVector(memory)).toEqual(segments);
-    expect(memory.status()?.state).toBe(state);
+    expect(memory.status()?.state).toBe(status);
   });
 }
 

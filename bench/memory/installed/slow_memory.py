@@ -1,6 +1,6 @@
-"""A memory provider that takes 5 s for everything, keeps nothing and does no work: only its time counts.
+"""A memory provider that takes 5 s for everything, stores nothing and does no work: only its time counts.
 
-To be asked for what it knows it is quick until a file named `slow` is in the folder that it is given.
+Recall is quick until its folder has a file named `slow`.
 """
 
 import asyncio

@@ -1,1 +1,1 @@
-"""The agent: the loop of model and tool steps, the cache of contexts, the registry. It knows no engine."""
+"""The agent: the loop of model and tool steps, the context cache, the registry. It imports no engine."""

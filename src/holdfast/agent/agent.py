@@ -1,7 +1,7 @@
-"""The agent's loop: ask the model, carry out what it asks for, until it has answered.
+"""Run an agent's loop: ask the model, execute its calls, until it has answered.
 
-Nothing is kept here that the journal does not hold: a run that was cut off anywhere is carried on by calling
-`carry_out` again. What has ended stays ended; what was only intended is done now.
+All state is in the journal: to continue an interrupted run, call `run` again. The loop keeps what is settled
+and executes what was only intended.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from holdfast.agent.compaction import draft_summary
 from holdfast.agent.instructions import GUIDE_HEADING, ReadGuide, no_guide
 from holdfast.agent.model_step import ATTEMPTS_MAX, ModelStep
 from holdfast.agent.ports import AgentMemory, NullMemory, Recorder
-from holdfast.agent.request_builder import Attachments, RequestBuilder, make_gauge
+from holdfast.agent.request_builder import Attachments, RequestBuilder, token_budget
 from holdfast.agent.tool_execution import ToolExecutor
 from holdfast.domain.clock import Clock
 from holdfast.domain.context.context import shown_memories
@@ -36,7 +36,7 @@ RunOutcome = Literal["completed", "waiting"]
 
 
 class Agent:
-    """Who answers: a model, the tools it may use, what it is told to be, and how much a run may use."""
+    """A model with its tools, its instructions, and the limits of a run."""
 
     def __init__(
         self,
@@ -66,34 +66,34 @@ class Agent:
         self._clock = clock
 
     def set_allowance(self, allowance: RunLimits) -> None:
-        """How much a run may use, from the next one on."""
+        """Set the limits of a run, from the next one on."""
         self._allowance = allowance
 
     @property
     def specs(self) -> list[ToolSpec]:
-        """The tools as the model is told of them now: some come and go while the server runs."""
+        """Return the tools as the model sees them now: some come and go while the server runs."""
         return [tool.spec for tool in self._tools.values()]
 
     @property
     def context_chars(self) -> int:
-        """How much of a conversation's end can matter."""
+        """Return how many characters of a conversation's end can fit in the window."""
         return BYTES_PER_TOKEN_MAX * self._model.profile.window_tokens
 
     async def check_files(self, parts: Sequence[AnyPart]) -> None:
-        """Be sure that the model takes the files among `parts`. Raises FileNotSupported."""
+        """Raise FileNotSupported if the model cannot read one of the files among `parts`."""
         profile = self._model.profile
         room = profile.window_tokens - profile.answer_tokens
         check_supported(self._model.name, await self._model.takes(), room, parts)
 
     async def is_finished(self, tool: str, call_id: CallId) -> bool:
-        """Whether nothing of an earlier try at a call is still at work."""
-        known = self._tools.get(tool)
-        return known is None or await known.is_finished(call_id)
+        """Return whether nothing of an earlier attempt at a call is still running."""
+        found = self._tools.get(tool)
+        return found is None or await found.is_finished(call_id)
 
     async def run(self, recorder: Recorder) -> RunOutcome:
-        """Bring the run to its end, or to where it needs a person.
+        """Execute the run until it ends or needs a person.
 
-        Raises ModelFailure, and whatever the recorder raises.
+        Raises ModelFailure, and every error of the recorder.
         """
         limiter = RunLimiter(self._allowance, self._clock)
         await self._check_same_model(recorder)
@@ -121,14 +121,14 @@ class Agent:
             if step_result.outcome is not None:
                 return step_result.outcome
             cuts = cuts + 1 if step_result.cut_off is not None else 0
-            # Each beginning is kept and gone on from, but not for ever.
+            # The next step continues an answer that was cut off, but not for ever.
             if step_result.cut_off is not None and (
                 cuts == ATTEMPTS_MAX or not step_result.cut_off.retryable
             ):
                 raise step_result.cut_off
 
     async def _check_same_model(self, recorder: Recorder) -> None:
-        """A script never goes on with what a model has begun. Raises ModelFailure."""
+        """Raise ModelFailure if the demo would continue an answer that a model has begun."""
         if self._model.profile.provider == DEMO:
             transcript = await recorder.transcript(self.context_chars)
             entries = (entry for turn in transcript.turns for entry in turn.entries)
@@ -138,61 +138,61 @@ class Agent:
                 raise ModelFailure(detail=detail, retryable=False)
 
     async def build_instructions(self, workspace: Path) -> str:
-        """What the model is told to be by a run that begins now, and works there."""
+        """Return the instructions of a run that begins now in `workspace`."""
         guide = await self._read_guide(workspace)
         return f"{self._instructions}{GUIDE_HEADING}{guide}" if guide else self._instructions
 
     async def summarise(
         self, transcript: Callable[[int], Awaitable[Transcript]], threshold: float, keep_turns: int
     ) -> DraftSummary | None:
-        """The older part of a conversation in a few words, if it fills more than `above` of the window.
+        """Summarise the older turns if they fill more than `threshold` of the window.
 
-        So many turns at its end stay out of it. Raises ModelFailure.
+        Leaves out the newest `keep_turns` turns. Raises ModelFailure.
         """
         read = await transcript(self.context_chars)
         return await draft_summary(self._model, self._instructions, self.specs, read, threshold, keep_turns)
 
     async def _record_prepared(self, recorder: Recorder, instructions: str, memories: tuple[str, ...]) -> str:
-        """Write down what the run is given; returns what it is told: the same as before where it goes on."""
+        """Record what the run is given; return its instructions, which a resumed run keeps."""
         digest = await recorder.save_instructions(instructions)
         if await recorder.record(lambda view: _prepare(view, recorder.run_id, digest, memories)):
             return instructions
         transcript = await recorder.transcript(self.context_chars)
-        given = [each for each in transcript.prepared if each.run_id == recorder.run_id]
-        if not given or given[-1].instructions_digest == digest:
+        prepared = [context for context in transcript.prepared if context.run_id == recorder.run_id]
+        if not prepared or prepared[-1].instructions_digest == digest:
             return instructions
-        before = await recorder.find_instructions(given[-1].instructions_digest)
-        # What was never kept cannot be told again: a conversation that was brought here from elsewhere.
+        before = await recorder.find_instructions(prepared[-1].instructions_digest)
+        # An imported conversation refers to instructions that this store never had.
         return before if before is not None else instructions
 
     async def _recall(self, recorder: Recorder, instructions: str) -> tuple[str, ...]:
-        """What is remembered that may matter to the turn, beside what the conversation has been given of it.
+        """Return memories for the turn that the conversation does not have yet.
 
-        Nothing for a run that has begun: what it was given is written down.
+        Empty for a run that has begun: the journal has its memories.
         """
         transcript = await recorder.transcript(self.context_chars)
         turn = transcript.turns[-1] if transcript.turns else None
         if turn is None or any(e.role == "assistant" and e.run_id == recorder.run_id for e in turn.entries):
             return ()
-        gauge = make_gauge(transcript, self._model, self.specs)
-        given = shown_memories(transcript, instructions, self._model.profile, gauge)
+        budget = token_budget(transcript, self._model, self.specs)
+        given = shown_memories(transcript, instructions, self._model.profile, budget)
         return await self._memory.recall(recorder.session_id, _turn_text(turn), given)
 
 
 def _prepare(view: SessionStateView, run_id: RunId, digest: str, memories: tuple[str, ...]) -> list[AnyFact]:
     run = get_run(view, run_id)
-    # Said once per run: one that is resumed was given the same.
+    # Once per run: a resumed run keeps what it was given.
     return [] if run.steps else runs.prepare(run, digest, memories)
 
 
 def _turn_text(turn: Turn) -> str:
-    """What the turn's own message says; what was added while it was answered is not part of that."""
+    """Return the text of the turn's own message, without messages that were added later."""
     first = [entry for entry in turn.entries if entry.role == "user"][:1]
     return "\n".join(p.text for entry in first for p in entry.parts if isinstance(p, Text))
 
 
 def _next_step(view: SessionStateView, run: RunRow, limiter: RunLimiter) -> list[AnyFact]:
-    """What comes before a step: the run waits at a limit, or it is told what people have added."""
+    """Return the facts before a step: a wait at a limit, or messages that people have added."""
     limit = limiter.reached_limit(run)
     return runs.wait(run, "limit", limit) if limit else turns.take_steering(view, run, view.message_events)
 
@@ -204,9 +204,9 @@ def get_run(view: SessionStateView, run_id: RunId) -> RunRow:
 
 
 def find_unfinished(transcript: Transcript) -> MessageId | None:
-    """The message that the next one goes on from: the last answer, if it was cut off.
+    """Return the message that the next one continues: the last answer, if it was interrupted.
 
-    An answer that was cut off before its first word is passed over: the one before it is still unfinished.
+    Skips an answer that was interrupted before its first word: the one before it is still unfinished.
     """
     entries = [e for turn in transcript.turns if turn.live for e in turn.entries if not e.late]
     begun = [e for e in entries if e.role in ("user", "tool") or (e.role == "assistant" and _has_begun(e))]

@@ -1,9 +1,9 @@
-"""One cached conversation: what the model is sent of it, kept level with the journal, and its baseline.
+"""Cache one conversation's context, and keep it consistent with the journal by its baseline.
 
-It is read back from the store once, and goes along with every change of this process after that. Whatever
-another process changes shows in the next change of this one: the versions do not meet, and the entry is
-stale. Another's change that does not move the version (a title, a receipt) leaves a gap in the numbers, and
-that is all right, with one exception: what another process has begun to write, and this one ends.
+The entry is read from the store once; after that, it applies every change of this process. A change of
+another process shows in the next one of this process: their versions differ, and the entry is stale. A change
+that does not move the version (a title, a receipt) leaves a harmless gap in the numbers. One case is not
+harmless: another process began a message, and this one ends it.
 """
 
 import asyncio
@@ -20,8 +20,11 @@ from holdfast.domain.state.changes import CommittedChange, LoadedContext
 from holdfast.domain.transcript.transcript import TranscriptFold
 
 RebuildReason = Literal["new", "foreign", "evicted", "stale", "configuration"]
-"""Why a conversation is read back: it was never held; another process changed it; it was let go, or has grown
-too large; what happened to it is not known; or the model can be shown more of it than was read."""
+"""The reason for reading a conversation again.
+
+It is new to the cache; another process changed it; it was evicted or has grown too large; its state is
+unknown; or the model's window holds more than was read.
+"""
 LoadContext = Callable[[], Awaitable[LoadedContext]]
 
 _READS_MAX = 3
@@ -29,7 +32,7 @@ _ENDINGS = frozenset({"run_interrupted", "run_cancelled", "run_failed"})
 
 
 class CachedContext:
-    """One conversation. Belongs to one event loop; nothing here waits but `build`."""
+    """One conversation. Belongs to one event loop; only `build` awaits."""
 
     def __init__(self, session_id: SessionId, reason: RebuildReason) -> None:
         self.session_id = session_id
@@ -46,14 +49,14 @@ class CachedContext:
         self._is_complete = False
         self._is_reading = False
         self._last_change: tuple[Seq, Seq | None] = 0, None
-        """Where our last change left the session: its head, and the context version there."""
+        """The head after this process's last change, and the context version there."""
         self._incarnation: int | None = None
         self._waiting_changes: list[CommittedChange] = []
         self.build_lock = asyncio.Lock()
-        """Held while it is built, by whoever builds it; others wait for that."""
+        """Held by the run that builds the entry; other runs wait for it."""
 
     def rebuild_reason(self, chars: int) -> RebuildReason | None:
-        """Why it cannot be used for a model that makes use of `chars`; None if it can."""
+        """Return why a model that uses `chars` cannot use the entry; None if it can."""
         if self._fold is None or not may_reuse(self._baseline, self.session_id, self._live_version):
             return self._rebuild_reason
         if self._fold.lacks_turns:
@@ -66,7 +69,7 @@ class CachedContext:
 
     @property
     def is_changed_elsewhere(self) -> bool:
-        """Whether another process has changed it, and it was not read back since."""
+        """Return whether another process has changed the conversation since it was read."""
         return self._baseline.state == "stale" and self._rebuild_reason == "foreign"
 
     @property
@@ -75,7 +78,7 @@ class CachedContext:
         return self._fold
 
     def on_change(self, change: CommittedChange) -> None:
-        """Go along with a change of this process. What comes while it is being built is added afterwards."""
+        """Apply a change of this process. During a build, queue it until the build is done."""
         if self._is_reading:
             self._waiting_changes.append(change)
         elif self._fold is not None:
@@ -84,8 +87,10 @@ class CachedContext:
         self._incarnation = change.incarnation
 
     async def build(self, chars: int, read: LoadContext) -> None:
-        """Read it back. One that went on while it was read is read again, and if it does so each time, is
-        good for this once."""
+        """Read the conversation; again if it changes meanwhile, up to a limit.
+
+        After the last read it is good for this use alone.
+        """
         self.close()
         self._is_reading = True
         try:
@@ -102,14 +107,14 @@ class CachedContext:
         self._set_baseline(loaded.head, known, incarnation)
 
     def close(self) -> None:
-        """Let go of what it holds. Whoever still works with it has it until the end."""
+        """Release what the entry holds. A run that still has the fold keeps it."""
         self._fold, self.size_bytes = None, 0
         self._baseline = Baseline(self.session_id, state="building")
 
     def _set_baseline(self, head: Seq | None, known: dict[Seq, Seq | None], incarnation: int | None) -> None:
-        """Where it stands when it has been read; then what has happened since, in order.
+        """Set the baseline to what was read, then apply the changes since.
 
-        If the version there is not `known`, the next change tells it.
+        If the version at `head` is not in `known`, the next change supplies it.
         """
         changes, self._waiting_changes = self._waiting_changes, []
         known |= {change.last_seq: change.context_after for change in changes}
@@ -135,7 +140,7 @@ class CachedContext:
         if not is_next and any(event.kind in _ENDINGS for event in change.events):
             self._mark_stale("foreign")
         if any(event.kind == "turns_restored" for event in change.events):
-            self._mark_stale("stale")  # What was restored may never have been read.
+            self._mark_stale("stale")  # The entry may never have read the restored turns.
         self._head = max(self._head, change.last_seq)
         self._fold_events(change)
 
@@ -156,10 +161,10 @@ class CachedContext:
 
 
 class Baseline(msgspec.Struct, frozen=True):
-    """Which conversation a cache's entry is of, and the context version that it holds.
+    """The conversation of a cache entry, and the context version that the entry holds.
 
-    Without a conversation, it is not known whose it is; without a version, not how far it has come. The
-    incarnation tells it from one of the same id that was deleted: that one may have come just as far.
+    Without a conversation, its identity is unknown; without a version, its progress. The incarnation tells it
+    from a deleted conversation with the same id, which may have the same version.
     """
 
     session_id: SessionId | None = None
@@ -169,15 +174,15 @@ class Baseline(msgspec.Struct, frozen=True):
 
 
 def may_reuse(baseline: Baseline, session_id: SessionId, live: Seq | None) -> bool:
-    """Whether an entry still says what the journal does, where `session_id` has come to `live`.
+    """Return whether an entry matches the journal, where `session_id` is at the version `live`.
 
-    `live` is None when that cannot be read: there is nothing then that speaks against it.
+    `live` is None if the version is unknown: nothing then contradicts the entry.
     """
     if baseline.state != "ready":
-        # One that is being built is made of what there is now; whoever comes waits for it.
+        # A build reads the current journal, and other runs wait for it.
         return baseline.state == "building"
     if baseline.session_id not in (None, session_id):
-        # How far another conversation has come says nothing of this one.
+        # The version of another conversation says nothing about this one.
         return True
     return baseline.version is None or live is None or baseline.version == live
 
@@ -189,10 +194,9 @@ def advance(
     after: Seq | None,
     incarnation: int | None = None,
 ) -> Baseline:
-    """The baseline after a change of this process took `session_id` from the version `before` to `after`.
+    """Return the baseline after this process took `session_id` from version `before` to `after`.
 
-    It goes along if nobody else has changed what the model is shown; otherwise the entry is stale, and stays
-    so until it is built anew.
+    It advances if no other process has changed the context; otherwise the entry is stale until it is rebuilt.
     """
     if baseline.state != "ready" or baseline.session_id not in (None, session_id):
         return baseline

@@ -1,8 +1,8 @@
-"""Having a model sum up the older part of a conversation."""
+"""Ask a model for a summary of the older part of a conversation."""
 
 from collections.abc import Sequence
 
-from holdfast.agent.request_builder import make_gauge
+from holdfast.agent.request_builder import token_budget
 from holdfast.domain.decisions import compaction
 from holdfast.domain.decisions.compaction import DraftSummary
 from holdfast.domain.transcript.transcript import Transcript
@@ -10,7 +10,7 @@ from holdfast.models.completion import COMPLETION_TIMEOUT_S_MAX, complete
 from holdfast.models.ports import Model, ModelFailure, ToolSpec
 
 _CHARS_PER_TOKEN = 8
-"""More than any token has: what comes past that is not waited for."""
+"""More than any token has: a longer summary is cut there."""
 
 
 async def draft_summary(
@@ -21,13 +21,13 @@ async def draft_summary(
     threshold: float,
     keep_turns: int,
 ) -> DraftSummary | None:
-    """A summary, if one is due. Raises ModelFailure."""
-    gauge = make_gauge(transcript, model, specs)
-    due = compaction.plan_summary(transcript, instructions, model.profile, gauge, threshold, keep_turns)
-    if due is None:
+    """Return a summary, or None if none is due. Raises ModelFailure."""
+    budget = token_budget(transcript, model, specs)
+    plan = compaction.plan_summary(transcript, instructions, model.profile, budget, threshold, keep_turns)
+    if plan is None:
         return None
-    chars_max = _CHARS_PER_TOKEN * due.tokens_max
-    summary = await complete(model, due.instructions, due.text, COMPLETION_TIMEOUT_S_MAX, chars_max)
-    if not any(each.isprintable() and not each.isspace() for each in summary):
+    chars_max = _CHARS_PER_TOKEN * plan.tokens_max
+    summary = await complete(model, plan.instructions, plan.text, COMPLETION_TIMEOUT_S_MAX, chars_max)
+    if not any(char.isprintable() and not char.isspace() for char in summary):
         raise ModelFailure(detail="it gave no summary", retryable=True)
-    return compaction.draft_summary(due, summary)
+    return compaction.draft_summary(plan, summary)

@@ -1,9 +1,8 @@
-"""Conversations that are held ready: what the model is shown of each, for as long as it is what is stored.
+"""Cache the contexts of conversations, each for as long as it matches the store.
 
-The other half of a cached agent is in `registry`. Only so many conversations are held, and only so
-many bytes of them; the longest unused goes first, and whatever nobody has used for a while. Nothing here is
-locked: it belongs to one event loop, and what takes time (memory being told) happens after an entry is gone
-from the table.
+The cached agents are in `registry`. The cache is limited in conversations and bytes, and evicts the least
+recently used first, and those unused for a while. It needs no lock: it belongs to one event loop, and slow
+work (the memory commit) runs after an entry has left the table.
 """
 
 import asyncio
@@ -26,15 +25,15 @@ from holdfast.domain.transcript.transcript import TranscriptFold
 
 _DELETED = KINDS[SessionDeleted]
 OnEvict = Callable[[SessionId], Awaitable[None]]
-"""Tells memory what it is owed of a conversation that is let go. May take its time."""
+"""Commit the queued turns of an evicted conversation to memory. May take long."""
 
 
 async def no_eviction_hook(session_id: SessionId) -> None:
-    """Let a conversation go where there is no memory."""
+    """Do nothing, where there is no memory."""
 
 
 class ContextHandle:
-    """A hold on a conversation, most often a run's. Nothing of it is let go before `release`."""
+    """A hold on a conversation, usually a run's. The cache evicts nothing of it before `release`."""
 
     def __init__(self, cache: "ContextCache", entry: CachedContext, is_run: bool) -> None:
         self._cache = cache
@@ -44,13 +43,13 @@ class ContextHandle:
 
     @property
     def is_changed_elsewhere(self) -> bool:
-        """Whether it would have to be read back for what another process has changed."""
+        """Return whether another process has changed the conversation since it was read."""
         return self._entry.is_changed_elsewhere
 
     async def fold(self, chars: int, read: LoadContext) -> TranscriptFold:
-        """The conversation, with all that this process adds from here on; `read` reads it back if need be.
+        """Return the conversation with every later change of this process; call `read` if it must be read.
 
-        To be called once something of the run is committed: that is how it is noticed what others have done.
+        Call it after the run's first commit: that commit reveals changes of other processes.
         """
         return await self._cache.fold(self._entry, chars, read, self._is_run)
 
@@ -61,7 +60,7 @@ class ContextHandle:
 
 
 class ContextCache:
-    """By session id. `evict` is called for whatever is let go, before that is given back."""
+    """Cached contexts by session id. Calls `on_evict` for each evicted one before releasing it."""
 
     def __init__(
         self,
@@ -83,9 +82,7 @@ class ContextCache:
         self._rebuilds: Counter[str] = Counter()
         self.hits = 0
         self.size_bytes = 0
-        """How much of conversations is held, as it is stored."""
-
-    # What is counted.
+        """Stored size of all cached conversations."""
 
     @property
     def rebuilds(self) -> Mapping[str, int]:
@@ -96,13 +93,11 @@ class ContextCache:
         return len(self._entries)
 
     def count_rebuild(self, reason: RebuildReason) -> None:
-        """Something was built anew."""
+        """Count a rebuild."""
         self._rebuilds[reason] += 1
 
-    # What runs do.
-
     def acquire(self, session_id: SessionId, *, is_run: bool = True) -> ContextHandle:
-        """Take hold of a conversation, known or not. It is of use to runs: only theirs is counted."""
+        """Acquire a conversation's context. Only a run's use counts as a hit or a rebuild."""
         entry = self._entries.get(session_id)
         if entry is None:
             reason: RebuildReason = "evicted" if session_id in self._evicted else "new"
@@ -113,7 +108,7 @@ class ContextCache:
         return ContextHandle(self, entry, is_run)
 
     def on_change(self, change: CommittedChange) -> None:
-        """A change that this process has made. Told of all of them, in order, before anyone builds on one."""
+        """Apply a change of this process. The store passes every change, in order."""
         entry = self._entries.get(change.session_id)
         if entry is None:
             return
@@ -152,10 +147,8 @@ class ContextCache:
     def _contains(self, entry: CachedContext) -> bool:
         return self._entries.get(entry.session_id) is entry
 
-    # What is let go.
-
     async def evict_idle(self) -> None:
-        """Let go of what nobody has used for a while. To be called now and then."""
+        """Evict what nothing has used for a while. Call this periodically."""
         unused_since = self._clock.now_ms() - self._idle_ms
         for entry in list(self._entries.values()):
             if not entry.users and entry.used_at > unused_since:
@@ -164,7 +157,7 @@ class ContextCache:
                 self._start_eviction(entry)
 
     async def close(self, timeout_s: float = EVICT_S_MAX) -> None:
-        """Give everything back, at most so long after. What memory is owed is not lost by that."""
+        """Release everything within `timeout_s`. The memory queue loses nothing by that."""
         evictions = list(self._evictions)
         if evictions:
             await asyncio.wait(evictions, timeout=timeout_s)
@@ -200,5 +193,5 @@ class ContextCache:
             try:
                 await self._on_evict(entry.session_id)
             finally:
-                # Whether or not there was anyone to tell, and however that went.
+                # Whether the memory commit succeeds or not.
                 entry.close()

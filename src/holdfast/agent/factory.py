@@ -1,4 +1,4 @@
-"""Make an agent from its file and a model: its tools, its instructions, its memory."""
+"""Build an agent from its file and a model: its tools, its instructions, its memory."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -18,7 +18,7 @@ from holdfast.tools.ports import Tool
 
 
 class AgentFactory(msgspec.Struct, frozen=True):
-    """What agents are made of. `tools` is looked at when one is used: some come and go."""
+    """The parts of agents. Each use reads `tools` again: some come and go."""
 
     tools: Mapping[str, Tool]
     model_step: ModelStep
@@ -30,18 +30,19 @@ class AgentFactory(msgspec.Struct, frozen=True):
     pdfs: PdfTextExtractor
 
     def build(self, spec: AgentSpec, model: Model) -> Agent:
-        """One that is as `spec` says, and has that model."""
+        """Build the agent of `spec` with that model."""
         tools, has_memory = AllowedTools(self.tools, spec), self.memory.is_on and spec.memory == "on"
         memory = self.memory.client_for(spec.session_name, model.name, model.profile.address)
         return Agent(
             build_instructions(spec, INSTRUCTIONS, MEMORY_INSTRUCTIONS if has_memory else ""), model, tools,
-            self.model_step.for_tools(tools), self.tool_executor.for_agent(tools, spec.approvals), self.allowance(), self.clock,
-            memory if has_memory else None, self.guide, spec.effort, pdfs=self.pdfs,
+            self.model_step.for_tools(tools), self.tool_executor.for_agent(tools, spec.approvals),
+            self.allowance(), self.clock, memory if has_memory else None, self.guide, spec.effort,
+            pdfs=self.pdfs,
         )  # fmt: skip
 
 
 class AllowedTools(Mapping[str, Tool]):
-    """Looks every time at what is there: a tool that comes later is had, and one that has gone is not."""
+    """The tools an agent may use, read from `all_` each time: tools come and go."""
 
     def __init__(self, all_: Mapping[str, Tool], spec: AgentSpec) -> None:
         self._all = all_
@@ -60,7 +61,7 @@ class AllowedTools(Mapping[str, Tool]):
 
 
 def build_instructions(spec: AgentSpec, default: str, memory_instructions: str) -> str:
-    """What an agent is told: its own instructions or the `usual` ones, what it adds, what goes for memory."""
+    """Return an agent's instructions or the default ones, its additions, and those for memory."""
     text = spec.instructions.strip() or default
     if spec.more_instructions.strip():
         text += f"\n\n{spec.more_instructions.strip()}"

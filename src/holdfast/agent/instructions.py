@@ -1,4 +1,4 @@
-"""What the agent is told to be: its instructions, the AGENTS.md of its workspace, how to give a title."""
+"""Instructions for models: the agent's own, the AGENTS.md of its workspace, and those for titles."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ Unless the user keeps this conversation out of memory, what is said is remembere
 `remember` is for what they ask you to remember, and for what clearly must not be missed. Notes from earlier
 conversations may stand before a message, and `recall` looks for more of them: they may be outdated, and what
 the user says now counts for more."""
-"""Follows them where there is a memory."""
+"""Follows INSTRUCTIONS if the agent has a memory."""
 TITLE_INSTRUCTIONS = """\
 Give the conversation below a title of two to six words, in its own language. \
 Answer with the title alone: no quotation marks, no full stop."""
@@ -43,11 +43,11 @@ GUIDE_HEADING = "\n\n# What AGENTS.md in the workspace says\n\n"
 TRUNCATED_NOTE = f"\n\n(The file goes on; only its first {GUIDE_BYTES_MAX:,} bytes are shown here.)"
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 ReadGuide = Callable[[Path], Awaitable[str]]
-"""What is to be told of a workspace; nothing where it says nothing. Never raises."""
+"""Return the guide of a workspace; empty if it has none. Never raises."""
 
 
 class TitleGenerator:
-    """Asks a model for a title; a Holdfast error when it gives none."""
+    """Ask a model for a title. Raises a HoldfastError if it gives none."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -66,7 +66,7 @@ async def no_guide(workspace: Path) -> str:
 
 
 class WorkspaceGuide:
-    """Reads it anew for every run. What it says goes through `mask`: it is kept with the run."""
+    """Read AGENTS.md anew for every run. Its text goes through `mask`: the run stores it."""
 
     def __init__(self, protected_paths: ProtectedPaths, mask: MaskFunction = no_mask) -> None:
         self._protected_paths = protected_paths
@@ -77,20 +77,20 @@ class WorkspaceGuide:
 
     def _read(self, workspace: Path) -> str:
         try:
-            # Most have none, and one that is not there yet is made by whoever first needs it.
+            # Most workspaces have no guide, and one that does not exist yet must not be created here.
             (workspace / FILE_NAME).lstat()
             with open_walk(workspace, FILE_NAME, self._protected_paths) as walk:
                 name = walk.open_parent(FILE_NAME)
                 return _text(os.open(name, _FILE, dir_fd=walk.folder)) if name else ""
         except (OSError, ToolError, ValueError):
-            # Whatever keeps it from being read, there is nothing there that could be told.
+            # A guide is optional: without a readable one, the run continues.
             return ""
 
 
-def _text(opened: int) -> str:
-    """The beginning of a regular file; nothing of anything else."""
-    with os.fdopen(opened, "rb") as file:
-        if not stat.S_ISREG(os.fstat(opened).st_mode):
+def _text(fd: int) -> str:
+    """Return the beginning of a regular file; empty for anything else."""
+    with os.fdopen(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
             return ""
         body = file.read(GUIDE_BYTES_MAX + 1)
     if b"\0" in body:

@@ -1,7 +1,7 @@
-"""The models that are open: the server's own, and those that agents or conversations have chosen.
+"""Pool the open models: the server's own, and those that agents or conversations have chosen.
 
-Whoever asks for the same one has the same client. One that was put away is let go of when the last run that
-uses it has ended; of those that nobody uses for now, only so many are held open.
+Callers of the same model share one client. The pool closes a retired model when its last run has ended, and
+keeps only a limited number of unused models open.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ from holdfast.domain.limits import MODELS_OPEN_MAX
 from holdfast.models.ports import Model
 
 ModelNames = tuple[str, ...]
-"""A model, and then those that answer where it cannot."""
+"""A model, followed by its fallbacks."""
 OpenModel = Callable[[str, ModelNames], Awaitable[Model]]
-"""Makes a client of a model, with others to fall back on. Raises NoSuchModel, NoModelKey, BadModelUrl."""
+"""Open a client of a model with fallbacks. Raises NoSuchModel, NoModelKey, BadModelUrl."""
 
 
 class PooledModel:
-    """A model, and how many are at it just now. `names`: it can be asked for titles."""
+    """A model, and the number of its users. `can_title`: it may be asked for titles."""
 
     def __init__(self, model: Model, why: str, can_title: bool) -> None:
         self.model = model
@@ -30,7 +30,7 @@ class PooledModel:
 
 
 class ModelPool:
-    """`first` is the server's own. Belongs to one event loop."""
+    """Open models by name. `default` is the server's own. Belongs to one event loop."""
 
     def __init__(self, default: PooledModel, open_model: OpenModel, open_max: int = MODELS_OPEN_MAX) -> None:
         self.default = default
@@ -42,22 +42,22 @@ class ModelPool:
         self._closing: set[asyncio.Task[None]] = set()
 
     def set_default(self, pooled: PooledModel) -> None:
-        """Another model is the server's own. Those that were chosen are made anew: keys may have changed."""
+        """Replace the server's own model, and reopen the chosen ones: keys may have changed."""
         old, self.default = self.default, pooled
         self._retire(old)
         self.reset()
 
     def reset(self) -> None:
-        """Those that were chosen are made anew, from the next run on."""
+        """Reopen the chosen models, from the next run on."""
         self._resets += 1
         old = list(self._chosen.values())
         self._chosen.clear()
-        for each in old:
-            self._retire(each)
+        for pooled in old:
+            self._retire(pooled)
 
     @asynccontextmanager
     async def acquire(self, model: str, fallbacks: ModelNames = ()) -> AsyncIterator[PooledModel]:
-        """A model that stays open meanwhile; with no name the server's own. Raises as `OpenModel`."""
+        """Keep a model open meanwhile; without a name the server's own. Raises as `OpenModel` does."""
         pooled = await self._get(model, fallbacks)
         pooled.users += 1
         try:
@@ -67,18 +67,18 @@ class ModelPool:
             self._close_unused(pooled)
 
     async def close(self) -> None:
-        """Let go of every model. Nothing is asked after that."""
+        """Close every model. No caller may use one after that."""
         for pooled in (self.default, *self._chosen.values()):
             await pooled.model.close()
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     async def _get(self, model: str, fallbacks: ModelNames) -> PooledModel:
-        # There is no await between the last look at what is there and the caller's taking its place.
+        # No await may come between the last lookup and the caller's increment of `users`.
         names = (model or self.default.model.name, *fallbacks)
         if names == (self.default.model.name,):
             return self.default
         async with self._opening:
-            while (known := self._chosen.get(names)) is None:
+            while (chosen := self._chosen.get(names)) is None:
                 resets = self._resets
                 client = await self._open_model(names[0], fallbacks)
                 pooled = PooledModel(
@@ -87,15 +87,15 @@ class ModelPool:
                 if resets == self._resets:
                     self._chosen[names] = pooled
                 else:
-                    # How it is reached has changed while it was made.
+                    # A reset came while the client was being opened: its connection may be out of date.
                     self._retire(pooled)
             self._chosen.move_to_end(names)
-        return known
+        return chosen
 
     def _close_unused(self, pooled: PooledModel) -> None:
         if pooled.is_retired:
             self._retire(pooled)
-        unused = [names for names, each in self._chosen.items() if not each.users]
+        unused = [names for names, chosen in self._chosen.items() if not chosen.users]
         for names in unused[: max(0, len(self._chosen) - self._open_max)]:
             self._retire(self._chosen.pop(names))
 

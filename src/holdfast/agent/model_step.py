@@ -1,7 +1,7 @@
-"""One model step: stream the answer into the journal, settle it, and say what comes next.
+"""Run one model step: stream the answer into the journal, settle it, and return what comes next.
 
-A failure before anything arrived is tried again with the same message. A failure in the middle keeps what
-arrived: the message is settled as cut off, and the next one goes on from it.
+A failure before anything arrived is retried with the same message. A failure in the middle settles the
+message as cut off, and the next one continues it.
 """
 
 import asyncio
@@ -42,21 +42,21 @@ from holdfast.models.ports import (
 from holdfast.tools.ports import Tool
 
 ATTEMPTS_MAX = 5
-"""Times in a row that a model is asked for nothing before its failure becomes the run's."""
+"""Attempts in a row without output before the model's failure becomes the run's."""
 BACKOFF_MS = 500
 BACKOFF_MS_MAX = 60_000
 _TOO_MANY_CALLS = f"it asked for more than {CALLS_PER_STEP_MAX} calls in one answer"
 
 
 class StepResult(msgspec.Struct, frozen=True):
-    """How a step ended: what the run has come to by it, if anything, or what cut it off after a beginning."""
+    """The result of a step: the run's outcome, if it has one, or the failure that cut an answer off."""
 
     outcome: Literal["completed", "waiting"] | None = None
     cut_off: ModelFailure | None = None
 
 
 class StepModel(msgspec.Struct, frozen=True):
-    """Who is asked for a message before anybody is asked instead."""
+    """The model that writes a message, before any fallback."""
 
     model: str
     provider: str
@@ -64,15 +64,15 @@ class StepModel(msgspec.Struct, frozen=True):
 
 
 class _OutOfTime(Exception):
-    """The run may be worked on no longer for now, and its model is still writing."""
+    """The run has used up its time while the model is still writing."""
 
 
 class _StepState:
-    """One message while it is written."""
+    """The state of one message while the model writes it."""
 
     def __init__(self, started: f.ModelStepStarted, at: int, provider: str) -> None:
         self.started = self.recorded = started
-        """What is asked now, and what of that is written down."""
+        """The step as requested now, and as last recorded."""
         self.first = StepModel(started.model, provider, started.rate)
         self.provider = provider
         self.fold = StreamFold(at)
@@ -84,7 +84,7 @@ class _StepState:
         self.signature = ""
 
     def add(self, fact: MessageDelta, at: int) -> None:
-        """More of it has come."""
+        """Add a delta."""
         self.fold.add(fact, at)
         if self.signature:
             self.sign()
@@ -94,17 +94,17 @@ class _StepState:
 
     @property
     def usage(self) -> Usage:
-        """What its provider has counted so far."""
+        """Return the usage that the provider has counted so far."""
         return self.end.usage if self.end is not None else Usage()
 
     def sign(self) -> None:
-        """Close the thinking under way: its signature has come."""
+        """Close the reasoning under way: its signature has come."""
         self.fold.sign(self.signature, self.provider)
         self.signature = ""
 
 
 class ModelStep:
-    """Asks models, with patience. `chance` and `sleep` are passed in, so that tests need not wait."""
+    """Ask models, with retries. Tests pass in `rng` and `sleep`, and need not wait."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class ModelStep:
         self._sleep = sleep
 
     def for_tools(self, catalogue: Mapping[str, Tool]) -> "ModelStep":
-        """The same, for an agent that has those tools."""
+        """Return the same for an agent that has those tools."""
         return ModelStep(self._clock, self._ids, catalogue, self._rng, self._sleep)
 
     async def run(
@@ -136,13 +136,13 @@ class ModelStep:
         estimate_tokens: Callable[[Request], int] = lambda request: 0,
         shorten: Callable[[Request], Awaitable[Request]] | None = None,
     ) -> StepResult:
-        """Ask for one message, again and again where that is right. Raises ModelFailure.
+        """Ask for one message, with retries. Raises ModelFailure.
 
-        What is more than the model takes is asked once more as `shorter` makes it. `weigh` says how many
-        tokens a request is thought to have; that is kept with what the provider counted. If it ends the run,
-        its turn is owed to memory by `owner`; by nobody where that is None.
+        A request that is too long for the model is retried once as `shorten` returns it. `estimate_tokens`
+        estimates a request; the estimate is recorded with the provider's count. If the message ends the run,
+        its turn joins the memory queue of `owner`, unless that is None.
 
-        When the stretch of work is over, what the model has written is kept and the run waits.
+        When the run's time is over, the step keeps what the model has written, and the run waits.
         """
         step = await self._begin(recorder, model, continues, estimate_tokens(request))
         for attempt in range(1, ATTEMPTS_MAX + 1):
@@ -190,7 +190,7 @@ class ModelStep:
         step: _StepState,
         limiter: RunLimiter,
     ) -> ModelFailure | None:
-        """Stream one answer into the journal; returns what went wrong, if something did.
+        """Stream one answer into the journal; return the failure, if there was one.
 
         Raises _OutOfTime: a stream that never ends must not keep the run for ever.
         """
@@ -216,11 +216,11 @@ class ModelStep:
             if limit.expired():
                 raise _OutOfTime from None
             raise
-        # Asked to go on from an answer that was whole already, a model may rightly have nothing to add.
+        # A model that continues an answer which was complete may rightly have nothing to add.
         if step.end is None or (step.is_empty and step.started.continues is None):
             return ModelFailure(detail="it returned nothing", retryable=True)
         is_silent = step.is_reasoning_only and step.end.stop_reason == "stop"
-        # One that has said its answer beside a call, and now sees how that went, need not say it again.
+        # A model that answered beside a call need not repeat its answer after the call's result.
         if is_silent and step.started.continues is None and not _has_answered(request):
             return ModelFailure(detail="it thought, and said nothing", retryable=True)
         return None
@@ -244,9 +244,9 @@ class ModelStep:
         return None
 
     async def _settle(self, recorder: Recorder, step: _StepState, owner: str | None) -> bool:
-        """The answer, what it used, the calls it makes, and the run's end if it makes none: all at once.
+        """Commit the answer, its usage, its calls, and the run's end if it makes none, all at once.
 
-        With the run's end comes what is owed to memory by it, unless the session is not to be remembered.
+        With its end the turn joins the memory queue, unless the session is not to be remembered.
         """
         settled, end, estimated_tokens = (
             settle_message(step.started, step.fold),
@@ -275,7 +275,7 @@ class ModelStep:
 
     def _effect_of(self, name: str) -> f.Effect:
         tool = self._catalogue.get(name)
-        # A call of a tool that is not there does nothing but say so.
+        # A call of an unknown tool has no effect: it only fails.
         return tool.effect if tool is not None else "pure"
 
     async def _wait(self, recorder: Recorder, step: _StepState, failure: ModelFailure, attempt: int) -> None:
@@ -292,9 +292,9 @@ class ModelStep:
         delay_ms: int,
         writer: StepModel | FallbackStarted | None = None,
     ) -> None:
-        """The step is tried again, by whoever is `asked` now: the first, unless it says otherwise.
+        """Record a retry of the step by `writer`, or by the first model.
 
-        Who writes a message is durable before any of its words is.
+        The model that writes a message is durable before any of its words is.
         """
         writer, started = writer or step.first, step.started
         facts: list[f.AnyFact] = [
@@ -317,9 +317,9 @@ def _has_visible_output(fact: MessageDelta) -> bool:
 
 
 def _has_answered(request: Request) -> bool:
-    """Whether the model has said something since the user did."""
-    since = itertools.takewhile(lambda each: not isinstance(each, UserMessage), reversed(request.messages))
-    answers = (each for each in since if isinstance(each, AssistantMessage))
+    """Return whether the model has answered anything since the user's message."""
+    newest = itertools.takewhile(lambda m: not isinstance(m, UserMessage), reversed(request.messages))
+    answers = (message for message in newest if isinstance(message, AssistantMessage))
     return any(isinstance(part, Text) for answer in answers for part in answer.parts)
 
 

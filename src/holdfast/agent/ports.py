@@ -1,4 +1,4 @@
-"""What the agent needs beside models and tools: a recorder for what a run does, and a memory.
+"""Ports of the agent beside models and tools: a recorder for what a run does, and a memory.
 
 The engine implements the recorder.
 """
@@ -17,7 +17,7 @@ from holdfast.domain.transcript.transcript import Transcript
 
 
 class Recorder(Protocol):
-    """Writes down what a run does. Everything it is told is refused once another process has the run."""
+    """Record what a run does. Every method fails once another process has the run."""
 
     @property
     def run_id(self) -> RunId: ...
@@ -29,62 +29,62 @@ class Recorder(Protocol):
     def workspace(self) -> Path: ...
 
     async def record(self, decide: Decide) -> Sequence[AnyFact | UnknownFact]:
-        """Commit what `decide` says, after everything streamed before; returns it once it is durable.
+        """Commit the facts that `decide` returns, after all earlier deltas; return once they are durable.
 
         Raises what `decide` raises, LeaseLost, or a StoreFault.
         """
 
     def stream(self, delta: Delta) -> bool:
-        """Hand over a delta; it is durable soon, in order. False: wait for room before the next."""
+        """Submit a delta, durable soon and in order. False: wait for capacity before the next."""
 
     async def wait_for_capacity(self) -> None:
-        """Wait while too much of what was streamed is not durable yet."""
+        """Wait while too many deltas are not durable yet."""
 
     def check_stopping(self) -> None:
-        """To be called between steps: raises when the run is to go no further for now."""
+        """Raise if the server is stopping. Call this between steps."""
 
     async def transcript(self, chars: int) -> Transcript:
-        """The conversation as the model's context is made from: so much of its end, or a little more.
+        """Return the conversation from which the agent builds the context: at least `chars` of its end.
 
-        For a run it is always the same number: what it is asked for first counts.
+        The first call of a run decides how much it returns.
         """
 
     async def save_instructions(self, text: str) -> str:
-        """Have what the run is told durable, under the digest that is returned. Raises StoreFault."""
+        """Save the instructions durably, and return their digest. Raises StoreFault."""
 
     async def find_instructions(self, digest: str) -> str | None:
-        """What was kept under a digest; None if it is not there."""
+        """Return the instructions with that digest, or None."""
 
     async def streamed_output(self, tool: ToolRow) -> OutputFold:
-        """What an earlier attempt at a call has streamed."""
+        """Return what an earlier attempt at a call has streamed."""
 
     async def read_blob(self, blob: str) -> bytes | None:
-        """The content of a file; None if it is no longer there."""
+        """Return the content of a file, or None if the store no longer has it."""
 
     async def store_blob(self, content: bytes) -> str:
-        """Have `content` durable as a blob, whose name is returned. Raises StoreFault, TooLarge."""
+        """Store `content` durably, and return its name. Raises StoreFault, TooLarge."""
 
     async def full_output(self, call_id: CallId) -> bytes | None:
-        """The whole output of a call of this conversation that was too long to be shown; None: it is not."""
+        """Return a call's whole output if it was too long to be shown, else None."""
 
 
 class AgentMemory(Protocol):
-    """Memory, as someone who answers needs it. Nothing here raises, and nothing takes long."""
+    """Memory as an agent uses it. Nothing here raises or takes long."""
 
     async def owner(self, session_id: SessionId) -> str | None:
-        """Who tells memory of what is completed in this session from now on, by the agent asked.
+        """Return the digest of the owner that commits this session's turns to memory.
 
-        Empty: nobody does yet, and it is owed all the same. None: nothing is owed.
+        Empty if it is unknown: the turns are queued all the same. None: they are not queued.
         """
 
     async def recall(
         self, session_id: SessionId, text: str, already_given: Collection[str]
     ) -> tuple[str, ...]:
-        """What may matter to whoever says `said`, as the model is to read it; nothing that is in `given`."""
+        """Return memories for `text`, as the model reads them; none of `already_given`."""
 
 
 class NullMemory:
-    """Nothing is owed, and nothing is known."""
+    """A memory that queues nothing and knows nothing."""
 
     async def owner(self, session_id: SessionId) -> str | None:
         return None

@@ -1,4 +1,4 @@
-"""Build a run's requests: attach files, measure against the model's window, shorten what was too long."""
+"""Build a run's requests: attach files, measure them against the window, shorten those too long."""
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ NO_ROOM = FileContent("note", "is left out: there are too many files for one req
 
 
 class Attachments:
-    """The files of one run. What a step needs and the next one does not is let go."""
+    """The files of one run. A file that the next step does not need is evicted."""
 
     def __init__(self, recorder: Recorder, pdfs: PdfTextExtractor) -> None:
         self._recorder = recorder
@@ -40,8 +40,8 @@ class Attachments:
     async def with_pdf_text(self, transcript: Transcript, model: Model) -> Transcript:
         """Return `transcript` with text in place of PDF files, for a model that takes no PDF files.
 
-        Replacing the files first has their text count towards the window, and be shortened where it does not
-        fit. Files are read from the newest on until their text fills the window.
+        The text then counts towards the window, and is shortened with the rest. Files are read from the
+        newest on until their text fills the window.
         """
         entries = [entry for turn in transcript.turns if turn.live for entry in turn.entries]
         files = [file for entry in reversed(entries) for file in reversed(_pdfs_in(entry))]
@@ -68,7 +68,7 @@ class Attachments:
         return GONE if content is None else await self._pdfs.read(blob, content)
 
     async def attach(self, request: Request, model: Model) -> Request:
-        """`request` with what its files contain, the newest first as far as there is room."""
+        """Return `request` with the contents of its files, the newest first while there is room."""
         files = _newest_first(request)
         if not files:
             return request
@@ -92,7 +92,7 @@ class Attachments:
         if file.blob in self._read:
             return self._read[file.blob]
         content = await self._recorder.read_blob(file.blob)
-        # One from an import may be larger than it says: what a model is sent stays bounded all the same.
+        # An imported file may be larger than it says; a request stays bounded all the same.
         if content is None or len(content) > REQUEST_FILE_BYTES_MAX:
             return GONE if content is None else NO_ROOM
         if kind == "text":
@@ -119,21 +119,21 @@ def _as_text(part: AnyPart, texts: Mapping[str, FileContent]) -> AnyPart:
 
 
 def _newest_first(request: Request) -> list[File]:
-    # What a tool gave is told by its name: the protocols take files from people alone.
+    # Models see a tool's files by name: the protocols take files from people alone.
     messages = [message for message in reversed(request.messages) if isinstance(message, UserMessage)]
     found = [file for message in messages for file in reversed(file_parts(message.parts))]
     return list({file.blob: file for file in found}.values())
 
 
-def make_gauge(
+def token_budget(
     transcript: Transcript, model: Model, specs: Sequence[ToolSpec], share: float = 1.0
 ) -> TokenBudget:
-    """How a request to `model` with those tools is measured, by what it counted last."""
+    """Return the token budget of a request to `model` with those tools, by its last counts."""
     return TokenBudget(tools_tokens(specs), token_factor(transcript, model.name), share)
 
 
 class RequestBuilder:
-    """Makes the requests of one run. What was too much once is not tried again in it."""
+    """Build the requests of one run. Never repeats a length that was too much once."""
 
     def __init__(
         self, model: Model, instructions: str, attachments: Attachments, effort: Effort | None = None
@@ -143,33 +143,34 @@ class RequestBuilder:
         self._instructions = instructions
         self._attachments = attachments
         self._profile = model.profile
-        self._gauge = TokenBudget()
+        self._budget = TokenBudget()
         self._transcript = Transcript()
 
     async def build(self, transcript: Transcript, specs: Sequence[ToolSpec]) -> Request:
-        """What is sent next: made for a larger window where tools and instructions leave no room in the
-        first one's. Raises ModelFailure where they leave none in any.
+        """Build the next request. Raises ModelFailure if tools and instructions fill every window.
+
+        If they fill only the first model's window, the request fits the largest one.
         """
         self._transcript = await self._attachments.with_pdf_text(transcript, self._model)
-        self._gauge = make_gauge(transcript, self._model, specs, self._gauge.share)
+        self._budget = token_budget(transcript, self._model, specs, self._budget.share)
         first = self._model.profile
         larger = replace(first, window_tokens=max(first.largest_tokens, first.window_tokens))
-        crowded = self._gauge.overflow_message(first, self._instructions)
-        if crowded and self._gauge.overflow_message(larger, self._instructions):
-            raise ModelFailure(detail=crowded, retryable=False)
-        self._profile = larger if crowded else first
+        overflow = self._budget.overflow_message(first, self._instructions)
+        if overflow and self._budget.overflow_message(larger, self._instructions):
+            raise ModelFailure(detail=overflow, retryable=False)
+        self._profile = larger if overflow else first
         return await self._build_request()
 
     def estimate_tokens(self, request: Request) -> int:
-        return self._gauge.request_tokens(request)
+        return self._budget.request_tokens(request)
 
     async def shorten(self, request: Request) -> Request:
-        """The same with less of the conversation: `request` was too much."""
-        self._gauge = self._gauge.halved(self._profile, self.estimate_tokens(request))
+        """Return a request with less of the conversation than `request`, which was too much."""
+        self._budget = self._budget.halved(self._profile, self.estimate_tokens(request))
         return await self._build_request()
 
     async def _build_request(self) -> Request:
-        request = build_request(self._transcript, self._instructions, self._profile, self._gauge)
+        request = build_request(self._transcript, self._instructions, self._profile, self._budget)
         if self._profile.window_tokens > self._model.profile.window_tokens:
             request = replace(request, window_tokens=self._profile.window_tokens)
         return await self._attachments.attach(replace(request, effort=self._effort), self._model)

@@ -1,8 +1,8 @@
-"""Carrying out tool calls by the ledger.
+"""Execute tool calls by the ledger.
 
-What is settled is never run again, what may have run and is unsafe is put to a person, and nothing that has
-an effect begins before the journal says that it does. A call runs with the arguments that the ledger has: a
-person may have changed what the model wrote.
+A settled call never runs again. A person decides on an unsafe call that may have run. No call with an effect
+begins before the journal says so. A call runs with the arguments in the ledger: a person may have edited
+those of the model.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -31,9 +31,9 @@ from holdfast.tools.output import OutputBuffer, stored_parts
 from holdfast.tools.ports import Emit, Preflight, Tool, ToolResult, ToolRun
 
 DecideNext = Callable[[SessionStateView, RunRow], list[f.AnyFact]]
-"""What else is so once no call is open: decided in the same transaction that finds none."""
+"""Decide further facts once no call is open, in the same transaction that finds none."""
 LoadRules = Callable[[], Awaitable[Sequence[Rule]]]
-"""The rules in force; asked for each time that a call would otherwise be put to a person."""
+"""Return the rules. Called each time before a person would be asked about a call."""
 
 
 async def no_rules() -> Sequence[Rule]:
@@ -41,11 +41,11 @@ async def no_rules() -> Sequence[Rule]:
 
 
 class _Call(msgspec.Struct, frozen=True):
-    """An open call: what it is to run with, and whether a person made that of it.
+    """An open call, its arguments, and the arguments that a person has edited.
 
-    `asks`: a person or a rule has to allow it. `banned` is the pattern for which it never runs. `question` is
-    what it asks a person, where that is all it does. `flaw` is why it can only fail: nobody is asked, and it
-    is not begun either.
+    `needs_approval`: a person or a rule must allow it. `banned`: the pattern that forbids it. `question`: its
+    question, if it only asks a person. `validation_error`: why it can only fail; it is neither asked about
+    nor started then.
     """
 
     tool: ToolRow
@@ -61,23 +61,22 @@ class _Call(msgspec.Struct, frozen=True):
 
 
 class _Lookup(msgspec.Struct, frozen=True):
-    """What was looked up for calls that would be put to a person: what people have allowed, and the one call
-    that is next, with why it would fail as things are now."""
+    """The rules, and why the next call that needs approval would fail now, looked up beforehand."""
 
     rules: Sequence[Rule]
     next: _Call | None
     validation_error: str
 
     def validation_error_for(self, tool: ToolRow, arguments: str) -> str:
-        is_it = self.next is not None and (self.next.tool.id, self.next.arguments) == (tool.id, arguments)
-        return self.validation_error if is_it else ""
+        is_next = self.next is not None and (self.next.tool.id, self.next.arguments) == (tool.id, arguments)
+        return self.validation_error if is_next else ""
 
 
 class _NextAction(msgspec.Struct):
-    """What was decided: a call is to be carried out now, or a person is waited for.
+    """A decision: execute a call now, or wait for a person.
 
-    `again`: neither, and there is more to decide. `needs_lookup`: for that it has to be known what people have
-    allowed, and whether `doubtful`, if there is one, would fail.
+    `decide_again`: neither, and there is more to decide. `needs_lookup`: the next decision needs the rules,
+    and a preflight of `call_to_check`, if there is one.
     """
 
     call: _Call | None = None
@@ -88,17 +87,17 @@ class _NextAction(msgspec.Struct):
 
 
 class _SharedPolicy(msgspec.Struct):
-    """What holds for the calls of every agent at the moment."""
+    """The policy for the calls of all agents."""
 
     approvals: ApprovalMode
     forbidden: Denylist
 
 
 class ToolExecutor:
-    """The calls of a run, one after the other.
+    """Execute a run's calls, one after the other.
 
-    What is in `never_run` does not run, whoever allows it. `cautions` are sentences on what is not protected
-    on this machine: whoever is asked about an unsafe call reads them.
+    Nobody can allow a call that is on the `never_run` list. `cautions` are sentences about gaps in the
+    sandbox; an approval request for an unsafe call shows them.
     """
 
     def __init__(
@@ -118,24 +117,24 @@ class ToolExecutor:
         self._cautions = cautions
 
     def set_policy(self, approvals: ApprovalMode, never_run: Iterable[str]) -> None:
-        """From the next call on."""
+        """Change the policy from the next call on."""
         self._policy.approvals = approvals
         self._policy.forbidden = Denylist(never_run)
 
     def for_agent(self, catalogue: Mapping[str, Tool], approvals: ApprovalMode | None) -> "ToolExecutor":
-        """The same, for an agent that has those tools, and may have a word of its own on approvals.
+        """Return an executor for an agent with those tools and perhaps its own approval mode.
 
-        What is changed of one is changed of all.
+        All of them share one policy.
         """
         own = copy(self)
         own._catalogue, own._own_approvals = catalogue, approvals
         return own
 
     async def settle_all(self, recorder: Recorder, decide_next: DecideNext) -> bool:
-        """Bring every open call to its end; False if a person has to say something first."""
+        """Bring every open call to its end; return False if a person has to decide first."""
         lookup: _Lookup | None = None
         while True:
-            # Before a call is started: one that was and did not run would have to be asked about.
+            # Before a call is started: a person would have to decide on one that started but did not run.
             recorder.check_stopping()
             action = await self._next_action(recorder, decide_next, lookup)
             if action.waits_for_person:
@@ -147,7 +146,7 @@ class ToolExecutor:
             lookup = await self._look_up(recorder, action.call_to_check) if action.needs_lookup else None
 
     async def _look_up(self, recorder: Recorder, call: _Call | None) -> _Lookup:
-        """Anew for every call: a rule that was revoked meanwhile allows no more."""
+        """Load the rules for every call anew: a rule that was revoked meanwhile allows nothing."""
         tool = self._catalogue.get(call.tool.name) if call is not None else None
         validation_error = ""
         if call is not None and isinstance(tool, Preflight):
@@ -165,7 +164,7 @@ class ToolExecutor:
             calls = [self._call(view, tool, lookup) for tool in view.open_tools(run.id)]
             if lookup is None and any(call.needs_approval for call in calls):
                 action.decide_again = action.needs_lookup = True
-                # Those after it are not looked at: what comes before may yet make what they need.
+                # Only the first: it may yet create what the calls after it need.
                 first = next((call for call in calls if call.question is None), None)
                 action.call_to_check = first if first is not None and first.needs_approval else None
                 return []
@@ -180,16 +179,16 @@ class ToolExecutor:
         return action
 
     def _call(self, view: SessionStateView, tool: ToolRow, lookup: _Lookup | None) -> _Call:
-        # What the tool itself says, here and now: a file that was imported may say anything.
+        # The tool's own effect counts: an imported file may say anything.
         known_tool = self._catalogue.get(tool.name)
-        # But what was begun as unsafe stays so: a tool of another program may come back saying otherwise.
+        # But a call that started as unsafe stays so: an MCP server may change a tool's effect.
         is_fixed = tool.state == "started" and not tools.is_repeatable(tool)
         tool = replace(tool, effect=known_tool.effect) if known_tool is not None and not is_fixed else tool
         events = tools.call_events(view, tool)
         arguments = tools.call_arguments(events)
         may_start = tool.state in ("intended", "resolved")
         banned = self._policy.forbidden.check_call(tool.name, arguments) if may_start else ""
-        # Repeating a write does no harm; making it may, to what was there before.
+        # Repeating a write is harmless; the first one may overwrite a file, so it needs approval.
         needs_approval = (
             (self._own_approvals or self._policy.approvals) == "ask" and tool.effect != "pure" and not banned
         )
@@ -200,7 +199,7 @@ class ToolExecutor:
             lookup.validation_error_for(tool, arguments) if needs_approval and lookup is not None else ""
         )
         is_question = tool.name == questions.ASK_TOOL and known_tool is not None and tool.state == "intended"
-        # What cannot be asked is carried out as any call is: its tool says what is wrong with it.
+        # An invalid question runs like any call: its tool returns what is wrong with it.
         question = questions.parse_question(arguments) if is_question else None
         edited = tools.edited_arguments(events)
         return _Call(
@@ -224,7 +223,7 @@ class ToolExecutor:
     ) -> list[f.AnyFact]:
         question_calls = [call for call in calls if call.question is not None][:QUESTIONS_OPEN_MAX]
         others = [call for call in calls if call not in question_calls]
-        # Last of all: whatever needs nobody is done by the time a person is asked.
+        # Questions come last: calls that need no person have run by the time one is asked.
         facts = self._decide_other(view, run, others, rules, workspace, action) if others else []
         action.waits_for_person = action.waits_for_person or not others
         if not action.waits_for_person:
@@ -241,7 +240,7 @@ class ToolExecutor:
         workspace: Path,
         action: _NextAction,
     ) -> list[f.AnyFact]:
-        """The same of calls that are no questions."""
+        """Decide on calls that are no questions."""
         session = view.session()
         session_id = session.id if session is not None else None
         first, tool = calls[0], calls[0].tool
@@ -265,7 +264,7 @@ class ToolExecutor:
                 call.tool for call in calls if call.needs_approval and call.rule(rules, session_id) is None
             ]
             approval_requests = [
-                fact for each in unapproved for fact in self._request_approval(run, each, workspace)
+                fact for row in unapproved for fact in self._request_approval(run, row, workspace)
             ]
             return [
                 *approval_requests,
@@ -275,21 +274,21 @@ class ToolExecutor:
         if rule is not None:
             allowed = tools.allow_by_rule(run, tool, rule.scope, rule.pattern)
             return [*allowed, *tools.start(run, replace(tool, approval="approve"))]
-        # Only a call that may be repeated is still `started` here: an unsafe one was put in doubt.
+        # Only a repeatable call is still `started` here: an unsafe one is in doubt.
         again = tools.repeat(run, tool) if tool.state == "started" else []
         if tool.effect == "pure":
             return again
         return [*again, f.ToolStarted(run.id, tool.id)] if again else tools.start(run, tool)
 
     def _request_approval(self, run: RunRow, tool: ToolRow, workspace: Path) -> list[f.AnyFact]:
-        known = self._catalogue.get(tool.name)
-        if known is not None and known.spec.place:
-            return tools.request_approval(run, tool, known.spec.place)
+        known_tool = self._catalogue.get(tool.name)
+        if known_tool is not None and known_tool.spec.place:
+            return tools.request_approval(run, tool, known_tool.spec.place)
         cautions = self._cautions if tool.effect == "unsafe" else ()
         return tools.request_approval(run, tool, " ".join((f"It works in {workspace}.", *cautions)))
 
     async def _execute(self, recorder: Recorder, call: _Call) -> None:
-        # A call that is repeated has streamed before, and somebody may have seen it: that stays, in front.
+        # A repeated call has streamed before, and readers may have seen that: it stays in front.
         tool = call.tool
         started_at = self._clock.now_ms()
         written, output = await recorder.streamed_output(tool), OutputFold(started_at)
@@ -301,14 +300,14 @@ class ToolExecutor:
             output.add(delta, self._clock.now_ms())
             recorder.stream(delta)
 
-        outpour = OutputBuffer(emit, tool.id)
-        result = await self._run_tool(tool, self._tool_run(recorder, call, outpour.write))
-        whole = outpour.finish()
+        buffer = OutputBuffer(emit, tool.id)
+        result = await self._run_tool(tool, self._tool_run(recorder, call, buffer.write))
+        full_output = buffer.finish()
         if result.outcome == "unknown" and not tools.is_repeatable(tool):
-            return  # Begun and not ended: whoever looks next puts it in doubt, here or after a restart.
+            return  # It is still `started`: the next decision puts it in doubt, here or after a restart.
         outcome = "failed" if result.outcome == "unknown" else result.outcome
         result_parts = result.parts if result.parts is not None else output.parts()
-        parts = (*before, *await stored_parts(recorder.store_blob, tool.id, result_parts, whole))
+        parts = (*before, *await stored_parts(recorder.store_blob, tool.id, result_parts, full_output))
         ms = max(0, self._clock.now_ms() - started_at)
 
         def settle(view: SessionStateView) -> list[f.AnyFact]:
@@ -329,13 +328,13 @@ class ToolExecutor:
         )  # fmt: skip
 
     async def _run_tool(self, tool: ToolRow, call: ToolRun) -> ToolResult:
-        known = self._catalogue.get(tool.name)
-        if known is None:
+        known_tool = self._catalogue.get(tool.name)
+        if known_tool is None:
             names = ", ".join(self._catalogue) or "none"
             return ToolResult("failed", (Text(f"There is no tool {tool.name}. There are: {names}."),))
-        return await known.run(call)
+        return await known_tool.run(call)
 
 
 def _ask_question(run: RunRow, call: _Call) -> list[f.AnyFact]:
-    """Put a question to a person, unless it was before."""
+    """Ask a person the question, unless that was done before."""
     return questions.ask(run, call.tool, call.question) if call.question and not call.tool.approval else []

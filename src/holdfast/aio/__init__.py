@@ -1,1 +1,1 @@
-"""Tools for asyncio that every package may use. They know nothing of the product."""
+"""Tools for asyncio that every package may use. They depend on no other package of the product."""

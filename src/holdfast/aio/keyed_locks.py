@@ -1,4 +1,4 @@
-"""One lock for each key, for as long as somebody uses it."""
+"""One lock per key, for as long as the key is in use."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 
 class KeyedLocks:
-    """Locks by key. A key that nobody uses takes no memory."""
+    """Locks by key. An unused key takes no memory."""
 
     def __init__(self) -> None:
         self._locks: dict[str, asyncio.Lock] = {}
@@ -25,5 +25,5 @@ class KeyedLocks:
                 del self._users[key], self._locks[key]
 
     def is_used(self, key: str) -> bool:
-        """Return whether somebody holds the lock of a key, or waits for it."""
+        """Return whether a task holds the lock of a key or waits for it."""
         return key in self._users

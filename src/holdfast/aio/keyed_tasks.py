@@ -1,4 +1,4 @@
-"""At most one task for each key, and all of them stopped together."""
+"""At most one task per key, and a way to stop them all."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -9,7 +9,7 @@ OnEnd = Callable[[str, "asyncio.Task[None]"], None]
 
 
 class KeyedTasks:
-    """Tasks by key. `ended` is called with each task that is done, however it ended."""
+    """Tasks by key. `on_end` is called with each finished task, whatever its outcome."""
 
     def __init__(self, name: str, on_end: OnEnd | None = None) -> None:
         self._name = name
@@ -23,13 +23,13 @@ class KeyedTasks:
         return key in self._tasks
 
     def start(self, key: str, work: Coroutine[Any, Any, None]) -> None:
-        """Start the task of a key that has none."""
+        """Start a task for a key that has none."""
         task = asyncio.create_task(work, name=f"{self._name} {key}")
         self._tasks[key] = task
         task.add_done_callback(partial(self._on_done, key))
 
     async def stop(self, key: str) -> None:
-        """Cancel the task of a key, if it has one, and wait until it has ended."""
+        """Cancel the task of a key, if there is one, and wait for its end."""
         if key in self._tasks:
             self._tasks[key].cancel()
             await asyncio.wait([self._tasks[key]])
@@ -46,7 +46,7 @@ class KeyedTasks:
             await asyncio.wait(list(self._tasks.values()))
 
     def _on_done(self, key: str, task: "asyncio.Task[None]") -> None:
-        # The next task may have been started in the last step of this one, or right after it.
+        # The last step of this task, or a caller right after it, may have started the next one.
         if self._tasks.get(key) is task:
             del self._tasks[key]
         if self._on_end is not None:

@@ -1,4 +1,4 @@
-"""A semaphore whose size can change while it is used."""
+"""A semaphore that can be resized while in use."""
 
 import asyncio
 from collections import deque
@@ -6,7 +6,7 @@ from contextlib import suppress
 
 
 class ResizableSemaphore:
-    """First come, first served. Belongs to one event loop."""
+    """A first-come, first-served semaphore. Belongs to one event loop."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -15,7 +15,7 @@ class ResizableSemaphore:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next `acquire` has to wait."""
+        """Return whether the next `acquire` has to wait."""
         return self._held >= self._size or any(not each.cancelled() for each in self._waiting)
 
     async def acquire(self) -> None:
@@ -28,7 +28,7 @@ class ResizableSemaphore:
             await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
-                # It was admitted at the moment in which it was cancelled.
+                # `release` had admitted this waiter just before the cancellation.
                 self.release()
             with suppress(ValueError):
                 self._waiting.remove(waiter)
@@ -39,7 +39,7 @@ class ResizableSemaphore:
         self._admit()
 
     def resize(self, size: int) -> None:
-        """Change the size. Nobody who holds it loses it: a smaller size takes effect as they release."""
+        """Change the size. Current holders keep their slots; a smaller size takes effect as they release."""
         self._size = size
         self._admit()
 

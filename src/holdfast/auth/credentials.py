@@ -1,4 +1,4 @@
-"""Making, using and taking away what lets people in: on the store's shelf, where every process sees it."""
+"""Create, use and revoke credentials in the key-value store, where every process sees them."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -34,8 +34,10 @@ from holdfast.domain.secrets import MaskFunction, no_mask
 from holdfast.store.ports import KeyValueStore
 
 TOKEN, TOKEN_USED, SIGN_IN, CODE, PASSWORD = "token", "token_used", "sign_in", "code", "password"
-"""The kinds on the shelf. When a token was last used lies apart: noting it must not bring back one that
-was revoked."""
+"""Kinds of items in the key-value store.
+
+The last use of a token is an item of its own: recording it must not restore a revoked token.
+"""
 _PASSWORD_ID = "the"
 
 T = TypeVar("T")
@@ -43,7 +45,7 @@ _Expiring = TypeVar("_Expiring", SignIn, SignInCode)
 
 
 class CredentialStore:
-    """Knows no secret longer than it takes to hand it out."""
+    """Store tokens, sign-ins, sign-in codes and the password. Secrets themselves are never stored."""
 
     def __init__(
         self,
@@ -64,7 +66,7 @@ class CredentialStore:
         self._keys = CredentialSnapshot()
 
     async def current_keys(self) -> CredentialSnapshot:
-        """What lets anybody in now."""
+        """Return all valid credentials."""
         raw = [await self._kv.items(kind) for kind in (TOKEN, SIGN_IN, CODE, PASSWORD)]
         if raw != self._raw:
             tokens, sign_ins, codes, passwords = raw
@@ -83,7 +85,7 @@ class CredentialStore:
         )
 
     async def add_token(self, name: str, rights: tuple[Right, ...]) -> tuple[AccessToken, str]:
-        """A new token and its secret, which is not told again. Raises TooLarge."""
+        """Create a token; return it with its secret, which cannot be read again. Raises TooLarge."""
         name = self._mask(name)
         if not 0 < len(name) <= TOKEN_NAME_CHARS_MAX:
             raise TooLarge(what="The token's name", size=len(name), limit=TOKEN_NAME_CHARS_MAX)
@@ -96,14 +98,14 @@ class CredentialStore:
         return token, secret
 
     async def tokens(self) -> Sequence[tuple[AccessToken, Instant | None]]:
-        """Every token and when it was last used, the oldest first."""
+        """Return every token and when it was last used, oldest first."""
         used = await self._kv.items(TOKEN_USED)
         found = _read(await self._kv.items(TOKEN), AccessToken)
         times = {token_id: msgspec.json.decode(body, type=Instant) for token_id, body in used.items()}
         return [(token, times.get(token.id)) for token in sorted(found, key=lambda token: token.id)]
 
     async def revoke_token(self, token_id: str) -> None:
-        """Raises NoSuchToken."""
+        """Delete a token. Raises NoSuchToken."""
         if await self._kv.take_item(TOKEN, token_id) is None:
             raise NoSuchToken(token_id=token_id)
         await self._kv.take_item(TOKEN_USED, token_id)
@@ -112,7 +114,7 @@ class CredentialStore:
         await self._put(TOKEN_USED, token_id, at)
 
     async def set_password(self, password: str, except_digest: str = "") -> None:
-        """Raises BadPassword. Whoever came in while there was another one is signed out, `but` one."""
+        """Set the password. A change signs out all browsers but `except_digest`. Raises BadPassword."""
         if not PASSWORD_CHARS_MIN <= len(password) <= PASSWORD_CHARS_MAX:
             raise BadPassword(shortest=PASSWORD_CHARS_MIN, longest=PASSWORD_CHARS_MAX)
         hashed = await asyncio.to_thread(hash_password, password)
@@ -122,14 +124,14 @@ class CredentialStore:
             await self.sign_out_all(except_digest)
 
     async def remove_password(self, except_digest: str = "") -> bool:
-        """Whether there was one; every browser is signed out then, `but` one."""
+        """Remove the password and sign out all browsers but `except_digest`; return whether there was one."""
         found = await self._kv.take_item(PASSWORD, _PASSWORD_ID)
         if found is not None:
             await self.sign_out_all(except_digest)
         return found is not None
 
     async def create_code(self) -> str:
-        """A secret that signs one browser in, once, for a while."""
+        """Create a sign-in code; return the secret that signs one browser in, once, until it expires."""
         secret, now = new_secret(), self._clock.now_ms()
         await self._evict(CODE, SignInCode, CODES_MAX)
         code = SignInCode(secret_digest(secret), now, now + self._code_ms)
@@ -137,14 +139,14 @@ class CredentialStore:
         return secret
 
     async def redeem_code(self, secret: str) -> bool:
-        """Use a code up. Of several who bring the same one, one gets in."""
+        """Use a code up; return whether it was valid. Of several uses of the same code, one succeeds."""
         body = await self._kv.take_item(CODE, secret_digest(secret))
         return body is not None and _is_valid(
             msgspec.json.decode(body, type=SignInCode), self._clock.now_ms()
         )
 
     async def create_sign_in(self) -> tuple[SignIn, str, str]:
-        """A signed-in browser, the secret of its cookie, and the one that its page keeps."""
+        """Sign a browser in; return the sign-in, the secret of its cookie, and the secret for its page."""
         secret, page_secret, now = new_secret(), new_secret(), self._clock.now_ms()
         await self._evict(SIGN_IN, SignIn, SIGN_INS_MAX)
         sign_in = SignIn(secret_digest(secret), now, now + self._sign_in_ms, secret_digest(page_secret))
@@ -155,13 +157,13 @@ class CredentialStore:
         await self._kv.take_item(SIGN_IN, digest)
 
     async def sign_out_all(self, except_digest: str = "") -> None:
-        """Every browser, `but` the one with that digest."""
+        """Sign out every browser but the one with `except_digest`."""
         for digest in await self._kv.items(SIGN_IN):
             if digest != except_digest:
                 await self.sign_out(digest)
 
     async def _evict(self, kind: str, shape: type[_Expiring], count_max: int) -> None:
-        """Take away what has run out, and the oldest of what would be too many."""
+        """Delete expired items, and the oldest ones to make room for another."""
         found = sorted(_read(await self._kv.items(kind), shape), key=_created_at)
         now = self._clock.now_ms()
         valid = [each for each in found if _is_valid(each, now)]

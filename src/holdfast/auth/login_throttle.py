@@ -1,4 +1,4 @@
-"""How often somebody has failed to come in, lately."""
+"""A limit on failed sign-in attempts."""
 
 import ipaddress
 import math
@@ -14,11 +14,11 @@ from holdfast.domain.limits import (
 
 _OTHERS = "others"
 _NETWORK_BITS = 64
-"""Whoever has one IPv6 address has all that share so many bits with it."""
+"""One owner of an IPv6 address usually has all addresses with these leading bits."""
 
 
 class LoginThrottle:
-    """Failed tries, by address and in all. `now` is in seconds, from anywhere."""
+    """Count failed attempts per address and in total. `now` returns seconds from any starting point."""
 
     def __init__(
         self,
@@ -36,20 +36,20 @@ class LoginThrottle:
         self._total = 0
 
     def retry_after_s(self, address: str) -> int:
-        """Seconds until this address may try again; 0 when it may now."""
+        """Return the seconds until this address may try again; 0 if it may now."""
         self._reset_if_window_over()
         if self._counts[self._key(address)] < self._per_address_max and self._total < self._total_max:
             return 0
         return max(1, math.ceil(self._began + self._window_s - self._now()))
 
     def record_attempt(self, address: str) -> None:
-        """A try that failed, or has yet to succeed."""
+        """Count an attempt that failed or has not succeeded yet."""
         self._reset_if_window_over()
         self._counts[self._key(address)] += 1
         self._total += 1
 
     def undo_attempt(self, address: str) -> None:
-        """The try that was counted has succeeded."""
+        """Uncount an attempt that has succeeded."""
         key = self._key(address)
         if self._counts[key]:
             self._counts[key] -= 1

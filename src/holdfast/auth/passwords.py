@@ -1,4 +1,7 @@
-"""Passwords, hashed with argon2id: slow and hungry on purpose, so not on the event loop, and few at once."""
+"""Hash passwords with argon2id.
+
+It is slow and needs much memory on purpose: run it off the event loop, and only a few at a time.
+"""
 
 import unicodedata
 
@@ -24,5 +27,5 @@ def verify_password(hashed: str, password: str) -> bool:
 
 
 def _normalized(password: str) -> str:
-    """Keyboards differ in how they compose the same letter."""
+    """Return a password in one Unicode form: keyboards compose the same letter differently."""
     return unicodedata.normalize("NFKC", password)

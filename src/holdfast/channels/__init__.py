@@ -1,1 +1,1 @@
-"""Chat apps: what comes from them becomes turns, and answers go back once."""
+"""Chat apps: turn their messages into turns, and deliver answers back once."""

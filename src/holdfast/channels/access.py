@@ -1,4 +1,4 @@
-"""Who may speak in chat apps, and which apps are set up: works without a running server."""
+"""Manage allowed senders and list configured channels, without a running server."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ TELEGRAM, WEBHOOK = "telegram", "webhook"
 
 
 class StoredChannelAccess:
-    """Several processes may each have one over the same store."""
+    """Channel access through the store. Several processes may use one store."""
 
     def __init__(self, pairing: Pairing, settings: Settings, environ: Mapping[str, str]) -> None:
         self._pairing = pairing

@@ -1,4 +1,4 @@
-"""What tools did, in one line: `Read 3 files, ran 2 commands`."""
+"""Summarise tool calls in one line: `Read 3 files, ran 2 commands`."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _KINDS_MAX = 4
 
 
 def activity_line(names: Counter[str]) -> str:
-    """The calls that ended, by their tools' names; the most frequent first, few of them."""
+    """Return a summary of the most frequent finished calls, counted by tool name."""
     phrases = [_phrase(name, count) for name, count in names.most_common(_KINDS_MAX)]
     if len(names) > _KINDS_MAX:
         phrases.append("and more")

@@ -1,4 +1,4 @@
-"""What a button carries: a verb and its target, so that pressing it needs nothing else."""
+"""Encode the action of a button as text: a verb and its target."""
 
 from typing import Literal, get_args
 
@@ -7,9 +7,9 @@ import msgspec
 ActionVerb = Literal[
     "allow", "always", "deny", "rerun", "ran", "skip", "pick", "go", "stop", "again", "switch", "welcome"
 ]  # fmt: skip
-"""The first seven are about a call of a run, `go` and `stop` about a run, `again` about a turn of a
-conversation, `switch` about a conversation. `welcome` is on no button: whoever is let in is told so by it.
-`pick` answers what the call asks with one of its choices, by its number."""
+"""The first seven target a call of a run, `go` and `stop` a run, `again` a turn of a conversation, `switch` a
+conversation. `pick` answers a call's question with the number of one of its choices. `welcome` is on no
+button: pairing stores it as an update when a sender is allowed."""
 
 
 class ButtonAction(msgspec.Struct, frozen=True):
@@ -23,10 +23,10 @@ class ButtonAction(msgspec.Struct, frozen=True):
 
 
 def parse_action(text: str) -> ButtonAction | None:
-    """What was pressed; None for anything that no button of ours carries."""
+    """Return the action of a pressed button; None if the text is not one of ours."""
     verb, _, rest = text.partition(" ")
-    what, _, rest = rest.partition(" ")
-    which, _, number = rest.partition(" ")
-    if verb not in get_args(ActionVerb) or not what:
+    target, _, rest = rest.partition(" ")
+    subtarget, _, number = rest.partition(" ")
+    if verb not in get_args(ActionVerb) or not target:
         return None
-    return ButtonAction(verb, what, which, number)  # type: ignore[arg-type]
+    return ButtonAction(verb, target, subtarget, number)  # type: ignore[arg-type]

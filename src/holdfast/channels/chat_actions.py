@@ -1,4 +1,4 @@
-"""A person's word from a chat on what is asked there: by a button, or typed."""
+"""Apply a person's decisions from a chat: pressed buttons and typed answers."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -52,15 +52,15 @@ _PRESS_OUTCOMES: Mapping[ActionVerb, str] = MappingProxyType({
     "stop": "Stopped.",
     "again": "Answering again.",
 })  # fmt: skip
-"""What is said of a press in a chat that is not told of what comes of it."""
+"""The outcome texts for a press in a chat that no longer follows the conversation."""
 _RECENT_DELIVERIES_MAX = 200
-"""Among how many of a chat's messages the one is looked for whose button was pressed."""
+"""The chat messages that are searched for the pressed button."""
 _ATTEMPTS_MAX = 100
 _RUN_END_FACTS = (f.RunCompleted, f.RunCancelled, f.RunFailed)
 
 
 class ChatActions:
-    """Each of these can be done again to the same effect: first it looks at what has happened since."""
+    """The actions that a chat offers. Each is idempotent: it reads the events since its first attempt."""
 
     def __init__(self, store: Store, engine: Engine) -> None:
         self._store = store
@@ -69,27 +69,27 @@ class ChatActions:
     async def press(
         self, row: InboundRow, location: ChatLocation, press: ButtonAction
     ) -> InboundResult | None:
-        """What a button says, if it was put into that chat: whoever made it up has pressed nothing."""
+        """Apply a pressed button if this chat was sent it; a forged press does nothing."""
         if not await self._was_offered(row, location, press):
             return text_reply(ANSWERED)
         if press.verb == "again":
             session_id = SessionId(press.target)
-            # One without its turn was for the last one of its day, which may be another by now.
+            # A button without a turn id meant the last turn of its time, which may be another now.
             turn_id = TurnId(press.subtarget)
-            done = await self.change(row, session_id, turn_id, "retry") if turn_id else text_reply(ANSWERED)
+            result = await self.change(row, session_id, turn_id, "retry") if turn_id else text_reply(ANSWERED)
         else:
             try:
                 session_id, _ = await self._store.run(RunId(press.target))
             except NoSuchRun:
                 return await self._close_buttons(location, press, NO_SESSION, text_reply(ANSWERED))
-            done = await self._apply_press(row, session_id, press)
-        return await self._close_buttons(location, press, session_id, done) if done is not None else None
+            result = await self._apply_press(row, session_id, press)
+        return await self._close_buttons(location, press, session_id, result) if result is not None else None
 
     async def _was_offered(self, row: InboundRow, location: ChatLocation, press: ButtonAction) -> bool:
-        """Whether the chat shows that very button, or did when this was first taken up."""
+        """Return whether the chat shows this button, or did at the first attempt."""
         if await self._store.message_with_button(location.key, str(press)) is not None:
             return True
-        # What was assigned before was let through then, and what came of it took the button away.
+        # An assigned update passed this check before, and its effect removed the button.
         return bool((await self._store.assign(row.no, NO_SESSION, 0)).session_id)
 
     async def _apply_press(
@@ -108,16 +108,18 @@ class ChatActions:
         return InboundResult()
 
     async def approve(self, row: InboundRow, location: ChatLocation) -> InboundResult | None:
-        """Yes to what was asked first."""
+        """Approve the first open question."""
         return await self._answer_typed(row, location, True, "")
 
     async def deny(self, row: InboundRow, location: ChatLocation, reason: str) -> InboundResult | None:
         return await self._answer_typed(row, location, False, reason)
 
-    async def reply(self, row: InboundRow, location: ChatLocation, text: str, words: str, key: str) -> bool:
-        """Whether what was said answers a question: the first open one that it can, which is answered then.
+    async def reply(
+        self, row: InboundRow, location: ChatLocation, text: str, attributed_text: str, key: str
+    ) -> bool:
+        """Answer the first open question that `text` fits; return whether it fits one.
 
-        `words` is what an answer in words says. What was kept as a message before is none.
+        A free-text answer is `attributed_text`. A text that was accepted as a message before answers nothing.
         """
         assigned = await self._assign(row, location.session_id) if location.session_id else None
         if assigned is None:
@@ -137,11 +139,11 @@ class ChatActions:
             parsed = parse_reply(question.choices, question.multiple, text)
             if parsed is None or question.call_id is None:
                 continue
-            answer = parsed if parsed.choices else Reply(words)
+            answer = parsed if parsed.choices else Reply(attributed_text)
             try:
                 await self._engine.answer(question.run_id, question.call_id, answer, key)
             except (ToolRefused, RunRefused, NoSuchToolCall):
-                # By somebody else, or by another process with these same words.
+                # Answered by another person, or by another process with this same update.
                 if await self._has_event(assigned, is_same_answer):
                     return True
                 continue
@@ -149,7 +151,7 @@ class ChatActions:
         return False
 
     async def stop(self, row: InboundRow, location: ChatLocation) -> InboundResult | None:
-        """End the answer under way."""
+        """Cancel the run in progress."""
         assigned = await self._assign(row, location.session_id)
         if assigned is None or not location.session_id:
             return text_reply("There is nothing to stop.") if assigned is not None else None
@@ -167,7 +169,7 @@ class ChatActions:
     async def change(
         self, row: InboundRow, session_id: SessionId, turn_id: TurnId | None, verb: str
     ) -> InboundResult | None:
-        """Undo, restore or retry (`verb`), unless that was done or something was said since."""
+        """Undo, restore or retry (`verb`), unless that is done already or a newer turn exists."""
         nothing = _NOTHING_TO_DO[verb]
         assigned = await self._assign(row, session_id)
         if assigned is None:
@@ -183,7 +185,7 @@ class ChatActions:
             try:
                 await self._change_at(session_id, turn_id, verb, head)
             except SeqMismatch:
-                # Mostly by the words of an answer, which change nothing about it.
+                # Mostly the text deltas of an answer moved the head; they do not matter here.
                 await asyncio.sleep(0)
                 continue
             except NoSuchTurn:
@@ -192,7 +194,7 @@ class ChatActions:
         return text_reply(OVERTAKEN)
 
     async def questions(self, session_id: SessionId) -> Sequence[OpenQuestion]:
-        """What is asked in a conversation, the first first."""
+        """Return the open questions of a conversation, the oldest first."""
         status = (await self._store.session_statuses([session_id])).get(session_id) if session_id else None
         return status.questions if status is not None else ()
 
@@ -215,7 +217,7 @@ class ChatActions:
         questions = await self.questions(location.session_id)
         if not questions:
             return await self._continue(location) if is_approval else text_reply(NOTHING_ASKED)
-        # What wants words is not answered with yes.
+        # An approval is no answer to a question that needs text.
         first = next((each for each in questions if not (is_approval and each.question)), None)
         if first is None:
             return text_reply(ANSWER_REQUIRED)
@@ -233,11 +235,11 @@ class ChatActions:
         )
 
     async def _close_buttons(
-        self, location: ChatLocation, press: ButtonAction, session_id: SessionId, done: InboundResult
+        self, location: ChatLocation, press: ButtonAction, session_id: SessionId, result: InboundResult
     ) -> InboundResult:
-        """What a chat sees of its press where it is told nothing more of what was asked.
+        """Remove the pressed buttons from messages that the chat's follower no longer updates.
 
-        It has turned away from that conversation since, and may be back: what is over is not asked any more.
+        The chat has switched away from that conversation since, and may have switched back.
         """
         touched_at = location.route.touched_at if location.route is not None else 0
         is_there = bool(session_id) and session_id == location.session_id
@@ -247,17 +249,17 @@ class ChatActions:
             if _has_button_for(row, press) and not (is_there and row.made_at >= touched_at)
         ]
         if not still_open:
-            return done
-        outcome = _CLOSED_TEXT if done.replies else _PRESS_OUTCOMES[press.verb]
+            return result
+        outcome = _CLOSED_TEXT if result.replies else _PRESS_OUTCOMES[press.verb]
         changed = tuple(_closed_delivery(row, outcome) for row in still_open)
-        if is_there or done.replies:
-            return replace(done, changed=changed)
+        if is_there or result.replies:
+            return replace(result, changed=changed)
         title = (await self._store.session(session_id)).title
         where = f"in “{display_title(title)}”" if title else "where it was asked: see /sessions"
         return replace(text_reply(f"{outcome} It goes on {where}."), changed=changed)
 
     async def _continue(self, location: ChatLocation) -> InboundResult:
-        """Have an answer go on that stopped with the server."""
+        """Resume a run that a server stop interrupted."""
         session = await self._store.session(location.session_id) if location.session_id else None
         if session is None or session.run_id is None or session.status != "interrupted":
             return text_reply(NOTHING_ASKED)
@@ -285,7 +287,7 @@ class ChatActions:
                 await self._engine.cancel(run_id)
 
     async def _pick(self, run_id: RunId, call_id: CallId, number: str) -> None:
-        """Raises ToolRefused if it is no longer asked."""
+        """Answer a question with one of its choices. Raises ToolRefused if the question is closed."""
         session_id, _ = await self._store.run(run_id)
         for question in await self.questions(session_id):
             picked = dict(enumerate(question.choices, 1)).get(int(number) if number.isdecimal() else 0)
@@ -295,7 +297,7 @@ class ChatActions:
         raise ToolRefused(call_id=call_id, state="no longer asked", verb="be answered")
 
     async def _assign(self, row: InboundRow, session_id: SessionId) -> InboundRow | None:
-        """Written down which conversation it is about, and where that stands. None: it is dealt with."""
+        """Record the update's conversation and its head; return None if the update is finished."""
         try:
             head = await self._store.head(session_id) if session_id else 0
         except NoSuchSession:
@@ -308,7 +310,7 @@ class ChatActions:
         return any(matches(fact) for fact in facts)
 
     async def _events_since(self, assigned: InboundRow) -> tuple[list[object], Seq]:
-        """What has happened in its conversation since something was assigned, and where that stands."""
+        """Return the facts since the update was assigned, without deltas, and the head."""
         facts: list[object] = []
         at = assigned.expect
         while events := await self._store.read(assigned.session_id, at, READ_EVENTS_MAX):
@@ -318,7 +320,7 @@ class ChatActions:
 
 
 def _has_button_for(row: DeliveryRow, press: ButtonAction) -> bool:
-    """Whether a message has the button, or one beside it."""
+    """Return whether a message has this button or another for the same target."""
     found = [button_action.parse_action(button.press) for button in row.body.buttons]
     return any(
         each is not None and (each.target, each.subtarget) == (press.target, press.subtarget)
@@ -331,14 +333,14 @@ def _closed_delivery(row: DeliveryRow, outcome: str) -> NewDelivery:
 
 
 def _is_user_decision(fact: object) -> bool:
-    """Whether it is a person's word on anything."""
+    """Return whether a fact is a person's decision on any question."""
     of_run, of_call = f.RunResumed | f.RunCancelled, f.ApprovalResolved | f.ToolResolved
     resolved = of_run | of_call | f.QuestionAnswered | f.QuestionClosed
     return isinstance(fact, resolved) and fact.by == "user"
 
 
 def _decides(fact: object, run_id: RunId, call_id: str) -> bool:
-    """Whether it is somebody's word on that call, or on that run."""
+    """Return whether a fact is a person's decision on this call or run."""
     if isinstance(fact, f.ApprovalResolved | f.ToolResolved | f.QuestionAnswered | f.QuestionClosed):
         return fact.by == "user" and fact.call_id == call_id
     of_run = isinstance(fact, f.RunResumed | f.RunCancelled) and fact.run_id == run_id

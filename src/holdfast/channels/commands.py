@@ -1,4 +1,4 @@
-"""Commands that people type in a chat app, carried out for one chat. Replies are short, in plain words."""
+"""Run the slash commands that people type in a chat app."""
 
 import difflib
 from collections.abc import Awaitable, Callable, Sequence
@@ -33,7 +33,7 @@ NO_CONVERSATION = "There is no conversation here yet. Say something to begin one
 
 
 class CommandSources(msgspec.Struct, frozen=True):
-    """What commands ask others: an agent's model, what is remembered of some words, what people wrote."""
+    """The data sources of commands: an agent's model, a memory search, saved prompts and agents."""
 
     model: Callable[[str], str] | None = None
     memory: Callable[[str], Awaitable[str]] | None = None
@@ -42,7 +42,7 @@ class CommandSources(msgspec.Struct, frozen=True):
 
 
 class ChannelCommands:
-    """Of one channel."""
+    """The commands of one channel."""
 
     def __init__(
         self,
@@ -64,9 +64,9 @@ class ChannelCommands:
     async def perform(
         self, row: InboundRow, location: ChatLocation, command: slash.SlashCommand | slash.UnknownCommand
     ) -> InboundResult | None:
-        """Carry it out. None: that was done before, to its end."""
+        """Run a command; return None if it was finished before."""
         if isinstance(command, slash.UnknownCommand):
-            # Some apps have people press this before anything else.
+            # Some apps send this command first.
             return text_reply(WELCOME if command.word == "start" else _unknown(command))
         match command.name:
             case "new":
@@ -106,7 +106,7 @@ class ChannelCommands:
     async def switch_to(
         self, row: InboundRow, location: ChatLocation, target_id: SessionId
     ) -> InboundResult | None:
-        """Go on in another conversation: the chat is told of it from where it stands now on."""
+        """Switch the chat to another conversation, to follow it from its current head."""
         if target_id == location.session_id:
             return text_reply("You are there already.")
         if not self._may_see(location, target_id):
@@ -133,7 +133,7 @@ class ChannelCommands:
         if assigned.state == "done":
             return None
         created = f.SessionCreated(agent=location.chat.agent, previous_session_id=location.session_id or None)
-        # It may be there by an earlier try.
+        # An earlier attempt may have created it.
         with suppress(SessionExists):
             await self._engine.create(created, assigned.session_id)
         await self._outbox.prepare_switch(location.key)
@@ -165,7 +165,8 @@ class ChannelCommands:
             return text_reply(NO_CONVERSATION)
         if not title:
             return text_reply(
-                f"This conversation is called: {_display_title(await self._session_status(location.session_id))}"
+                "This conversation is called: "
+                f"{_display_title(await self._session_status(location.session_id))}"
             )
         await self._engine.commands.rename(location.session_id, title)
         return text_reply(f"Called: {display_title(title)}")
@@ -179,7 +180,7 @@ class ChannelCommands:
     async def _continue(self, row: InboundRow, location: ChatLocation) -> InboundResult | None:
         if not location.session_id:
             return text_reply(NO_CONVERSATION)
-        # Tried again, it is about the same conversation, which has gone on already: not about the new one.
+        # A retry must continue the same conversation, not its new successor.
         assigned = await self._store.assign(row.no, location.session_id, 0)
         if assigned.state == "done":
             return None
@@ -196,8 +197,8 @@ class ChannelCommands:
         ]
         questions = here.questions
         for question in questions[:1]:
-            asked = f"`{question.name}`" if question.name else "whether to go on"
-            wanted = f"Your answer is wanted about {asked}: /approve or /deny."
+            subject = f"`{question.name}`" if question.name else "whether to go on"
+            wanted = f"Your answer is wanted about {subject}: /approve or /deny."
             lines.append(f"It asks: {question.question}" if question.question else wanted)
         if len(questions) > 1:
             lines.append(f"And about {len(questions) - 1} more.")
@@ -244,14 +245,14 @@ class ChannelCommands:
         return await self._sources.memory(words) or "Nothing is remembered of that."
 
     async def _session_status(self, session_id: SessionId) -> SessionStatus:
-        """Return how a conversation stands. Raises NoSuchSession."""
+        """Return the status of a conversation. Raises NoSuchSession."""
         status = (await self._store.session_statuses((session_id,))).get(session_id)
         if status is None:
             raise NoSuchSession(session_id=session_id)
         return status
 
     async def _conversations(self, location: ChatLocation) -> list[SessionStatus]:
-        """Return those that the chat has had, the newest first, then the newest others."""
+        """Return the chat's own conversations, the newest first, then the newest others."""
         had = location.route.sessions if location.route is not None else ()
 
         def read(snapshot: Snapshot) -> list[SessionStatus]:
@@ -267,14 +268,14 @@ class ChannelCommands:
     def _find_by_title(
         self, snapshot: Snapshot, location: ChatLocation, words: Sequence[str]
     ) -> list[SessionStatus]:
-        """Return those that the chat may see whose titles hold all of `words`."""
+        """Return the conversations that the chat may see whose titles contain all of `words`."""
         rows = snapshot.sessions(None, _FOUND_MAX, title_words=words).sessions
         return list(
             snapshot.session_statuses([row.id for row in rows if self._may_see(location, row.id)]).values()
         )
 
     async def _last_listed(self, location: ChatLocation) -> Sequence[SessionId]:
-        """The list that the chat was shown last: numbers mean what they meant there."""
+        """Return the list that the chat saw last, so that typed numbers refer to it."""
         for row in await self._store.deliveries(location.key, _RECENT_DELIVERIES_MAX):
             pressed = [button_action.parse_action(button.press) for button in row.body.buttons]
             listed = [
@@ -285,7 +286,7 @@ class ChannelCommands:
         return [each.row.id for each in await self._conversations(location)]
 
     def _may_see(self, location: ChatLocation, session_id: SessionId) -> bool:
-        """In a group nothing is shown of what was said elsewhere: strangers read there too."""
+        """Return whether the chat may see a conversation: a group sees only its own."""
         own = location.route.sessions if location.route is not None else ()
         return location.chat.kind == "dm" or session_id in own
 
@@ -304,7 +305,7 @@ class ChannelCommands:
 
 
 def _display_title(status: SessionStatus) -> str:
-    """Return what people know a conversation by: its title, or how it begins."""
+    """Return a conversation's title, or its opening."""
     return display_title(status.row.title, status.opening)
 
 

@@ -1,8 +1,8 @@
-"""Telling chats what happens in their conversations, while it happens.
+"""Follow conversations and plan their messages for chats as events occur.
 
-One watcher for all chats of an app: a chat in whose conversation nothing happens costs nothing. While an
-answer is worked on, one task follows it; what is for good is planned in the store, and an answer that is
-being written is shown by edits, which are not kept: the last of them is.
+One watcher serves all chats of an app, so an idle chat costs nothing. During a run, one task follows the
+conversation. Final messages are planned in the store; an answer in progress is shown by edits, of which only
+the last is stored.
 """
 
 import asyncio
@@ -28,24 +28,24 @@ from holdfast.domain.limits import READ_EVENTS_MAX
 from holdfast.store.ports import SessionFollower, Store
 
 POLL_S = 30.0
-"""How often every chat is looked at, hint or no hint."""
+"""The poll interval for all chats, since a notification may be lost."""
 FOLLOW_S = 5.0
-"""How long a followed conversation may be silent before the store itself is asked."""
+"""The silence after which a follower reads the store."""
 RETRY_S, RETRY_S_MAX = 0.5, 300.0
 TYPING_S = 4.0
-"""Apps show that somebody types for about so long."""
+"""Apps show a typing indicator for about this long."""
 FIRST_TEXT_DELAY_S = 0.4
-"""How long an answer gathers words before the first are shown."""
+"""The delay of the first text of an answer, so that it contains more than a word."""
 _LIVE_S_MAX = 5.0
 _ATTEMPTS_MAX = 5
 _RECENT_DELIVERIES_MAX = 10
 _REMOVAL_MESSAGES_MAX = 200
-"""Of a chat and of its conversation, among how many messages those are looked for that were taken back."""
+"""The newest messages that are searched for answers of removed turns."""
 _ROUTES_MAX = 1_000_000
 
 
 class _FollowedChat(msgspec.Struct):
-    """A conversation as a chat is told of it just now."""
+    """A chat's route, its plan and the position up to which the plan is saved."""
 
     route: RouteRow
     plan: ReplyPlan
@@ -53,7 +53,7 @@ class _FollowedChat(msgspec.Struct):
 
 
 class ConversationFollower:
-    """All chats of one channel. `planned` is called when there is something to deliver."""
+    """The followers of one channel's chats. `notify_delivery` is called after a delivery was planned."""
 
     def __init__(
         self, store: Store, stats: ChannelStats, pairing: Pairing, notify_delivery: Callable[[], None]
@@ -72,14 +72,14 @@ class ConversationFollower:
         self._failures: dict[str, int] = {}
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Follow conversations until cancelled."""
         try:
             with self._store.watch(self._wakeup.notify) as watch:
                 for known in (self._routes, self._chats_by_session, self._seen, self._leaving):
                     known.clear()
-                # Watched before it is read: what changes in between is told too.
+                # Watches before it reads, so that no change in between is missed.
                 for route in await self._store.routes(self._stats.channel.name, limit=_ROUTES_MAX):
-                    # One that has moved meanwhile is known better than it was read.
+                    # A route that changed meanwhile is newer than this read.
                     if route.chat.route not in self._routes:
                         self._set_route(route)
                 await self._poll_all()
@@ -94,26 +94,26 @@ class ConversationFollower:
             await self._tasks.stop_all()
 
     def chat_moved(self, route: RouteRow) -> None:
-        """A chat is at another conversation from now on."""
+        """Follow a chat's new route."""
         self._set_route(route)
         self._leaving.discard(route.chat.route)
         self._wake_chat(route.chat.route)
 
     def sync_route(self, route: RouteRow) -> None:
-        """The same, if that is news."""
+        """Follow a chat's route if it differs from the known one."""
         known = self._routes.get(route.chat.route)
         if known is not None and known.session_id != route.session_id:
             self.chat_moved(route)
 
     async def prepare_switch(self, key: str) -> None:
-        """A chat is about to turn to another conversation: what it was shown of this one ends well."""
+        """Finish the messages of a chat's conversation before the chat switches to another."""
         self._leaving.add(key)
         await self._tasks.stop(key)
         for _ in range(_ATTEMPTS_MAX):
             route = await self._store.route(key)
             if route is None or not route.session_id:
                 return
-            # What the task had begun to plan is planned once this is: writes keep their order.
+            # Writes keep their order: after this one, what the stopped task planned is stored.
             if not await self._store.plan(key, route.session_id, route.cursor, route.cursor, ()):
                 continue
             following = self._start_following(route)
@@ -125,7 +125,7 @@ class ConversationFollower:
                 return
 
     def cancel_switch(self, key: str) -> None:
-        """It did not turn away after all."""
+        """Resume following after a switch that did not happen."""
         self._leaving.discard(key)
         self._wake_chat(key)
 
@@ -147,7 +147,7 @@ class ConversationFollower:
             self._wake_chat(key)
 
     async def _poll_all(self) -> None:
-        """At every chat: a hint may be lost, a look may not."""
+        """Check every chat's head, since a notification may be lost."""
         for key, route in list(self._routes.items()):
             if not route.session_id or key in self._tasks:
                 continue
@@ -155,7 +155,7 @@ class ConversationFollower:
                 if await self._store.head(route.session_id) > self._seen.get(key, route.cursor):
                     self._wake_chat(key)
             except NoSuchSession:
-                # Told once that it is gone, it has nothing more to be told.
+                # The chat is notified once that its conversation is gone.
                 self._chats_by_session.pop(route.session_id, None)
                 self._routes.pop(key, None)
                 await self._end_deleted(self._start_following(route))
@@ -172,7 +172,7 @@ class ConversationFollower:
         if task.cancelled():
             return
         if was_notified:
-            # Something happened after it had looked for the last time.
+            # An event arrived after the task's last read.
             self._wake_chat(key)
         error = task.exception()
         if error is None:
@@ -185,17 +185,17 @@ class ConversationFollower:
         asyncio.get_running_loop().call_later(delay_s, self._retry_chat, key)
 
     def _retry_chat(self, key: str) -> None:
-        # Not after the end: whoever serves next looks at everything.
+        # Not after the stop: the next process to serve reads everything.
         if self._stats.serving:
             self._wake_chat(key)
 
     async def _follow(self, key: str) -> None:
-        """Tell one chat until nothing is being worked on in its conversation."""
+        """Follow one chat's conversation until no run is in progress."""
         route = await self._store.route(key)
         if route is None or not route.session_id:
             return
         if not await self._pairing.may_send_to(route.chat):
-            # Nobody there may speak any more: it has no conversation, also for whoever is let in again.
+            # No speaker is allowed any more; the detached chat starts anew if one is allowed again.
             detached = replace(route, session_id=SessionId(""), sessions=(), cursor=0)
             await self._store.put_route(detached)
             self._set_route(detached)
@@ -221,7 +221,7 @@ class ConversationFollower:
                     follower.resync()
 
     async def _follow_successor(self, key: str) -> bool:
-        """Where the conversation goes on in another one, the chat does too; whether that is so."""
+        """Move the chat to the successor of its conversation; return whether there is one."""
         route = await self._store.route(key)
         successor = await successor_route(self._store, route) if route is not None else None
         if successor is None:
@@ -232,7 +232,7 @@ class ConversationFollower:
         return True
 
     async def _read_events(self, following: _FollowedChat, follower: SessionFollower) -> bool:
-        """Everything that there is now. False if there will be no more: told elsewhere, or deleted."""
+        """Read and plan all new events; return False if the chat moved or its conversation was deleted."""
         try:
             while events := await follower.next_events():
                 for event in events:
@@ -243,7 +243,7 @@ class ConversationFollower:
         return await self._save_plan(following)
 
     async def _end_deleted(self, following: _FollowedChat) -> None:
-        """The conversation is no more: what was being written of it does not seem to go on."""
+        """Mark unfinished answers of a deleted conversation as ended, or follow its successor."""
         key, fresh = following.route.chat.route, following.plan.take_deliveries()
         if await self._follow_successor(key):
             return
@@ -256,7 +256,7 @@ class ConversationFollower:
             self._notify_delivery()
 
     async def _save_plan(self, following: _FollowedChat) -> bool:
-        """Plan what is new. False: the chat is somewhere else."""
+        """Save new deliveries; return False if the chat has moved."""
         plan, key = following.plan, following.route.chat.route
         fresh, done = plan.take_deliveries(), plan.completed_seq
         for removal in plan.take_removals():
@@ -273,7 +273,7 @@ class ConversationFollower:
     async def _removal_edits(
         self, following: _FollowedChat, removal: RemovedTurns | RestoredTurns, fresh: list[NewDelivery]
     ) -> list[NewDelivery]:
-        """Return the chat's messages about turns that were removed or restored, as they read from now on."""
+        """Return the edits of the chat's answers whose turns were removed or restored."""
         if not self._stats.channel.abilities.edits:
             return []
         route = following.route
@@ -304,7 +304,7 @@ class ConversationFollower:
 
 
 class _LiveReply:
-    """Shows an answer while it is being written, and that it is being worked on. Nothing of it is kept."""
+    """Show an answer in progress by edits, and a typing indicator. Store nothing of either."""
 
     def __init__(
         self,
@@ -327,7 +327,7 @@ class _LiveReply:
         self._typing_at = 0.0
 
     def wait_s(self) -> float:
-        """How long there is nothing to do unless something comes."""
+        """Return the time until the next step, unless an event arrives."""
         now = _now()
         due = [FOLLOW_S, self._typing_at - now]
         if self._first_text_at:
@@ -337,14 +337,14 @@ class _LiveReply:
         return max(0.02, min(due))
 
     async def step(self) -> bool:
-        """What is due now. False: the chat is somewhere else."""
+        """Do what is due now; return False if the chat has moved."""
         channel, plan = self._stats.channel, self._following.plan
         if channel.abilities.edits and not await self._plan_first_text():
             return False
-        written = plan.live_delivery()
-        if written is not None:
+        delivery = plan.live_delivery()
+        if delivery is not None:
             if _now() >= self._edit_at and self._is_behind():
-                await self._edit(written)
+                await self._edit(delivery)
         elif _now() >= self._typing_at:
             self._typing_at = _now() + TYPING_S
             with suppress(HoldfastError, TimeoutError):
@@ -353,7 +353,7 @@ class _LiveReply:
         return True
 
     async def _plan_first_text(self) -> bool:
-        """Plan the first words of an answer, or of its next piece, once there are some."""
+        """Plan the first text of an answer, or of its next piece, once there is some."""
         plan, now = self._following.plan, _now()
         if not plan.has_unseen_text:
             self._first_text_at = 0.0
@@ -375,16 +375,19 @@ class _LiveReply:
         return True
 
     def _is_behind(self) -> bool:
-        written = self._following.plan.live_delivery()
-        return written is not None and written != self._shown
+        delivery = self._following.plan.live_delivery()
+        return delivery is not None and delivery != self._shown
 
-    async def _edit(self, written: NewDelivery) -> None:
+    async def _edit(self, delivery: NewDelivery) -> None:
         self._edit_at = _now() + self._every_s
         chat = self._following.route.chat
-        if self._shown is None or (self._shown.source, self._shown.piece) != (written.source, written.piece):
+        if self._shown is None or (self._shown.source, self._shown.piece) != (
+            delivery.source,
+            delivery.piece,
+        ):
             self._platform_id = ""
         if not self._platform_id:
-            row = await self._store.delivery(chat.route, written.source, written.piece)
+            row = await self._store.delivery(chat.route, delivery.source, delivery.piece)
             if row is None or row.state != "sent":
                 return
             self._platform_id = row.platform_id
@@ -392,10 +395,10 @@ class _LiveReply:
             return
         try:
             async with asyncio.timeout(_LIVE_S_MAX):
-                await self._stats.channel.edit(chat, self._platform_id, written.body)
-            self._shown = written
+                await self._stats.channel.edit(chat, self._platform_id, delivery.body)
+            self._shown = delivery
         except ChannelFailure as failure:
-            # The next edit says more anyway; but not before the app wants to hear it.
+            # The next edit includes this text anyway; it waits as long as the app asks.
             self._edit_at += (failure.retry_after_ms or 0) / 1000
         except (TimeoutError, StoreFault):
             pass

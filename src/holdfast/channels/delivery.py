@@ -1,8 +1,8 @@
-"""Saying in chats what was planned: recorded before it is tried, receipted after, in order per chat.
+"""Deliver planned messages in order per chat: record each attempt before it starts, and its outcome after.
 
-An edit may be repeated. A first message whose outcome nobody knows is sent again where the app can tell that
-it is the same one; elsewhere an answer or a question is sent again and says so, more slowly each time, and a
-notice is let be. One that its app never takes is passed by in the end: see `Stubborn`.
+An edit may be repeated. A send with an unknown outcome is repeated if the app deduplicates sends. Otherwise
+an answer or a question is resent with a note, more slowly each time, and a notice is dropped. A message that
+the app never accepts is skipped in the end: see `PoisonMessages`.
 """
 
 import asyncio
@@ -36,27 +36,27 @@ from holdfast.domain.limits import (
 from holdfast.store.ports import Append, Store
 
 POLL_S = 5.0
-"""How often it is looked for what is due, hint or no hint."""
+"""The poll interval for due deliveries, since a notification may be lost."""
 _LOOK_AHEAD = 4
-"""Times as many as are sent at once are looked up together."""
+"""The deliveries that one query loads, as a multiple of the concurrency."""
 _HEALTH_CHECK_AFTER = 3
-"""Tries after which a failure has the app itself asked how it is."""
+"""Attempts after which a failure triggers a health check of the app."""
 _HAND_BACK_S = 2.0
 _NOT_ALLOWED = "not_allowed"
 _FinalState = Literal["in_doubt", "dropped"]
 LOST_MESSAGE_NOTICE = "*One message could not be delivered here. It is in the conversation: see the page.*"
-"""What a chat is told of a message that was let be."""
+"""The notice in place of a dropped message."""
 _DeliveryKey = tuple[str, int]
 
 
 def delivery_key(route: str, row: DeliveryRow) -> str:
-    """The name of a message, the same at each try: letters and digits, whatever the chat is called."""
+    """Return the idempotency key of a delivery: letters and digits, the same at each attempt."""
     name = f"{route}\n{row.source}\n{row.piece}".encode()
     return "d_" + hashlib.blake2b(name, digest_size=16).hexdigest()
 
 
 class DeliveryWorker:
-    """All chats of one channel: several at the same time, each one message after the other."""
+    """Deliver to the chats of one channel: several chats concurrently, each chat in order."""
 
     def __init__(
         self,
@@ -83,19 +83,19 @@ class DeliveryWorker:
         self._polled_at = 0
 
     def notify(self) -> None:
-        """There may be something to deliver."""
+        """Wake the worker after a delivery was added."""
         self._wakeup.notify()
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Start no more deliveries."""
         self._closed = True
 
     async def drained(self) -> None:
-        """Return once what is being sent is receipted."""
+        """Return once running sends are recorded."""
         await self._tasks.wait_until_empty()
 
     async def run(self) -> None:
-        """Until cancelled; what is being sent then is handed back as begun, to whoever comes next."""
+        """Deliver until cancelled; running sends are then handed back to the next process as started."""
         self._closed = False
         try:
             while True:
@@ -108,7 +108,7 @@ class DeliveryWorker:
         if self._closed:
             return
         if not self._start_found():
-            # What is being sent is among what is found: it must not hide the others.
+            # The result includes running deliveries, which must not hide the others.
             limit = DELIVERIES_AT_ONCE_MAX * _LOOK_AHEAD + len(self._tasks)
             self._next = list(await self._store.due(self._stats.channel.name, self._clock.now_ms(), limit))
             self._stats.waiting = len(self._next)
@@ -119,7 +119,7 @@ class DeliveryWorker:
             await self._begin_held_up(now)
 
     def _start_found(self) -> bool:
-        """Set going what was found. Whether all places are taken now."""
+        """Start the loaded deliveries; return whether all slots are taken."""
         now = asyncio.get_running_loop().time()
         while self._next and len(self._tasks) < DELIVERIES_AT_ONCE_MAX:
             key, row = self._next.pop(0)
@@ -128,7 +128,7 @@ class DeliveryWorker:
         return len(self._tasks) >= DELIVERIES_AT_ONCE_MAX
 
     async def _begin_held_up(self, now: Instant) -> None:
-        """What stands behind a message that its app never takes is tried in its stead."""
+        """Start deliveries that are queued behind a message that the app never accepts."""
         held_up = await self._store.blocked_deliveries(self._stats.channel.name, now, DELIVERIES_AT_ONCE_MAX)
         for key, held, behind in held_up:
             if key not in self._tasks and len(self._tasks) < DELIVERIES_AT_ONCE_MAX:
@@ -146,7 +146,7 @@ class DeliveryWorker:
         row = await self._begin(key, found.n) if route is not None else None
         if row is None or route is None:
             if found.state == "sending" and found.process_id != self._store.own_process:
-                # Another process has it; it is looked at again after a while, not at once.
+                # Another process is sending it; check again after a while.
                 self._busy_until[key] = asyncio.get_running_loop().time() + POLL_S
             return
         self._busy_until.pop(key, None)
@@ -156,12 +156,12 @@ class DeliveryWorker:
             asyncio.get_running_loop().call_later(delay_s, self.notify)
 
     async def _begin(self, key: str, n: int) -> DeliveryRow | None:
-        """Record that it is tried now. Whoever is stopped meanwhile hands it back as it was found."""
+        """Record the start of an attempt; if cancelled meanwhile, hand the delivery back."""
         beginning = asyncio.ensure_future(self._store.begin_delivery(key, n))
         try:
             return await asyncio.shield(beginning)
         except asyncio.CancelledError:
-            # No longer than that: a store that does not answer keeps nobody from stopping.
+            # Bounded, so that a slow store cannot block the stop.
             with suppress(StoreFault, TimeoutError):
                 async with asyncio.timeout(_HAND_BACK_S):
                     row = await beginning
@@ -170,7 +170,7 @@ class DeliveryWorker:
             raise
 
     async def _run_attempt(self, route: RouteRow, row: DeliveryRow) -> DeliveryRow:
-        """One try, and its outcome written down."""
+        """Make one attempt and record its outcome."""
         key = route.chat.route
         try:
             after = await self._attempt(route, row)
@@ -184,12 +184,12 @@ class DeliveryWorker:
         return after
 
     async def _skip_poison(self, key: str, held: DeliveryRow, behind: DeliveryRow) -> None:
-        """Say what is behind a stubborn message. If only that gets through, the other is over."""
+        """Send the message behind a poison message; if only that one arrives, give the poison message up."""
         route = await self._store.route(key)
         begun = await self._begin(key, behind.n) if route is not None else None
         if route is None or begun is None or (await self._run_attempt(route, begun)).state != "sent":
             return
-        # That edits get through says nothing about messages: such a one is not even begun.
+        # A successful edit proves nothing about a send.
         if begun.state == "changed" and held.state != "changed":
             return
         poison = await self._begin(key, held.n)
@@ -211,13 +211,13 @@ class DeliveryWorker:
         await self._store.settle_delivery(key, after, lost)
 
     async def _hand_back(self, key: str, row: DeliveryRow) -> None:
-        """It may have been sent, and who began it is no longer at it: the next need not wait for them."""
+        """Hand back an attempt of unknown outcome, so that the next process need not wait for this one."""
         with suppress(StoreFault):
             state = "changed" if row.state == "changed" else "sending"
             await self._store.settle_delivery(key, replace(row, state=state, retry_at=0))
 
     async def _attempt(self, route: RouteRow, row: DeliveryRow) -> DeliveryRow:
-        """Say it, as it was found, and what became of that."""
+        """Make one attempt; return the delivery with its outcome."""
         if self._clock.now_ms() - row.made_at > DELIVERY_MS_MAX:
             return self._finished(row, "dropped", f.Failure("too_old", "It could not be said for too long."))
         if not await self._pairing.may_send_to(route.chat):
@@ -226,14 +226,14 @@ class DeliveryWorker:
             return await self._edit(route.chat, row)
         body, is_again = row.body, False
         if row.state == "sending" and not self._stats.channel.abilities.dedupes_sends:
-            # Somebody began to send it, and nobody knows whether it arrived.
+            # An earlier attempt started, and its outcome is unknown.
             doubts = self._doubts.get((route.chat.route, row.n), 0)
             if doubts <= 1:
                 await self._record_doubt(route, row)
             if row.kind == "notice":
                 return self._finished(row, "in_doubt", row.failure)
             if doubts >= DELIVERY_DUPLICATES_MAX and not (await self._stats.channel.health()).ok:
-                # Nobody answers: another copy would be as doubtful as the last.
+                # The app is unreachable: another copy would be in doubt too.
                 return replace(row, retry_at=self._retry_at(row, 0))
             body, is_again = replace(body, is_again=True), True
         return await self._send(route.chat, row, body, is_again)
@@ -253,7 +253,7 @@ class DeliveryWorker:
             return self._finished(
                 row, "dropped" if failure.arrived is False else "in_doubt", _to_failure(failure)
             )
-        # What may have been sent before is still so, whatever became of this try.
+        # An earlier doubtful attempt stays in doubt, whatever this one's outcome.
         in_doubt = failure.arrived is None or is_again
         later = await self._retry_later(chat, row, failure, self._doubts.get(name, 0))
         return replace(later, state="sending" if in_doubt else "waiting")
@@ -271,11 +271,11 @@ class DeliveryWorker:
             self._stats.count("edited")
             return replace(row, state="sent", failure=None, retry_at=0)
         if not failure.final:
-            # Repeating an edit does no harm, whatever became of it.
+            # An edit may be repeated.
             return await self._retry_later(chat, row, failure)
         if row.kind != "answer" or row.body.is_taken_back:
             return self._finished(row, "dropped", _to_failure(failure))
-        # It cannot be changed any more; what it says now is not to be lost.
+        # The message cannot be edited any more: send its new content.
         return await self._resend(chat, row)
 
     async def _resend(self, chat: Chat, row: DeliveryRow) -> DeliveryRow:
@@ -292,7 +292,7 @@ class DeliveryWorker:
     async def _retry_later(
         self, chat: Chat, row: DeliveryRow, failure: ChannelFailure, doubts: int = 0
     ) -> DeliveryRow:
-        """It is tried again, and until then it says why. Who asks for patience has nothing against it."""
+        """Return the delivery with its retry time and failure. A rate limit is not the message's fault."""
         self._stats.count("retried")
         may_be_alone = failure.retry_after_ms is None and row.attempts >= _HEALTH_CHECK_AFTER
         is_well = may_be_alone and (await self._stats.channel.health()).ok
@@ -302,7 +302,7 @@ class DeliveryWorker:
         )  # fmt: skip
 
     async def _try(self, work: Callable[[], Awaitable[str]]) -> str | ChannelFailure:
-        """What the app calls it, or why it does not know it."""
+        """Return the app's id of the message, or the failure."""
         channel = self._stats.channel
         try:
             platform_id = await work()
@@ -319,7 +319,7 @@ class DeliveryWorker:
         return platform_id
 
     async def _record_doubt(self, route: RouteRow, row: DeliveryRow) -> None:
-        """Note it in the conversation, if it is of the one that the chat is at."""
+        """Record a doubtful answer in the conversation, if it belongs to the chat's current one."""
         if row.kind != "answer" or not route.session_id or row.made_at < route.touched_at:
             return
         fact = f.DeliveryInDoubt(route.chat.channel, MessageId(row.source))
@@ -335,9 +335,9 @@ class DeliveryWorker:
     def _retry_at(self, row: DeliveryRow, after_ms: int, doubts: int = 0) -> int:
         delay_ms = min(self._retry_ms << min(row.attempts - 1, 20), DELIVERY_RETRY_MS_MAX)
         if doubts >= DELIVERY_DUPLICATES_MAX:
-            # Each may be one more copy of the same: before it is let be, there are a dozen at most.
+            # Each attempt may be another copy: this delay limits them to a dozen before the message expires.
             delay_ms = max(delay_ms, min(self._retry_ms << min(2 * doubts - 2, 40), DELIVERY_MS_MAX))
-        # Those that failed together do not come back together.
+        # Jitter, so that deliveries that failed together are not retried together.
         delay_ms = round(delay_ms * (0.75 + self._rng() / 2))
         return self._clock.now_ms() + max(delay_ms, after_ms)
 
@@ -347,7 +347,10 @@ def _to_failure(failure: ChannelFailure) -> f.Failure:
 
 
 class PoisonMessages:
-    """Of one channel. What is known is of this process; what comes of it is in each message's `failure`."""
+    """Detect messages of one channel that the app never accepts while it is healthy.
+
+    The counts are of this process; the verdict is stored in each message's `failure`.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -359,7 +362,7 @@ class PoisonMessages:
     def reason(
         self, name: _DeliveryKey, failure: ChannelFailure, is_well: bool, before: Failure | None
     ) -> Failure:
-        """Why a message waits from now on. `is_well`: the app answered, whatever it made of this message."""
+        """Return the failure to record for a waiting message. `is_well`: the app's health check succeeded."""
         code = failure.code
         if not is_well:
             self.forget(name)
@@ -368,7 +371,7 @@ class PoisonMessages:
             tries, since = self._alone.get(name, (0, now))
             self._alone[name] = tries + 1, since
             is_long = tries + 1 >= POISON_MESSAGE_TRIES and now - since >= POISON_MESSAGE_MS
-            # What was known before a restart holds as long as nothing speaks against it.
+            # A verdict from before a restart stays valid while the app is healthy.
             if is_long or (before is not None and before.code == POISON_MESSAGE):
                 code = POISON_MESSAGE
         return Failure(code, str(failure)[:500])

@@ -1,7 +1,7 @@
-"""What came from a chat app, worked off: per chat in order, chats side by side.
+"""Process inbound updates: in order within a chat, concurrently across chats.
 
-Whatever is done for something that came can be done again to the same effect: it is written down first which
-conversation it is for, a message has a key, and a command looks whether it was carried out before.
+Processing is idempotent: the inbox first records which conversation an update is for, a message has an
+idempotency key, and a command checks whether it already ran.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ from holdfast.engine.engine import Engine
 from holdfast.store.ports import Store
 
 POLL_S = 1.0
-"""How soon is found what another process has taken in."""
+"""The poll interval for updates that another process stored."""
 RETRY_S = 0.5
 APOLOGY = "Sorry, something went wrong here, and this could not be taken up."
 NOT_FETCHED = "What you sent could not be fetched. Please send it again."
@@ -52,7 +52,7 @@ EMPTY = "I can read words, images, PDF files and text files; there was none of t
 
 
 class _PendingInbound:
-    """Something that is being taken up. `words` are what is said if it is given up."""
+    """An update in process. `reply_text` is set once processing is given up."""
 
     def __init__(self, row: InboundRow) -> None:
         self.row = row
@@ -60,17 +60,17 @@ class _PendingInbound:
         self._tries = 0
 
     def record_failure(self, reply_text: str, final: bool = False) -> float:
-        """It did not work; how long to wait before the next try."""
+        """Count a failure; return how long to wait before the next attempt."""
         self._tries += 1
         if final or self._tries >= INBOUND_TRIES_MAX:
             self.reply_text = reply_text
-            # What is left is to say so; whatever is wrong, that is not tried for ever at full speed.
+            # Only the reply is left to send; if that keeps failing, it must not spin.
             return RETRY_S if self._tries > INBOUND_TRIES_MAX else 0.0
         return RETRY_S * self._tries
 
 
 class ChannelInbox:
-    """Of one channel."""
+    """The inbox of one channel."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class ChannelInbox:
         self._wakeup = ChannelWakeup()
         self._closed = False
         self._open_numbers: set[int] = set()
-        """What has come and is not dealt with: none of it is older than what is still to be found."""
+        """The numbers of updates in process: any update not yet loaded has a higher number."""
         self._queues: dict[str, deque[InboundRow]] = {}
         self._tasks = KeyedTasks("taking up")
         self._rate_limiter = ChatRateLimiter(monotonic)
@@ -105,19 +105,19 @@ class ChannelInbox:
         self._fetches = asyncio.Semaphore(CHANNEL_FETCHES_AT_ONCE_MAX)
 
     def notify(self) -> None:
-        """Something has come."""
+        """Wake the inbox after an update was stored."""
         self._wakeup.notify()
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Start no more updates."""
         self._closed = True
 
     async def drained(self) -> None:
-        """Return once nothing is being worked off."""
+        """Return once no update is in process."""
         await self._tasks.wait_until_empty()
 
     async def run(self) -> None:
-        """Until cancelled; what is being worked off then is found as it is by whoever comes next."""
+        """Process updates until cancelled; the next process resumes unfinished ones from the store."""
         self._closed = False
         self._open_numbers.clear()
         try:
@@ -130,8 +130,8 @@ class ChannelInbox:
             self._queues.clear()
 
     async def _gather(self) -> bool:
-        """Find what has come; whether there may be more."""
-        # However much one chat has said, what the others said is found behind it.
+        """Load stored updates; return whether there may be more."""
+        # Starts after the updates in process, so that one busy chat does not hide the others.
         limit = min(INBOUND_BATCH_MAX, INBOUND_OPEN_MAX - len(self._open_numbers))
         rows = await self._store.received(self._stats.channel.name, limit, max(self._open_numbers, default=0))
         for row in rows:
@@ -157,20 +157,20 @@ class ChannelInbox:
                 if pending.row.inbound.moved_from:
                     await self._wait_for_chat(router.chat_before_move(pending.row.inbound).route)
                 while (retry_s := await self._attempt(pending)) is not None:
-                    # Not while holding a place: others go on meanwhile.
+                    # Without a slot, so that other chats continue.
                     await self._sleep(retry_s)
                 self._open_numbers.discard(pending.row.no)
         finally:
-            # Nothing can line up between the last look and this: there is no await.
+            # No await since the last check, so nothing was enqueued in between.
             del self._queues[key]
 
     async def _wait_for_chat(self, key: str) -> None:
-        """Return once nothing waits any more that was said in another chat."""
+        """Return once another chat has no queued updates."""
         while key in self._queues and not self._closed:
             await self._sleep(RETRY_S)
 
     async def _attempt(self, pending: _PendingInbound) -> float | None:
-        """Take one thing up. None: it is dealt with; else how long to wait before it is tried again."""
+        """Process one update; return the delay before a retry, or None once it is finished."""
         update_id = pending.row.inbound.update_id
         try:
             async with self._slots:
@@ -208,23 +208,23 @@ class ChannelInbox:
             await self._finish(row, location, router.text_reply(pending.reply_text))
             return
         try:
-            done = await self._perform(row, location)
+            result = await self._perform(row, location)
         except (StoreFault, ChannelFailure):
             raise
         except HoldfastError as refusal:
-            # It cannot be done, and why not is the answer.
-            done = router.text_reply(" ".join(filter(None, (str(refusal), refusal.advice))))
-        if done is not None:
-            await self._finish(row, location, done)
+            # The refusal itself is the reply.
+            result = router.text_reply(" ".join(filter(None, (str(refusal), refusal.advice))))
+        if result is not None:
+            await self._finish(row, location, result)
 
     async def _move(self, row: InboundRow) -> None:
-        """A chat has taken the place of another: it is where that one was, and is told the rest."""
+        """Move the route of a replaced chat to its successor, which receives the remaining messages."""
         before = await self._store.route(router.chat_before_move(row.inbound).route)
         here = await self._store.route(row.inbound.chat.route)
         if before is None or (here is not None and here.session_id):
             await self._store.finish(row.no)
             return
-        # Written down first: whoever has to do it again finds the other chat nowhere.
+        # Recorded first: a retry no longer finds the old chat's route.
         assigned = await self._store.assign(row.no, before.session_id, before.cursor)
         left = structs.replace(before, session_id=router.NO_SESSION, cursor=0)
         await self._store.put_route(left)
@@ -235,7 +235,7 @@ class ChannelInbox:
         self._outbox.chat_moved(at)
 
     async def _perform(self, row: InboundRow, location: ChatLocation) -> InboundResult | None:
-        """What is done for it. None: it was dealt with before."""
+        """Carry out an update; return None if it was finished before."""
         inbound = row.inbound
         if inbound.press:
             press = button_action.parse_action(inbound.press)
@@ -262,22 +262,22 @@ class ChannelInbox:
         return await self._actions.reply(row, location, inbound.text, _inbound_text(inbound), key)
 
     async def _send_turn(self, row: InboundRow, location: ChatLocation) -> InboundResult | None:
-        """Have it answered: in the conversation that the chat is at, or in a new one."""
+        """Send the message to the chat's conversation, or to a new one."""
         candidate_id = location.session_id or self._ids.session()
         assigned = await self._store.assign(row.no, candidate_id, location.head)
         if assigned.state == "done":
             return None
         session_id, inbound = assigned.session_id, row.inbound
         key = send_key(location.key, inbound.update_id)
-        # Files may be gone from the app by now, and a prompt may say something else: what was kept is kept.
+        # On a retry, files may be gone and a prompt may have changed: the accepted turn counts.
         may_differ = inbound.files or self._engine.expand_prompt(inbound.text) != inbound.text
         if not may_differ or not await self._is_kept(assigned, key):
             parts = await self._parts(inbound)
             if not assigned.expect:
-                # It may be there by an earlier try.
+                # An earlier attempt may have created it.
                 with suppress(SessionExists):
                     await self._engine.create(f.SessionCreated(agent=inbound.chat.agent), session_id)
-            # It may have gone on in another one meanwhile.
+            # A successor may have replaced the conversation meanwhile.
             session_id = (await self._engine.send(session_id, parts, key)).session_id
         if location.session_id == session_id:
             return InboundResult()
@@ -292,7 +292,7 @@ class ChannelInbox:
         return (Text(text), *files) if text else tuple(files)
 
     async def _fetch(self, file: FileRef) -> File:
-        """Have a file here. Raises ChannelFailure, UnsupportedFile, TooLarge."""
+        """Fetch a file and store it. Raises ChannelFailure, UnsupportedFile, TooLarge."""
         channel = self._stats.channel
         async with self._fetches:
             try:
@@ -305,23 +305,23 @@ class ChannelInbox:
             blob = await self._store.put_blob(content)
         return File(blob, clean_name(self._engine.mask(file.name), media_type), media_type, len(content))
 
-    async def _finish(self, row: InboundRow, location: ChatLocation, done: InboundResult) -> None:
+    async def _finish(self, row: InboundRow, location: ChatLocation, result: InboundResult) -> None:
         source, chars_max = f"update:{row.inbound.update_id}", self._stats.channel.abilities.text_chars_max
-        bodies = [body for each in done.replies for body in split_outgoing(each, chars_max)]
+        bodies = [body for each in result.replies for body in split_outgoing(each, chars_max)]
         replies = [NewDelivery(source, n, "reply", body) for n, body in enumerate(bodies)]
-        move = done.move
+        move = result.move
         if move is None and replies and location.route is None:
-            # A chat that has no conversation yet can be spoken to all the same.
+            # A reply needs a route, even without a conversation.
             move = RouteRow(location.chat, router.NO_SESSION, (), 0, self._clock.now_ms())
-        # What is planned under a name that is there already is changed: edited, if it was sent.
-        await self._store.finish(row.no, (*done.changed, *replies), move)
+        # A delivery with an existing name replaces it, and edits the message if it was sent.
+        await self._store.finish(row.no, (*result.changed, *replies), move)
         if move is not None:
             self._outbox.chat_moved(move)
-        if replies or done.changed:
+        if replies or result.changed:
             self._outbox.notify()
 
 
 def _inbound_text(inbound: InboundUpdate) -> str:
-    """What was said. In a group it matters who speaks."""
+    """Return the text; in a group, with the sender's name."""
     is_one_of_many = inbound.text and inbound.chat.kind == "group" and inbound.sender_name
     return f"{inbound.sender_name}: {inbound.text}" if is_one_of_many else inbound.text

@@ -1,4 +1,4 @@
-"""Chat apps and who may speak there: the ports of who lets people in and who listens."""
+"""The ports through which HTTP and the CLI manage channels and their allowed senders."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -47,9 +47,9 @@ class ChannelInfo(msgspec.Struct, frozen=True):
     received: int = 0
     waiting: int = 0
     delivered: dict[str, int] = msgspec.field(default_factory=dict)
-    """How many tries to say something ended how."""
+    """Delivery attempts by outcome."""
     undelivered: str = ""
-    """Why the last message that was let be could not be said; it stays."""
+    """The error of the last message that was dropped; it is never cleared."""
     undelivered_at: Instant = 0
 
 
@@ -80,47 +80,47 @@ class SenderInfo(msgspec.Struct, frozen=True):
 
 
 class ChannelAccess(Protocol):
-    """Who may speak in chat apps, and which of those are set up."""
+    """The allowed senders and the configured channels."""
 
     def configured_channels(self) -> Sequence[ChannelInfo]:
-        """Every channel that there can be, and whether it is set up."""
+        """Return every channel and whether it is configured."""
 
     async def pending_senders(self) -> Sequence[PendingSenderInfo]:
-        """Who waits to be let in, the first first."""
+        """Return the senders who wait for approval, the oldest first."""
 
     async def confirm(self, code: str) -> SenderInfo:
-        """Let in whoever was told this code. Raises NoSuchCode, TooManyCodes."""
+        """Allow the sender who received this code. Raises NoSuchCode, TooManyCodes."""
 
     async def senders(self) -> Sequence[SenderInfo]:
-        """Who may speak, the first first."""
+        """Return the allowed senders, the oldest first."""
 
     async def revoke(self, channel: str, sender: str) -> None:
-        """They may not speak from now on. Raises NoSuchSender."""
+        """Remove an allowed sender. Raises NoSuchSender."""
 
 
 class ChannelService(ChannelAccess, Protocol):
-    """The chat apps of a server while it runs."""
+    """The channels of a running server."""
 
     def list_channels(self) -> Sequence[ChannelInfo]:
-        """Every channel and how it fares here."""
+        """Return every channel and its state in this process."""
 
     async def test(self, name: str) -> ChannelTestResult:
-        """Ask the app itself. Raises NoSuchChannel."""
+        """Return the result of a request to the app. Raises NoSuchChannel."""
 
     async def connect_telegram(self, token: str) -> None:
-        """Have a bot answer from now on; it is tried first, and the token is never told again.
+        """Verify a bot's token, save it and connect the bot. The token is never returned.
 
         Raises ChannelRefused, SettingFixed, CannotEditSettings.
         """
 
     async def disconnect_telegram(self) -> None:
-        """Forget the bot. Raises SettingFixed, CannotEditSettings."""
+        """Remove the bot. Raises SettingFixed, CannotEditSettings."""
 
     def check_call(self, name: str, headers: Mapping[str, str]) -> None:
-        """Whether a chat app may be calling, by what is known before its call is read. Raises as `heard`."""
+        """Check a call's headers before its body is read. Raises as `receive_call`."""
 
     async def receive_call(self, name: str, headers: Mapping[str, str], body: bytes) -> None:
-        """A chat app has called; returns once what it told is kept. Header names are in lower case.
+        """Handle a call from a chat app; return once its update is stored. Header names are in lower case.
 
-        Raises NoSuchChannel, NotListening, and with the status 401 whatever says that it is not that app.
+        Raises NoSuchChannel, NotListening, and an error with status 401 if the call is not from that app.
         """

@@ -1,4 +1,4 @@
-"""What goes back to a chat app: what conversations say is planned, and what is planned is delivered."""
+"""Send messages to a chat app: plan them from conversations, then deliver them."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from holdfast.store.ports import Store
 
 
 class ChannelOutbox:
-    """Of one channel. Works while its two loops run."""
+    """The outbox of one channel. Works while its two loops run."""
 
     def __init__(
         self,
@@ -33,19 +33,19 @@ class ChannelOutbox:
         await self._worker.run()
 
     def notify(self) -> None:
-        """Something was added to what is to be delivered."""
+        """Wake the delivery loop after a delivery was added."""
         self._worker.notify()
 
     async def prepare_switch(self, key: str) -> None:
-        """A chat is about to turn to another conversation. Say `moved` or `stay` then."""
+        """Finish a chat's messages before a switch. Call `chat_moved` or `cancel_switch` afterwards."""
         await self._follower.prepare_switch(key)
 
     def chat_moved(self, route: RouteRow) -> None:
-        """A chat is at this conversation from now on, and is to be told of it."""
+        """Follow a chat's new route."""
         self._follower.chat_moved(route)
 
     def sync_route(self, route: RouteRow) -> None:
-        """A chat is at this conversation: where it was before may have gone on there."""
+        """Follow a chat's route if it differs from the known one."""
         self._follower.sync_route(route)
 
     def cancel_switch(self, key: str) -> None:

@@ -1,7 +1,7 @@
-"""Who may speak: nobody until the owner confirms the pairing code that a stranger received.
+"""Allow senders by pairing: the owner confirms the code that an unknown sender received.
 
-Kept on the store's shelf, where every process sees it: who waits as `pairing`, who is in as `sender`. Of a
-stranger nothing is kept but who it was that got a code; of the code, a digest.
+The state is in the key-value store, which every process reads: pending senders as `pairing`, allowed ones as
+`sender`. Of an unknown sender the store has only the identity and a digest of the code.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ from holdfast.domain.limits import (
 from holdfast.store.ports import Store
 
 PAIRING, SENDER, TRIES, SPEAKERS = "pairing", "sender", "pairing_tries", "speakers"
-"""The kinds on the shelf."""
+"""The kinds in the key-value store."""
 _ALPHABET = "23456789ABCDEFGHJKMNPQRSTVWXYZ"
-"""Without those that are taken for one another when they are read aloud or typed."""
+"""Letters and digits without those that are easily confused."""
 _CODE_CHARS = 8
 _NAME_CHARS_MAX = 80
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class PendingSender(msgspec.Struct, frozen=True):
-    """Someone who wrote and waits to be let in. `told`: they have the code."""
+    """A sender who waits for approval. `told`: the code was delivered."""
 
     channel: str
     sender: str
@@ -53,7 +53,7 @@ class PendingSender(msgspec.Struct, frozen=True):
 
 
 class Sender(msgspec.Struct, frozen=True):
-    """Someone who may speak."""
+    """An allowed sender."""
 
     channel: str
     sender: str
@@ -66,18 +66,18 @@ def sender_id(channel: str, sender: str) -> str:
 
 
 def format_code(code: str) -> str:
-    """A code as people read it: `K7QM-2XRD`."""
+    """Return a code as people read it: `K7QM-2XRD`."""
     half = _CODE_CHARS // 2
     return f"{code[:half]}-{code[half:]}"
 
 
 def normalize_code(code: str) -> str:
-    """A code as it was made, however it was typed."""
+    """Return a typed code in its original form."""
     return "".join(each for each in code.upper() if each.isalnum())
 
 
 class Pairing:
-    """`chance(bits)` is where codes come from. Several processes may have one over the same store."""
+    """Allowed and pending senders. `random_bits(n)` returns n random bits. Processes may share the store."""
 
     def __init__(self, store: Store, clock: Clock, random_bits: Callable[[int], int]) -> None:
         self._store = store
@@ -88,14 +88,14 @@ class Pairing:
         return await self._store.item(SENDER, sender_id(channel, sender)) is not None
 
     async def record_speaker(self, inbound: InboundUpdate) -> None:
-        """Somebody who may spoke in a chat: it is told things for as long as one of those may."""
+        """Record an allowed sender as a speaker of a chat; see `may_send_to`."""
         route, sender = inbound.chat.route, inbound.sender
         known = await self._speakers(route)
         if sender not in known:
             await self._store.put_item(SPEAKERS, route, msgspec.json.encode((*known, sender)))
 
     async def may_send_to(self, chat: Chat) -> bool:
-        """Whether a chat may be told anything: nobody has spoken in it, or somebody who still may."""
+        """Return whether the chat has no speakers, or at least one who is still allowed."""
         known = await self._speakers(chat.route)
         for sender in known:
             if await self.is_allowed(chat.channel, sender):
@@ -107,9 +107,9 @@ class Pairing:
         return msgspec.json.decode(body, type=tuple[str, ...]) if body is not None else ()
 
     async def challenge(self, inbound: InboundUpdate) -> str | None:
-        """The words for a stranger; None if they have been told, and can still be let in by that.
+        """Return the text with a new code for an unknown sender; None if they have a valid one.
 
-        Say `told` once they have arrived: until then the next message makes another code.
+        Call `mark_code_sent` after the delivery: until then each message creates another code.
         """
         now, channel = self._clock.now_ms(), inbound.chat.channel
         waiting = await self._unexpired(now)
@@ -126,25 +126,26 @@ class Pairing:
         )  # fmt: skip
         await self._store.put_item(PAIRING, pending.id, msgspec.json.encode(pending))
         return (
-            f"I do not know you yet. Your code is {format_code(code)}. Whoever runs this server can let you in "
-            f"with it: in the page under Settings, Channels, or with `holdfast channels pair {format_code(code)}`."
+            f"I do not know you yet. Your code is {format_code(code)}. Whoever runs this server can let you "
+            "in with it: in the page under Settings, Channels, or with "
+            f"`holdfast channels pair {format_code(code)}`."
         )
 
     async def mark_code_sent(self, inbound: InboundUpdate) -> None:
-        """The words have arrived: they are not said again while the code holds."""
+        """Record that the code was delivered, so that it is not sent again while it is valid."""
         item_id = sender_id(inbound.chat.channel, inbound.sender)
         body = await self._store.item(PAIRING, item_id)
         if body is not None:
             pending = replace(msgspec.json.decode(body, type=PendingSender), told=True)
-            # Only in its own place: a code that was used meanwhile does not come back.
+            # Compare-and-swap, so that a code that was used meanwhile does not come back.
             await self._store.compare_and_swap_item(PAIRING, item_id, body, msgspec.json.encode(pending))
 
     async def pending_senders(self) -> Sequence[PendingSender]:
-        """Who waits to be let in, the first first."""
+        """Return the senders who wait for approval, the oldest first."""
         return await self._unexpired(self._clock.now_ms())
 
     async def confirm(self, code: str) -> Sender:
-        """Let someone in. Raises NoSuchCode, TooManyCodes."""
+        """Allow the sender with this code. Raises NoSuchCode, TooManyCodes."""
         now = self._clock.now_ms()
         attempt_id = await self._count_attempt(now)
         digest = secret_digest(normalize_code(code))
@@ -154,7 +155,7 @@ class Pairing:
         await self._store.take_item(TRIES, attempt_id)
         sender = Sender(found.channel, found.sender, found.name, now)
         await self.allow(sender)
-        # Whoever serves the channel takes it up, and says so to them.
+        # The process that serves the channel handles this update and welcomes the sender.
         welcome = str(ButtonAction("welcome", found.sender))
         update_id = f"welcome:{found.sender}:{now}"
         await self._store.receive(
@@ -163,22 +164,22 @@ class Pairing:
         return sender
 
     async def allow(self, sender: Sender) -> None:
-        """Let someone in without a code."""
+        """Allow a sender without a code."""
         item_id = sender_id(sender.channel, sender.sender)
         await self._store.put_item(SENDER, item_id, msgspec.json.encode(sender))
 
     async def allowed_senders(self) -> Sequence[Sender]:
-        """Who may speak, the first first."""
+        """Return the allowed senders, the oldest first."""
         found = _decode_all((await self._store.items(SENDER)).values(), Sender)
         return sorted(found, key=lambda each: (each.allowed_at, each.channel, each.sender))
 
     async def revoke(self, channel: str, sender: str) -> None:
-        """They may not speak from now on. Raises NoSuchSender."""
+        """Remove an allowed sender. Raises NoSuchSender."""
         if await self._store.take_item(SENDER, sender_id(channel, sender)) is None:
             raise NoSuchSender(channel=channel, sender=sender)
 
     async def _unexpired(self, now: Instant) -> list[PendingSender]:
-        """Whose code holds still; those that have run out are taken away."""
+        """Return senders with a valid code, and delete the expired ones."""
         found = _decode_all((await self._store.items(PAIRING)).values(), PendingSender)
         for each in found:
             if each.expires_at <= now:
@@ -187,7 +188,7 @@ class Pairing:
         return sorted(unexpired, key=lambda each: (each.asked_at, each.id))
 
     async def _count_attempt(self, now: Instant) -> str:
-        """Before it is tried, so that of many at once no more than may be are. Raises TooManyCodes."""
+        """Record an attempt before it is made, so that concurrent ones count too. Raises TooManyCodes."""
         attempt_id = f"{now}-{self._random_bits(64):x}"
         await self._store.put_item(TRIES, attempt_id, b"")
         known = await self._store.items(TRIES)
@@ -213,7 +214,7 @@ def _decode_all(bodies: Iterable[bytes], shape: type[T]) -> list[T]:
 
 
 class PairingChallenges:
-    """At the door of one channel. Telling somebody never keeps others waiting."""
+    """Reject the unknown senders of one channel and send them codes in the background."""
 
     def __init__(self, pairing: Pairing, stats: ChannelStats) -> None:
         self._pairing = pairing
@@ -221,10 +222,10 @@ class PairingChallenges:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def reject_unknown(self, inbound: Iterable[InboundUpdate]) -> set[str]:
-        """Who of the senders may not speak. What came from them is dealt with."""
+        """Return the senders who are not allowed, and start their challenges."""
         may_speak: dict[str, bool] = {}
         for each in inbound:
-            # Looked up once: whoever says much at once does not keep those behind them waiting.
+            # One lookup per sender, so that a burst does not delay the others.
             if each.sender not in may_speak:
                 may_speak[each.sender] = await self._pairing.is_allowed(each.chat.channel, each.sender)
             if not may_speak[each.sender]:
@@ -232,7 +233,7 @@ class PairingChallenges:
         return {sender for sender, may in may_speak.items() if not may}
 
     def _reject(self, inbound: InboundUpdate) -> None:
-        # In a group a code would be everybody's; a stranger can ask for one where nobody listens.
+        # In a group everyone would see the code; a sender gets one in a private chat.
         is_private = inbound.chat.kind == "dm"
         if (
             is_private
@@ -256,5 +257,5 @@ class PairingChallenges:
                 await self._stats.channel.send(inbound.chat, OutboundMessage(text), key)
                 await self._pairing.mark_code_sent(inbound)
         except HoldfastError as failure:
-            # They are told when they write again.
+            # The next message of this sender starts another challenge.
             self._stats.record_failure(str(failure))

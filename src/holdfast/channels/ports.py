@@ -1,4 +1,4 @@
-"""What a chat app is to the rest of `channels`: something that messages come from and can be sent to."""
+"""The port of a chat app: a channel that receives and sends messages."""
 
 from typing import Protocol
 
@@ -24,7 +24,7 @@ class ChannelFailure(HoldfastError):
         retry_after_ms: int | None = None,
         final: bool = False,
     ) -> None:
-        """`arrived` is None where nobody can tell; `final`: trying again is of no use."""
+        """Create the error. `arrived` is None if unknown; `final` means that a retry is useless."""
         super().__init__(channel=channel, detail=detail)
         self.arrived = arrived
         self.retry_after_ms = retry_after_ms
@@ -36,7 +36,7 @@ class FileTooLarge(TooLarge):
 
 
 def file_too_large(file: FileRef, bytes_max: int, size: int = 0) -> FileTooLarge:
-    """As people are told. `size`: if it is known."""
+    """Return the error for a file over the limit; pass `size` if it is known."""
     name = file.name[:_NAME_CHARS_MAX]
     known = max(size, file.size_bytes)
     return FileTooLarge(
@@ -47,24 +47,24 @@ def file_too_large(file: FileRef, bytes_max: int, size: int = 0) -> FileTooLarge
 
 
 def _megabytes(size: int) -> str:
-    """Rounded up: what is too large never seems to be as large as may be."""
+    """Return a size in MB, rounded up so that it never equals the limit it exceeds."""
     tenths = -(-size // 100_000)
     return f"{tenths / 10:,.1f} MB".replace(".0 MB", " MB")
 
 
 class ChannelAbilities(msgspec.Struct, frozen=True):
-    """What an app can do, as the documentation lists it and the tests assert it."""
+    """The abilities of an app, as the documentation lists them and the tests assert them."""
 
     text_chars_max: int
     edits: bool
     buttons: bool
     files: bool
     dedupes_sends: bool
-    """Whether sending the same thing again, under the same id, makes one message."""
+    """A repeated send with the same id creates no second message."""
     dedupes_updates: bool
-    """Whether what it tells has ids by which a repetition is known."""
+    """Updates carry ids by which repeats are recognised."""
     edit_every_ms: int
-    """How often a message that is being written may be changed."""
+    """The shortest interval between edits of a message that is being written."""
 
 
 class ChannelHealth(msgspec.Struct, frozen=True):
@@ -73,12 +73,12 @@ class ChannelHealth(msgspec.Struct, frozen=True):
 
 
 class InboundReceiver(Protocol):
-    """Where what came is handed over, in the order in which it was said."""
+    """Receive inbound updates in the order in which they were sent."""
 
     async def __call__(self, *inbound: InboundUpdate) -> None:
-        """Returns once all of it is kept for good: only then may the app forget it.
+        """Store the updates and return once they are durable: only then may the app forget them.
 
-        What came together is best handed over together: it costs as much as one.
+        Pass updates that arrived together in one call: a batch costs as much as one update.
         """
 
 
@@ -92,20 +92,20 @@ class Channel(Protocol):
     def abilities(self) -> ChannelAbilities: ...
 
     async def listen(self, take: InboundReceiver) -> None:
-        """Hand over what comes, until cancelled. Comes back by itself after a fault, with patience."""
+        """Pass inbound updates to `take` until cancelled; after a fault, retry with backoff."""
 
     async def send(self, chat: Chat, message: OutboundMessage, key: str) -> str:
-        """Say something; returns the app's own id for it. `key` is the same whenever it is tried again."""
+        """Send a message and return the app's id of it. `key` is the same at each retry."""
 
     async def edit(self, chat: Chat, platform_id: str, message: OutboundMessage) -> None:
-        """Have a message say something else. Saying what it says already is no failure."""
+        """Replace the content of a message. An edit that changes nothing succeeds."""
 
     async def show_typing(self, chat: Chat) -> None: ...
 
     async def fetch(self, file: FileRef) -> bytes:
-        """A file that somebody sent. Raises TooLarge too."""
+        """Return the content of a file that a user sent. Also raises TooLarge."""
 
     async def health(self) -> ChannelHealth:
-        """Asks the app itself. Never raises."""
+        """Return the result of a request to the app; never raise."""
 
     async def close(self) -> None: ...

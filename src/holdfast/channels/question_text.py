@@ -1,4 +1,4 @@
-"""The questions that a chat shows: their text, their choices, and what can be typed instead."""
+"""Format questions for a chat: their text, their buttons, and what can be typed instead."""
 
 import re
 
@@ -23,8 +23,11 @@ TOO_LONG = "It is too long to show here; allow it in the page."
 
 
 class ChatQuestion(msgspec.Struct, frozen=True):
-    """`otherwise` is said of it when it is over without an answer; `resumed_text` in its place, where it asks
-    whether to."""
+    """A question in a chat.
+
+    `closed_text` is added if it closes without an answer. `resumed_text` replaces a question whether to
+    resume.
+    """
 
     source: str
     run_id: str
@@ -37,7 +40,7 @@ class ChatQuestion(msgspec.Struct, frozen=True):
 
 
 def approval_question(fact: f.ApprovalRequested, call: f.ToolIntended | None) -> ChatQuestion:
-    """May a call be made?"""
+    """Return the question whether to allow a call."""
     text = _with_code(_approval_title(call), call)
     if fact.reason:
         text += f"\n\n{fact.reason}"
@@ -50,7 +53,7 @@ def approval_question(fact: f.ApprovalRequested, call: f.ToolIntended | None) ->
         del labels[1]
     typing_hint = _DEFAULT_TYPING_HINT
     if call is not None and is_too_long(call.name, call.arguments):
-        # Nobody says yes to what they cannot read.
+        # Nobody should approve what they cannot read.
         labels, typing_hint = [("Deny", "deny")], "Type /deny if it is not to be done."
     buttons = _call_buttons(fact.run_id, fact.call_id, labels)
     return ChatQuestion(
@@ -59,7 +62,7 @@ def approval_question(fact: f.ApprovalRequested, call: f.ToolIntended | None) ->
 
 
 def doubt_question(fact: f.ToolInDoubt, call: f.ToolIntended | None, seq: Seq) -> ChatQuestion:
-    """What became of a call? It can be asked again about the same one, so `seq` is part of its name."""
+    """Return the question about a call in doubt. A call may be in doubt repeatedly, so its name has `seq`."""
     labels: list[tuple[str, ActionVerb]] = [
         ("Run again", "rerun"),
         ("It finished", "ran"),
@@ -75,9 +78,9 @@ def doubt_question(fact: f.ToolInDoubt, call: f.ToolIntended | None, seq: Seq) -
 
 
 def agent_question(fact: f.QuestionAsked) -> ChatQuestion:
-    """What the agent wants to know. Its choices are numbered: they can be typed as well."""
+    """Return the agent's question. Its choices are numbered, so that the numbers can be typed."""
     listed = "\n".join(f"{n}. {choice}" for n, choice in enumerate(fact.choices, 1))
-    # Of several no button can tell: that they can be typed is said with and without buttons.
+    # Buttons cannot select several choices, so this hint is shown with and without buttons.
     hint = (TYPE_SEVERAL_NUMBERS if fact.multiple else "") if fact.choices else TYPE_ANSWER
     text = "\n\n".join(filter(None, (fact.question, listed, hint)))
     typing_hint = "Type its number." if fact.choices and not fact.multiple else ""
@@ -90,7 +93,7 @@ def agent_question(fact: f.QuestionAsked) -> ChatQuestion:
 
 
 def limit_question(fact: f.RunWaiting, seq: Seq) -> ChatQuestion:
-    """May it go on past what it may use?"""
+    """Return the question whether to continue past a limit."""
     detail = f": {fact.detail}" if fact.detail else ""
     buttons = (
         Button("Continue", str(ButtonAction("go", fact.run_id))),
@@ -104,7 +107,10 @@ def limit_question(fact: f.RunWaiting, seq: Seq) -> ChatQuestion:
 
 
 def restart_question(fact: f.RunInterrupted) -> ChatQuestion:
-    """Shall it go on? It is said also where that needs no answer: a moment later it says that it does."""
+    """Return the question whether to resume after a restart.
+
+    If the run resumes by itself, `resumed_text` replaces the question a moment later.
+    """
     buttons = (Button("Continue", str(ButtonAction("go", fact.run_id))),)
     text = "Interrupted by a server restart."
     typing_hint, resumed_text = "Type /approve to continue.", "Continued after a restart."
@@ -135,7 +141,7 @@ def doubt_outcome_text(fact: f.ToolResolved) -> str:
 
 
 def fenced(text: str) -> str:
-    """`text` as code that nothing inside it can end."""
+    """Return `text` as a code block with a fence longer than any inside it."""
     longest = max((len(ticks) for ticks in re.findall(r"`{3,}", text)), default=2)
     mark = "`" * (longest + 1)
     return f"{mark}\n{text}\n{mark}"
@@ -156,7 +162,7 @@ def _with_code(title: str, call: f.ToolIntended | None) -> str:
 
 
 def is_too_long(name: str, arguments: str) -> bool:
-    """Whether a call cannot be shown whole in a chat, so that nobody can allow it there."""
+    """Return whether a call is too long to show whole in a chat, and so to approve there."""
     return len(_code(name, arguments)) > _CODE_CHARS_MAX
 
 

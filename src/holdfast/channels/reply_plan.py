@@ -1,7 +1,7 @@
-"""From a conversation's events to what a chat is told of it. Pure: the same events give the same messages.
+"""Turn a conversation's events into a chat's messages. Pure: the same events give the same messages.
 
-It begins where the chat was told up to, and may begin there again: what was planned before has the same name
-then, and says the same. A message that has been planned may change what it says; it is edited.
+A plan starts at the chat's cursor and may start there again: it then plans the same messages under the same
+names. If a planned message changes, the sent one is edited.
 """
 
 import hashlib
@@ -32,18 +32,18 @@ _QUOTED_CHARS_MAX = 280
 _PAGE_KEY = re.compile(r"[0-9a-f]{32}")
 _KEY_PART_CHARS_MAX = KEY_CHARS_MAX // 2 - 1
 _SPARE_CHARS = 64
-"""Room in every piece for the line that says that it was sent again, or that more is to come."""
+"""Room in each piece for the note that it was resent, or for the continuation mark."""
 
 
 def send_key(route: str, update_id: str) -> str:
-    """The key of a message that came through a chat: the same update is the same message."""
+    """Return the idempotency key of a message from a chat: one update has one key."""
     if len(update_id) > _KEY_PART_CHARS_MAX:
         update_id = _short(update_id)
     return update_id + _key_suffix(route)
 
 
 def _key_suffix(route: str) -> str:
-    """What the keys of a chat's own messages end with."""
+    """Return the suffix of the keys of a chat's own messages."""
     return f"@{route if len(route) <= _KEY_PART_CHARS_MAX else _short(route)}"
 
 
@@ -52,7 +52,7 @@ def _short(name: str) -> str:
 
 
 def split_outgoing(body: OutboundMessage, chars_max: int) -> list[OutboundMessage]:
-    """A message in as many as it takes; its buttons and its files are with the last."""
+    """Split a message to fit the app; its buttons and files are on the last part."""
     found = [OutboundMessage(text) for text in split(body.text, chars_max - _SPARE_CHARS)]
     if not found and not body.files:
         return []
@@ -69,7 +69,7 @@ class _PlannedRun(msgspec.Struct):
 
 
 class ReplyPlan:
-    """What one chat is told of one conversation. `add` each event once, in order, from its cursor on."""
+    """The messages of one conversation for one chat. `add` each event once, in order, from the cursor on."""
 
     def __init__(self, route: str, session_id: SessionId, cursor: Seq, chars_max: int, buttons: bool) -> None:
         self._route = route
@@ -78,7 +78,7 @@ class ReplyPlan:
         self._buttons = buttons
         self._cursor = cursor
         self.seen = cursor
-        """Up to here events were taken in."""
+        """The last event that was added."""
         self._runs: dict[RunId, _PlannedRun] = {}
         self._replies: dict[MessageId, StreamingReply] = {}
         self._questions: dict[str, ChatQuestion] = {}
@@ -91,24 +91,24 @@ class ReplyPlan:
 
     @property
     def completed_seq(self) -> Seq:
-        """Up to here everything is told for good: nothing of it needs to be read again."""
+        """Return the sequence up to which all messages are final: those events need no second read."""
         if self._moved_at:
-            # Until the chat has followed: whoever looks again comes upon it again.
+            # Until the chat has moved: a new plan must read this event again.
             return max(self._cursor, self._moved_at - 1)
         return self._cursor if self._runs else self.seen
 
     @property
     def has_moved(self) -> bool:
-        """Whether the conversation goes on in another one."""
+        """Return whether the conversation has a successor."""
         return bool(self._moved_at)
 
     @property
     def is_working(self) -> bool:
-        """Whether an answer is being worked on, so that somebody watches it."""
+        """Return whether a run is in progress."""
         return any(run.status == "working" for run in self._runs.values())
 
     def take_deliveries(self) -> list[NewDelivery]:
-        """What is new or says something else since the last time."""
+        """Return and clear the messages that are new or changed since the last call."""
         fresh = list(self._new_deliveries.values())
         self._new_deliveries.clear()
         return fresh
@@ -120,37 +120,37 @@ class ReplyPlan:
 
     @property
     def has_unseen_text(self) -> bool:
-        """Whether an answer is being written of which nobody has seen anything, or not all that is full."""
-        return any(writing.has_unseen for writing in self._replies.values())
+        """Return whether an answer in progress has pieces that the chat has not seen."""
+        return any(reply.has_unseen for reply in self._replies.values())
 
     def take_first_text(self) -> list[NewDelivery]:
-        """The first words of an answer, or of its next piece, if there are some that nobody has seen yet."""
-        for message_id, writing in self._replies.items():
-            if writing.has_unseen:
-                pieces = writing.take_unseen()
+        """Return the unseen pieces of an answer in progress, if there are any."""
+        for message_id, reply in self._replies.items():
+            if reply.has_unseen:
+                pieces = reply.take_unseen()
                 return [NewDelivery(message_id, n, "answer", OutboundMessage(text)) for n, text in pieces]
         return []
 
     def live_delivery(self) -> NewDelivery | None:
-        """The piece of an answer that has begun, and what there is of it now."""
-        for message_id, writing in self._replies.items():
-            if (piece := writing.shown_piece) is not None:
+        """Return the shown piece of an answer in progress with its current text."""
+        for message_id, reply in self._replies.items():
+            if (piece := reply.shown_piece) is not None:
                 return NewDelivery(message_id, piece[0], "answer", OutboundMessage(piece[1]))
         return None
 
     @property
     def unfinished(self) -> list[MessageId]:
-        """Answers that are being written."""
+        """Return the answers in progress."""
         return list(self._replies)
 
     def mark_shown(self, message_id: MessageId, piece: int) -> None:
-        """The first words of that piece were planned before this plan began."""
+        """Mark a piece as planned before this plan started."""
         self._replies[message_id].mark_shown(piece)
 
     def take_departure(self) -> list[NewDelivery]:
-        """The chat turns to another conversation: what is being written ends here as it stands."""
-        for message_id, writing in self._replies.items():
-            if writing.is_shown and (pieces := writing.take_unseen()):
+        """Return the last state of an answer in progress, for a chat that switches away."""
+        for message_id, reply in self._replies.items():
+            if reply.is_shown and (pieces := reply.take_unseen()):
                 n, text = pieces.pop()
                 pieces.append(
                     (n, text.removesuffix(CONTINUATION_MARK) + "\n\n*It goes on in that conversation.*")
@@ -159,7 +159,7 @@ class ReplyPlan:
         return []
 
     def add(self, event: Event) -> None:
-        """Take in the next event."""
+        """Add the next event."""
         self.seen = event.seq
         fact = event.fact
         match fact:
@@ -202,7 +202,7 @@ class ReplyPlan:
                 run = self._run(fact.run_id, fact.turn)
                 run.status = "queued" if isinstance(fact, f.TurnQueued) else "working"
             case f.TurnSteered():
-                # What was said is told already; its turn is part of another now.
+                # The message is planned already; its turn is part of another now.
                 self._runs = {name: run for name, run in self._runs.items() if run.turn != fact.from_turn}
 
     def _add_removal(self, seq: Seq, fact: f.TurnsUndone | f.TurnsRestored) -> None:
@@ -226,7 +226,7 @@ class ReplyPlan:
         self._removals.append(removed)
 
     def _echo(self, fact: f.TurnAccepted) -> None:
-        """A person's words that came through another door."""
+        """Show a user message that came through another client."""
         key = fact.key or ""
         if key.endswith(_key_suffix(self._route)) or self._removal_reason == "retry":
             return
@@ -237,23 +237,23 @@ class ReplyPlan:
     # Answers.
 
     def _append_text(self, fact: f.TextAppended) -> None:
-        # Only what was begun after the cursor: the beginning of the others is not known here.
-        writing = self._replies.get(fact.message_id)
-        if writing is None:
+        # Answers that began before the cursor are skipped: their beginning is unknown here.
+        reply = self._replies.get(fact.message_id)
+        if reply is None:
             return
-        if writing.is_blank and fact.text.strip():
+        if reply.is_blank and fact.text.strip():
             self._report_tools(fact.run_id)
-        writing.add(fact.text)
+        reply.add(fact.text)
 
     def _mark_break(self, fact: f.ReasoningAppended | f.ToolArgumentsAppended) -> None:
-        writing = self._replies.get(fact.message_id)
-        # Thinking that says nothing is no part of the message.
-        if writing is not None and (fact.text or isinstance(fact, f.ToolArgumentsAppended)):
-            writing.mark_break()
+        reply = self._replies.get(fact.message_id)
+        # Empty reasoning causes no break.
+        if reply is not None and (fact.text or isinstance(fact, f.ToolArgumentsAppended)):
+            reply.mark_break()
 
     def _settle(self, fact: f.MessageSettled) -> None:
         self._replies.pop(fact.message_id, None)
-        # What nobody worked for here is a copy: it was told where it was said.
+        # A message without a run is a copy from another conversation.
         if fact.role != "assistant" or fact.late or fact.run_id is None:
             return
         files = file_parts(fact.parts)
@@ -262,13 +262,13 @@ class ReplyPlan:
         bodies = split_outgoing(body, self._chars_max)
         if bodies:
             self._report_tools(fact.run_id)
-        undone = next((each for each in self._removed_turns if each.contains(fact.turn)), None)
+        removed = next((each for each in self._removed_turns if each.contains(fact.turn)), None)
         for n, body in enumerate(bodies):
             self._put_delivery(
-                fact.message_id, "answer", body if undone is None else undone.mark_removed(body), n
+                fact.message_id, "answer", body if removed is None else removed.mark_removed(body), n
             )
 
-    # Calls and what is asked about them.
+    # Calls and questions about them.
 
     def _add_call(self, fact: f.ToolIntended | f.ToolSettled) -> None:
         if isinstance(fact, f.ToolIntended):
@@ -277,7 +277,7 @@ class ReplyPlan:
             return
         self._calls.pop(fact.call_id, None)
         self._close_questions(fact.call_id, "")
-        # What was asked is told already.
+        # A question to the user is planned already.
         ran = fact.outcome in ("done", "failed", "unknown") and fact.name != ASK_USER
         if ran and fact.run_id in self._runs and not fact.late:
             run = self._runs[fact.run_id]
@@ -315,7 +315,7 @@ class ReplyPlan:
         self._put_delivery(question.source, "question", body)
 
     def _close_questions(self, about: str, outcome: str) -> None:
-        """They are not to be answered any more: their buttons go, and what was answered is said."""
+        """Close the questions of a run or call: remove their buttons and add the outcome."""
         for question in [each for each in self._questions.values() if about in (each.run_id, each.call_id)]:
             del self._questions[question.source]
             closed_text = outcome or question.closed_text
@@ -324,7 +324,7 @@ class ReplyPlan:
             )
 
     def _close_resume_questions(self, run_id: RunId) -> None:
-        """Whether it goes on was asked, or only that it stopped was said: it does."""
+        """Replace the questions whether to resume a run, after it was resumed."""
         for question in [
             each for each in self._questions.values() if each.run_id == run_id and each.resumed_text
         ]:
@@ -374,7 +374,7 @@ class ReplyPlan:
         run = self._runs.pop(fact.run_id, None)
         if not isinstance(fact, f.RunFailed):
             return
-        # A turn that began before the cursor is not known here: a button, which stays, could mean another.
+        # The turn is unknown if it began before the cursor: a button could then retry another turn.
         turn_id = run.turn_id if run is not None else ""
         again = ButtonAction("again", self._session_id, turn_id)
         buttons = (Button("Try again", str(again)),) if self._buttons and turn_id else ()
@@ -394,12 +394,12 @@ class ReplyPlan:
         return self._runs.setdefault(run_id, _PlannedRun(turn, ""))
 
     def _put_delivery(self, source: str, kind: DeliveryKind, body: OutboundMessage, piece: int = 0) -> None:
-        # Said anew, it is where it was: the order is that in which things were first said.
+        # A changed message keeps its position in the order.
         self._new_deliveries[source, piece] = NewDelivery(source, piece, kind, body)
 
 
 def _message_origin(key: str) -> str:
-    """Which door a message came through, as far as its key tells."""
+    """Return the client that a message came from, according to its key."""
     _, at, route = key.rpartition("@agent:")
     if at:
         channel = [*route.split(":"), ""][1]

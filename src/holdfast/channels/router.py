@@ -1,4 +1,4 @@
-"""Where a chat is: from a chat to its conversation, and on to another."""
+"""Route a chat to its conversation, and to the conversation that succeeds it."""
 
 import msgspec
 from msgspec import structs
@@ -11,11 +11,11 @@ from holdfast.domain.limits import ROUTE_SESSIONS_MAX, SUCCESSORS_MAX
 from holdfast.store.ports import Store
 
 NO_SESSION = SessionId("")
-"""Where a chat is that has no conversation (any more)."""
+"""The session id of a chat without a conversation."""
 
 
 class ChatLocation(msgspec.Struct, frozen=True):
-    """A chat, the conversation that it is at and how far that has come."""
+    """A chat, its conversation and the head of that conversation."""
 
     chat: Chat
     route: RouteRow | None
@@ -28,9 +28,9 @@ class ChatLocation(msgspec.Struct, frozen=True):
 
 
 class InboundResult(msgspec.Struct, frozen=True):
-    """What became of something that came: what is said to it, and where the chat is from now on.
+    """The result of an inbound update: the replies, and the chat's new route.
 
-    `changed` are messages of the chat that say something else since.
+    `changed` are messages of the chat to edit.
     """
 
     replies: tuple[OutboundMessage, ...] = ()
@@ -43,12 +43,12 @@ def text_reply(text: str) -> InboundResult:
 
 
 def chat_before_move(inbound: InboundUpdate) -> Chat:
-    """The chat whose place the one that this came from has taken."""
+    """Return the chat that this update's chat replaces."""
     return structs.replace(inbound.chat, chat=inbound.moved_from, thread="")
 
 
 async def locate_chat(store: Store, chat: Chat) -> ChatLocation:
-    """Where the chat is now: where its conversation went on, if it did. One that was deleted is none."""
+    """Return the chat's location, after following successors. A deleted conversation counts as none."""
     route = await store.route(chat.route)
     if route is None or not route.session_id:
         return ChatLocation(chat, route, NO_SESSION, 0)
@@ -63,7 +63,7 @@ async def locate_chat(store: Store, chat: Chat) -> ChatLocation:
 
 
 def moved_route(location: ChatLocation, session_id: SessionId, cursor: Seq, at: Instant) -> RouteRow:
-    """The chat at another conversation, of which it is told from `cursor` on."""
+    """Return the chat's route to another conversation, to be followed from `cursor` on."""
     before = location.route.sessions if location.route is not None else ()
     known = tuple(each for each in before if each != session_id)
     sessions = (*known, session_id)[-ROUTE_SESSIONS_MAX:] if session_id else known
@@ -71,7 +71,7 @@ def moved_route(location: ChatLocation, session_id: SessionId, cursor: Seq, at: 
 
 
 async def successor_route(store: Store, route: RouteRow) -> RouteRow | None:
-    """The chat where its conversation went on; None if it did not. It is told all of what waited there."""
+    """Return the chat's route to the successor of its conversation, from its start; None if there is none."""
     at, seen = route.session_id, route.sessions
     for _ in range(SUCCESSORS_MAX):
         successor = await store.successor(at)

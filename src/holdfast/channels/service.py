@@ -1,4 +1,4 @@
-"""The chat apps of a server while it runs: which there are, how they fare, connecting a bot."""
+"""Manage the channels of a running server: list and test them, connect a bot, receive calls."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ SECRET_HEADER = "x-telegram-bot-api-secret-token"
 
 
 class TelegramBot(Channel, Protocol):
-    """A bot, and what it needs to be called."""
+    """A Telegram bot that can receive webhook calls."""
 
     @property
     def secret(self) -> str: ...
@@ -34,7 +34,7 @@ class TelegramBot(Channel, Protocol):
 
 
 class CallableChannel(Channel, Protocol):
-    """A channel that programs call."""
+    """A channel that receives signed calls."""
 
     def check(self, headers: Mapping[str, str]) -> None: ...
 
@@ -42,14 +42,14 @@ class CallableChannel(Channel, Protocol):
 
 
 class ChannelFactories(msgspec.Struct, frozen=True):
-    """How channels are made. Both may block, and raise ConfigError; a bot also raises ChannelFailure."""
+    """Create channels. Both may block and raise ConfigError; `telegram` may raise ChannelFailure too."""
 
     telegram: Callable[[str], TelegramBot]
     webhook: Callable[[], CallableChannel | None]
 
 
 class RunningChannelService(StoredChannelAccess):
-    """Belongs to one event loop. Whatever token it is given, `mask` knows from then on."""
+    """The channel service. Belongs to one event loop. Adds each bot token that it receives to `mask`."""
 
     def __init__(
         self,
@@ -68,10 +68,10 @@ class RunningChannelService(StoredChannelAccess):
         self._bot: TelegramBot | None = None
         self._webhook: CallableChannel | None = None
         self._startup_error = ""
-        """Why there is no bot although there is a token."""
+        """The reason why the configured bot could not be created."""
 
     async def open(self) -> None:
-        """Make what is set up, without serving it yet. Raises ConfigError, OSError."""
+        """Create the configured channels without serving them. Raises ConfigError, OSError."""
         self._webhook = await asyncio.to_thread(self._factories.webhook)
         if self._webhook is not None:
             self._gateway.add(self._webhook)
@@ -83,11 +83,11 @@ class RunningChannelService(StoredChannelAccess):
                 self._startup_error = str(error.fields["why"])
 
     async def start(self) -> None:
-        """Serve every channel. The engine must be working."""
+        """Serve every channel. Start the engine first."""
         await self._gateway.start()
 
     async def stop(self, within_s: float) -> None:
-        """What is being sent has so long to arrive. A second time does nothing."""
+        """Stop every channel; running sends may take `within_s`. A second call does nothing."""
         await self._gateway.stop(within_s)
 
     def list_channels(self) -> Sequence[ChannelInfo]:
@@ -104,7 +104,8 @@ class RunningChannelService(StoredChannelAccess):
             found.append(
                 ChannelInfo(
                     each.name, True, each.fixed, state.serving, state.last_seen_at,
-                    self._mask.mask_with_shapes(state.last_error), state.last_error_at, state.received, state.waiting,
+                    self._mask.mask_with_shapes(state.last_error), state.last_error_at,
+                    state.received, state.waiting,
                     {str(outcome): count for outcome, count in state.delivered.items()},
                     self._mask.mask_with_shapes(state.undelivered), state.undelivered_at,
                 )
@@ -163,7 +164,7 @@ class RunningChannelService(StoredChannelAccess):
             raise SettingFixed(name="The bot's token", where=f"in the environment as {TOKEN_VARIABLE}")
 
     async def _build_bot(self, token: str) -> TelegramBot:
-        """A bot with that token. Raises ChannelRefused."""
+        """Return a bot with that token. Raises ChannelRefused."""
         self._mask.add(token, token.partition(":")[2])
         try:
             bot = await asyncio.to_thread(self._factories.telegram, token)
@@ -193,7 +194,7 @@ class RunningChannelService(StoredChannelAccess):
 
 
 def _saved_token(folder: Path) -> str:
-    """The token that was connected; empty: none. Raises ChannelRefused."""
+    """Return the saved token; empty if there is none. Raises ChannelRefused."""
     try:
         saved = read_bot(folder)
     except ConfigError as error:

@@ -1,7 +1,7 @@
-"""Long Markdown in pieces that a chat app takes: cut where a reader would pause.
+"""Split long Markdown into messages at paragraphs, lines or sentences.
 
-Code that is cut is closed at the end of its piece and opened again in the next. Sizes are in UTF-16 units, as
-the strictest apps count; no app counts more.
+A code block that is cut is closed at the end of its piece and reopened in the next. Sizes are in UTF-16
+units, as the strictest apps count.
 """
 
 import re
@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import msgspec
 
 LIMIT_MIN = 200
-"""Pieces that are smaller cannot be cut well."""
+"""Smaller pieces cannot be cut well."""
 _AHEAD_CHARS = 160
-"""So far past a piece is looked: the line that opens or closes code is shorter."""
+"""The lookahead past a piece: longer than any line that opens or closes a code block."""
 _FENCE = re.compile(r" {0,3}(`{3,16}|~{3,16})([^`\n]{0,100})$")
 _LANGUAGE = re.compile(r"[\w+#.-]{1,20}")
 _SENTENCE = re.compile("[.!?:;…][\"')\\]]*\\s|[\u3002\uff01\uff1f]")
@@ -20,11 +20,11 @@ _SPACE = re.compile(r"\s")
 
 
 Fence = tuple[str, str] | None
-"""The code that is open: its fence, and its language."""
+"""The fence and the language of an open code block."""
 
 
 class MarkdownPiece(msgspec.Struct, frozen=True):
-    """A stretch of a text. `opening` and `closing` are what it takes to be whole by itself."""
+    """A piece of a text. `opening` and `closing` reopen and close a code block that was cut."""
 
     opening: str
     chunk: str
@@ -36,31 +36,31 @@ class MarkdownPiece(msgspec.Struct, frozen=True):
 
 
 def utf16_length(text: str) -> int:
-    """In UTF-16 units."""
+    """Return the length in UTF-16 units."""
     return len(text) + sum(each > "\uffff" for each in text)
 
 
 def split(text: str, limit: int) -> list[str]:
-    """The pieces as they are sent; none is longer than `limit`, and none says nothing."""
+    """Return the pieces to send; none is longer than `limit`, and none is blank."""
     return [piece.text for piece in pieces(text, limit) if piece.chunk.strip()]
 
 
 def full_piece(text: str, limit: int, fence: Fence) -> tuple[MarkdownPiece, Fence] | None:
-    """The first piece of a text that goes on, and the code that is open after it: as `pieces` would cut it.
+    """Return the first piece of a growing text, cut as by `pieces`, and the code block open after it.
 
-    None while there is too little to know where it ends. `fence` is the code that is open before it.
+    None while the text is too short to decide the cut. `fence` is the code block open before it.
     """
     room = limit - utf16_length(_opening(fence))
-    # So much decides where it is cut, and nothing of what comes after that.
+    # Text beyond this length does not affect the cut.
     return _piece(text, limit, fence) if len(text) >= room + _AHEAD_CHARS else None
 
 
 def pieces(text: str, limit: int, fence: Fence = None) -> Iterator[MarkdownPiece]:
-    """Stretches that together are `text`."""
+    """Yield the pieces whose chunks together are `text`."""
     assert limit >= LIMIT_MIN, f"{limit} is too short a piece"
     at = 0
     while at < len(text):
-        # Only what decides this piece: looking at all the rest each time makes a long text slow.
+        # Only what decides this piece: passing the whole rest would take quadratic time.
         piece, fence = _piece(text[at : at + limit + _AHEAD_CHARS], limit, fence)
         at += len(piece.chunk)
         yield piece
@@ -71,9 +71,9 @@ def _piece(text: str, limit: int, fence: Fence) -> tuple[MarkdownPiece, Fence]:
     room = limit - utf16_length(opening)
     ahead = text[: room + _AHEAD_CHARS]
     if utf16_length(ahead) <= room:
-        # As it was written, closed or not: there is no next piece that it could spoil.
+        # The last piece stays as written, even with an unclosed code block.
         return MarkdownPiece(opening, ahead, ""), None
-    # Sixteen, and the end of a line before them: the longest that closing can take.
+    # The longest closing is a newline and sixteen fence characters.
     chunk = ahead[: _cut(ahead, _fitting(ahead, room - 17), fence)]
     fence = _fence_after(chunk, fence)
     return MarkdownPiece(opening, chunk, f"\n{fence[0]}" if fence is not None else ""), fence
@@ -84,7 +84,7 @@ def _opening(fence: Fence) -> str:
 
 
 def _fitting(text: str, room: int) -> int:
-    """How many characters of `text` fit."""
+    """Return how many characters of `text` fit into `room`."""
     at = min(len(text), room)
     while utf16_length(text[:at]) > room:
         at -= max(1, (utf16_length(text[:at]) - room) // 2)
@@ -92,13 +92,13 @@ def _fitting(text: str, room: int) -> int:
 
 
 def _cut(text: str, window: int, fence: Fence) -> int:
-    """Where to cut within the first `window` characters: the best place that is not too early."""
+    """Return where to cut within the first `window` characters: the best place that is not too early."""
     places = _lines(text, window, fence)
     for kinds in (("paragraph",), ("paragraph", "line"), ("paragraph", "line", "code")):
         best = max((at for at, kind in places if kind in kinds), default=0)
         if best >= window // 2:
             return best
-    # Never within the line that opens or closes code.
+    # Never within a line that opens or closes a code block.
     last_line = text.rfind("\n", 0, window) + 1
     if _FENCE.match(text[last_line:].split("\n", 1)[0]) and last_line > 0:
         return last_line
@@ -110,17 +110,17 @@ def _cut(text: str, window: int, fence: Fence) -> int:
 
 
 def _lines(text: str, window: int, fence: Fence) -> list[tuple[int, str]]:
-    """Where lines begin, and how good a place that is to cut."""
+    """Return the possible cuts at line starts, each with its kind."""
     found: list[tuple[int, str]] = []
     start = 0
     while (end := text.find("\n", start, window)) >= 0:
         line = text[start:end]
         before, fence = fence, _after_line(line, fence)
         if fence is None:
-            # The end of a piece of code is as good as the end of a paragraph.
+            # The end of a code block is as good as the end of a paragraph.
             found.append((end + 1, "paragraph" if not line.strip() or before is not None else "line"))
         elif before is None:
-            # Right before code, not right after its first line.
+            # Before a code block, not after its first line.
             found.append((start, "paragraph"))
         else:
             found.append((end + 1, "code"))
@@ -135,7 +135,7 @@ def _fence_after(chunk: str, fence: Fence) -> Fence:
 
 
 def _after_line(line: str, fence: Fence) -> Fence:
-    """Which code is open after a line: its fence, and its language."""
+    """Return the code block that is open after a line."""
     match = _FENCE.match(line)
     if match is None:
         return fence

@@ -1,4 +1,4 @@
-"""How a chat app fares here: whether this process serves it, what came and went, what went wrong last."""
+"""Count what one channel received and delivered in this process, and record its last error."""
 
 import traceback
 from collections import Counter
@@ -11,16 +11,16 @@ from holdfast.channels.ports import Channel
 from holdfast.domain.clock import Clock, Instant
 
 DeliveryOutcome = Literal["sent", "edited", "again", "retried", "in_doubt", "dropped"]
-"""What became of a try to say something. `again`: it was sent once more, and said so."""
+"""The outcome of a delivery attempt. `again`: the message was resent, and marked as such."""
 _DETAIL_CHARS_MAX = 500
 
 
 class ChannelState(msgspec.Struct, frozen=True):
-    """A chat app as people see it in the settings.
+    """The state of a channel, as the settings show it.
 
-    `serving`: this process listens to it and sends; another does if not, or nobody can. `last_error` is what
-    went wrong last, and stays until something went well again. `undelivered` is why the last message that was
-    let be could not be said; it stays.
+    `serving`: this process serves the channel; otherwise another process does, or none can. `last_error` is
+    kept until the next success. `undelivered` is the error of the last message that was dropped; it is never
+    cleared.
     """
 
     name: str
@@ -36,7 +36,7 @@ class ChannelState(msgspec.Struct, frozen=True):
 
 
 class ChannelStats:
-    """What is counted of one chat app in this process."""
+    """The statistics of one channel in this process."""
 
     def __init__(self, channel: Channel, clock: Clock, notify: Callable[[str], None]) -> None:
         self.channel = channel
@@ -54,7 +54,7 @@ class ChannelStats:
         self._undelivered_at: Instant = 0
 
     def record_received(self, count: int) -> None:
-        """Something came from the app."""
+        """Count updates from the app."""
         self.received += count
         self.record_success()
 
@@ -66,17 +66,17 @@ class ChannelStats:
         self.delivered[outcome] += 1
 
     def record_failure(self, detail: str) -> None:
-        """Something went wrong with the app itself."""
+        """Record an error of the app."""
         self._last_error = detail[:_DETAIL_CHARS_MAX]
         self._last_error_at = self._clock.now_ms()
 
     def record_lost(self, detail: str) -> None:
-        """A message was let be: nobody in its chat will see it."""
+        """Record that a message was dropped."""
         self._undelivered = detail[:_DETAIL_CHARS_MAX]
         self._undelivered_at = self._clock.now_ms()
 
     def record_fault(self, what: str, error: BaseException) -> None:
-        """Something went wrong in this program: it is told where its operator reads."""
+        """Record a fault of this program and report it to the operator."""
         self.record_failure(f"{what}: {type(error).__name__}")
         lines = "".join(traceback.format_exception(error))
         self._notify(f"holdfast: {self.channel.name}: {what}: {type(error).__name__}: {error}\n{lines}")

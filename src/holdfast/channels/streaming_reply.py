@@ -1,19 +1,19 @@
-"""An answer while it is being written, in the messages that a chat app takes.
+"""Split an answer in progress into messages of a chat app.
 
-Whatever fills a message is cut off as it comes, exactly where the whole answer will be cut: what was shown
-stays where it is. Only the last piece is held here, and full ones until somebody has taken them.
+Each full piece is cut exactly where the finished answer will be cut, so shown text never moves. The reply
+holds only the last piece, and full ones until they are taken.
 """
 
 from holdfast.channels.splitting import Fence, full_piece, pieces
 
 CONTINUATION_MARK = " …"
-"""Behind the words of an answer that is still being written: it never ends up as it was begun."""
+"""The suffix of an unfinished answer, so that an unfinished text never equals the finished one."""
 NumberedPiece = tuple[int, str]
-"""A piece, by its place in the answer, and what it says."""
+"""The index of a piece in the answer, and its text."""
 
 
 class StreamingReply:
-    """One answer. `limit` is how long a piece may be."""
+    """One answer in progress. `limit` is the maximum length of a piece."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -28,21 +28,21 @@ class StreamingReply:
 
     @property
     def is_blank(self) -> bool:
-        """Whether nothing of it can be read yet."""
+        """Return whether there is no visible text yet."""
         return not self._piece and not self._rest.strip()
 
     @property
     def is_shown(self) -> bool:
-        """Whether a chat has seen any of it."""
+        """Return whether the chat has seen any piece."""
         return self._shown_count > 0
 
     @property
     def has_unseen(self) -> bool:
-        """Whether there is a piece that no chat has seen, or none as it stays."""
+        """Return whether there is a new piece, or a full one that was shown only in part."""
         return bool(self._full) or (self._shown_count <= self._piece and bool(self._rest.strip()))
 
     def mark_break(self) -> None:
-        """Something that no chat is shown comes between its words: the whole answer ends a line there."""
+        """Record hidden content such as a tool call, after which the answer starts a new line."""
         self._has_break = self._has_text
 
     def add(self, text: str) -> None:
@@ -58,7 +58,7 @@ class StreamingReply:
                 self._piece += 1
 
     def take_unseen(self) -> list[NumberedPiece]:
-        """What no chat has seen: the pieces that are full, as they stay, and the last as it stands."""
+        """Return the full pieces and the current state of the last, and mark them as shown."""
         found, self._full = self._full, []
         self._shown_count = max(self._shown_count, self._piece)
         last = self.last
@@ -68,17 +68,17 @@ class StreamingReply:
         return found
 
     def mark_shown(self, piece: int) -> None:
-        """A chat has been shown this piece before."""
+        """Mark a piece as shown."""
         self._shown_count = max(self._shown_count, piece + 1)
 
     @property
     def shown_piece(self) -> NumberedPiece | None:
-        """The piece that is being written, if a chat has seen some of it."""
+        """Return the last piece if the chat has seen some of it."""
         return self.last if self._shown_count > self._piece else None
 
     @property
     def last(self) -> NumberedPiece | None:
-        """The piece that is being written; None while nothing of it can be read."""
+        """Return the last piece; None while it has no visible text."""
         if not self._rest.strip():
             return None
         if self._shown[0] is not self._rest:

@@ -1,4 +1,4 @@
-"""Work that goes on whatever happens to it: a fault is told, and after a while it is begun again."""
+"""Supervise background loops: report a fault and restart the loop with backoff."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,7 +15,7 @@ Sleep = Callable[[float], Awaitable[None]]
 async def restart_on_failure(
     what: str, work: Callable[[], Awaitable[None]], stats: ChannelStats, sleep: Sleep
 ) -> None:
-    """Carry out `work`, which ends only by a fault, again and again until cancelled."""
+    """Run `work`, which ends only by a fault, and restart it until cancelled."""
     delay_s = RETRY_S
     while True:
         began = asyncio.get_running_loop().time()
@@ -24,7 +24,7 @@ async def restart_on_failure(
         except ChannelFailure as failure:
             stats.record_failure(str(failure))
         except StoreFault as fault:
-            # Told to whoever asks the store for something; here it is waited out.
+            # The store reports its faults to its other callers; here it is only waited out.
             stats.record_failure(str(fault))
         except Exception as error:
             stats.record_fault(what, error)
@@ -35,7 +35,7 @@ async def restart_on_failure(
 
 
 class ChannelWakeup:
-    """Rung from anywhere; whoever waits hears it once, or looks by itself after a while."""
+    """A wakeup with one waiter, which is woken once for any number of notifications."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -48,7 +48,7 @@ class ChannelWakeup:
         return self._event.is_set()
 
     async def wait(self, timeout_s: float) -> bool:
-        """Whether it was rung; False: the time is over."""
+        """Wait and return whether `notify` was called; False after the timeout."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._event.wait()

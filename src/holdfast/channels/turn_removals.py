@@ -1,4 +1,4 @@
-"""Saying of an answer in a chat that it counts no more: its turn was taken back, or is answered again."""
+"""Mark a chat's answers whose turns were removed or retried."""
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -20,7 +20,7 @@ _MARK_ENDINGS = (*(mark.lstrip() for mark in _MARKS.values()), "*Taken back.*")
 
 
 class RemovedTurns(msgspec.Struct, frozen=True):
-    """Turns that are live no more, from one on; `through` is the last of them, if there were more since."""
+    """Removed turns from `from_turn` on; `through` is the last of them once a later turn began."""
 
     from_turn: int
     reason: Literal["undo", "edit", "retry"]
@@ -32,26 +32,26 @@ class RemovedTurns(msgspec.Struct, frozen=True):
         return self.from_turn <= turn and not is_later and turn not in self.restored
 
     def with_restored(self, turns: Iterable[int]) -> "RemovedTurns":
-        """The same, now that `turns` were restored."""
+        """Return the same without `turns`, which were restored."""
         return replace(self, restored=self.restored.union(turns))
 
     def closed_before(self, turn: int) -> "RemovedTurns":
-        """The same, now that `turn` has begun."""
+        """Return the same, ended before `turn`, which has begun."""
         return self if self.through is not None else replace(self, through=turn - 1)
 
     def mark_removed(self, body: OutboundMessage) -> OutboundMessage:
-        """What a message says from then on. Marked once, it stays as it is."""
+        """Return a message with the mark; a marked one is returned unchanged."""
         if body.is_taken_back:
             return body
         text = body.text.removesuffix(CONTINUATION_MARK).rstrip()
-        # What ends so by its own words, or was marked before that was noted, says it already.
+        # The text may end with a mark of its own, or of a version that did not set `is_taken_back`.
         mark = "" if text.endswith(_MARK_ENDINGS) else _MARKS[self.reason]
         return replace(
             body, text=(text + mark).lstrip(), buttons=(), is_taken_back=True, before_mark=text.lstrip()
         )
 
     def marked_answers(self, deliveries: list[NewDelivery], turns: Mapping[str, int]) -> list[NewDelivery]:
-        """Those answers of `said` that are of these turns, marked. `turns`: of each message."""
+        """Return the answers of these turns, marked. `turns` maps each message to its turn."""
         return [
             replace(each, body=self.mark_removed(each.body))
             for each in _answers(deliveries, turns, self.contains)
@@ -59,12 +59,12 @@ class RemovedTurns(msgspec.Struct, frozen=True):
 
 
 class RestoredTurns(msgspec.Struct, frozen=True):
-    """Turns that are live again."""
+    """Restored turns."""
 
     turns: frozenset[int]
 
     def marked_answers(self, deliveries: list[NewDelivery], turns: Mapping[str, int]) -> list[NewDelivery]:
-        """Return the answers of these turns in `said` that were marked, without their mark."""
+        """Return the marked answers of these turns, without their mark."""
         found = _answers(deliveries, turns, self.turns.__contains__)
         return [replace(each, body=_unmarked(each.body)) for each in found if each.body.before_mark]
 

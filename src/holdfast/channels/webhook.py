@@ -1,7 +1,7 @@
-"""Any program as a channel: signed calls come in, signed calls go out.
+"""Connect any program as a channel, with signed calls in both directions.
 
-Whoever has the key is believed in who says what; who of them may speak is decided as for every channel. What
-goes out carries an id that is the same whenever it is sent again, so that its receiver can know it.
+A caller with the key is trusted to name the senders; pairing decides which senders may speak, as on every
+channel. An outgoing call has an id that is the same at each retry, so that its receiver can recognise it.
 """
 
 import asyncio
@@ -44,11 +44,11 @@ _DETAIL_CHARS_MAX = 200
 _ANSWER_BYTES_MAX = 64_000
 _RETRY_AFTER_S_MAX = 3_600
 _RETRYABLE_STATUSES = frozenset({408, 425, 429})
-"""Refusals that are not meant for good."""
+"""Client errors after which a retry makes sense."""
 _SECONDS = re.compile(r"[0-9]{1,9}")
 
 Name = Annotated[str, msgspec.Meta(pattern=_NAME)]
-"""Of a chat, a thread or a person: what can stand in a session key and in a path."""
+"""The name of a chat, a thread or a person: safe in a session key and in a path."""
 
 
 class BadChannelCall(HoldfastError):
@@ -58,7 +58,7 @@ class BadChannelCall(HoldfastError):
 
 
 class WebhookInboundFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file that is fetched from where answers go to."""
+    """A file to fetch from the receiver's server."""
 
     url: Annotated[str, msgspec.Meta(max_length=2_000)]
     name: Annotated[str, msgspec.Meta(max_length=200)] = ""
@@ -67,7 +67,7 @@ class WebhookInboundFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class WebhookInbound(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What somebody said, as a program tells it. What we send never reads as this: it has no sender."""
+    """A message in a call. An outgoing call never decodes as this: it has no sender."""
 
     chat: Name
     sender: Name
@@ -85,20 +85,20 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class ChannelWebhookTimeouts(msgspec.Struct, frozen=True):
-    """How long is waited for the receiver, in seconds."""
+    """The timeouts for the receiver, in seconds."""
 
     connect_s: float = 10.0
     answer_s: float = 30.0
 
 
 class BlobReader(Protocol):
-    """What the channel needs of the store: files that are sent."""
+    """The part of the store that the channel uses: files to send."""
 
     async def get_blob(self, digest: str) -> bytes: ...
 
 
 class WebhookChannel:
-    """One receiver, at `url`. `new_id` names calls that need no name of their own."""
+    """A channel to one receiver, at `url`. `new_id` creates ids for calls without a key."""
 
     def __init__(
         self,
@@ -125,14 +125,14 @@ class WebhookChannel:
     def abilities(self) -> ChannelAbilities:
         return ABILITIES
 
-    # What comes in.
+    # Inbound.
 
     def check(self, headers: Mapping[str, str]) -> None:
-        """Whether what is called in could be signed, before it is read. Raises BadSignature."""
+        """Check the signature headers before the body is read. Raises BadSignature."""
         parse_headers(headers, self._clock.now_ms())
 
     def parse_call(self, headers: Mapping[str, str], body: bytes) -> InboundUpdate:
-        """What was called in, if it is signed: the same id is the same thing.
+        """Verify a call and return its update. Calls with the same id are the same update.
 
         Raises BadSignature, BadChannelCall.
         """
@@ -153,7 +153,7 @@ class WebhookChannel:
         )  # fmt: skip
 
     async def listen(self, take: InboundReceiver) -> None:
-        """Calls come to the server's own door, whoever listens."""
+        """Wait until cancelled: the HTTP server receives the calls."""
         await asyncio.Event().wait()
 
     async def fetch(self, file: FileRef) -> bytes:
@@ -163,7 +163,7 @@ class WebhookChannel:
         return await self._request("GET", file.ref, headers, b"", FILE_BYTES_MAX, "The file")
 
     def _check_same_origin(self, url: str) -> None:
-        """Only what lies where answers go to is fetched: nobody is to send this server anywhere else."""
+        """Raise BadChannelCall unless `url` is at the receiver's server: callers must not choose another."""
         try:
             is_same_origin = _origin(url) == _origin(self._url)
         except ValueError:
@@ -171,7 +171,7 @@ class WebhookChannel:
         if not is_same_origin:
             raise BadChannelCall(why="a file must be at the same server as channel_webhook_url")
 
-    # What goes out.
+    # Outbound.
 
     async def send(self, chat: Chat, message: OutboundMessage, key: str) -> str:
         files = [(await self._blobs.get_blob(digest), name) for digest, name in message.named_files]
@@ -199,7 +199,7 @@ class WebhookChannel:
             await session.close()
 
     async def _post(self, fields: dict[str, Any], key: str = "") -> str:
-        """Tell the receiver; what it calls it, if it says so. Raises ChannelFailure."""
+        """Call the receiver; return the id that it answers, or an empty one. Raises ChannelFailure."""
         now = self._clock.now_ms()
         body = msgspec.json.encode({**fields, "at": now})
         headers = {
@@ -210,13 +210,13 @@ class WebhookChannel:
             answer = await self._request("POST", self._url, headers, body, _ANSWER_BYTES_MAX, "The answer")
             return msgspec.json.decode(answer, type=_Answer).id
         except (TooLarge, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            # It has arrived, whatever is said to it.
+            # The call arrived, even if its answer is unusable.
             return ""
 
     async def _request(
         self, method: str, url: str, headers: dict[str, str], body: bytes, bytes_max: int, what: str
     ) -> bytes:
-        """What is answered. Raises ChannelFailure, TooLarge."""
+        """Return the body of the answer. Raises ChannelFailure, TooLarge."""
         try:
             async with asyncio.timeout(self._timeouts.answer_s), self._client().request(
                 method, url, data=body or None, headers=headers, allow_redirects=False
@@ -280,12 +280,12 @@ def _status_failure(answer: aiohttp.ClientResponse, text: str, clock: Clock) -> 
         return _failure(
             detail, arrived=False, retry_after_ms=wait_ms, final=status not in _RETRYABLE_STATUSES
         )
-    # Whoever fails in the middle of it may have taken it.
+    # A server error may come after the receiver stored the call.
     return _failure(detail, arrived=None, retry_after_ms=wait_ms)
 
 
 def _wait_ms(retry_after: str, clock: Clock) -> int | None:
-    """For how long the receiver asks to be left alone: so many seconds, or until a date."""
+    """Return the delay that a `Retry-After` header asks for, given in seconds or as a date."""
     if _SECONDS.fullmatch(retry_after.strip()):
         seconds = float(retry_after)
     else:
@@ -305,7 +305,7 @@ def _error_text(error: Exception) -> str:
 
 
 def _origin(url: str) -> tuple[str, str, int]:
-    """Scheme, host and port. Raises ValueError."""
+    """Return scheme, host and port. Raises ValueError."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
         raise ValueError(url)

@@ -1,6 +1,6 @@
-"""All chat apps of one process: each is served by one process at a time, and by another if that one dies.
+"""Serve the channels of a process under leases: one process serves a channel, another takes over if it dies.
 
-Whatever any of them tells is kept before it may forget it; the rest is `inbox` and `outbox`.
+Inbound updates are stored before they are acknowledged; `inbox` and `outbox` do the rest.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ from holdfast.store.ports import Lease, Store
 
 
 def print_to_stderr(lines: str) -> None:
-    """Where an operator reads."""
+    """Print lines for the operator."""
     print(lines, file=sys.stderr)
 
 
 class Gateway:
-    """Belongs to one event loop. `asked` is what commands ask others about: which model, which memories."""
+    """The workers of all channels. Belongs to one event loop. `sources` supplies data to chat commands."""
 
     def __init__(
         self,
@@ -69,18 +69,18 @@ class Gateway:
         return {name: worker.stats.channel for name, worker in self._workers.items()}
 
     async def start(self) -> None:
-        """Serve every channel, or stand by for whoever does."""
+        """Serve every channel, or stand by while another process does."""
         self._started = True
         for worker in self._workers.values():
             worker.start()
 
     async def stop(self, within_s: float) -> None:
-        """Listen no longer; what is being sent has so long to be receipted. Channels are closed then."""
+        """Stop listening, finish running sends within `within_s`, then close the channels."""
         self._started = False
-        await asyncio.gather(*(post.stop(within_s) for post in self._workers.values()))
+        await asyncio.gather(*(worker.stop(within_s) for worker in self._workers.values()))
 
     def add(self, channel: Channel) -> None:
-        """One more channel, or another in place of one that was removed."""
+        """Add a channel; its name must be free."""
         assert channel.name not in self._workers, f"{channel.name} is there already"
         stats = ChannelStats(channel, self._clock, lambda lines: self._notify(self._engine.mask(lines)))
         outbox = ChannelOutbox(self._store, stats, self._pairing, self._clock, self._rng, self._retry_ms)
@@ -95,21 +95,21 @@ class Gateway:
             worker.start()
 
     async def remove(self, name: str, within_s: float = 5.0) -> None:
-        """Serve a channel no longer, and let go of it. Raises NoSuchChannel."""
+        """Stop a channel and close it. Raises NoSuchChannel."""
         worker = self._worker(name)
         del self._workers[name]
         await worker.stop(within_s)
 
     def receiver_for(self, name: str) -> InboundReceiver:
-        """Where what comes through a channel is handed over, by whoever hears it. Raises NoSuchChannel."""
+        """Return the receiver of a channel's inbound updates. Raises NoSuchChannel."""
         return self._worker(name).receive
 
     def states(self) -> Sequence[ChannelState]:
-        """How each channel fares in this process."""
-        return [post.stats.state() for post in self._workers.values()]
+        """Return the state of each channel in this process."""
+        return [worker.stats.state() for worker in self._workers.values()]
 
     async def test(self, name: str) -> ChannelHealth:
-        """Ask the app itself. Raises NoSuchChannel."""
+        """Return the result of a request to the app. Raises NoSuchChannel."""
         worker = self._worker(name)
         health = await worker.stats.channel.health()
         if health.ok:
@@ -126,7 +126,7 @@ class Gateway:
 
 
 class _ChannelWorker:
-    """One channel: served while this process has the right to."""
+    """Serve one channel while this process has its lease."""
 
     def __init__(
         self,
@@ -170,10 +170,7 @@ class _ChannelWorker:
                 await self.stats.channel.close()
 
     async def receive(self, *inbound: InboundUpdate) -> None:
-        """Keep what came. Of a stranger nothing is kept: they are told how to be let in.
-
-        Nor of what is said in a group to others.
-        """
+        """Store updates for the agent from allowed senders; send a code to unknown senders."""
         self.stats.record_received(len(inbound))
         relevant = [each for each in map(sanitize, inbound) if each.moved_from or each.is_for_agent]
         unknown = await self._challenges.reject_unknown(each for each in relevant if not each.moved_from)
@@ -183,7 +180,7 @@ class _ChannelWorker:
             self._inbox.notify()
 
     async def _stand_by(self) -> None:
-        """Serve whenever nobody else does."""
+        """Claim the channel's lease whenever it is free, and serve."""
         while True:
             try:
                 lease = await self._store.claim_name(f"channel:{self.stats.channel.name}", self._lease_ms)
@@ -198,7 +195,7 @@ class _ChannelWorker:
                     await self._store.release(lease)
 
     async def _serve(self, lease: Lease) -> None:
-        """Until the right to is lost."""
+        """Serve until the lease is lost."""
         self.stats.serving = True
         listen = partial(self.stats.channel.listen, self.receive)
         loops: Mapping[str, Callable[[], Awaitable[None]]] = {
@@ -221,7 +218,7 @@ class _ChannelWorker:
     async def _renew(self, lease: Lease) -> None:
         now = asyncio.get_running_loop().time
         renewed = now()
-        # Whoever cannot renew it stops before another may begin.
+        # Stops before the lease expires and another process may claim it.
         while now() - renewed < self._lease_ms * 0.8 / 1000:
             await self._sleep(self._lease_ms / 5000)
             began = now()

@@ -1,4 +1,4 @@
-"""`holdfast agents`: the agents and prompts that people have written, and what is wrong with them."""
+"""`holdfast agents`: list, show and check the agents and prompts in the data folder."""
 
 from typing import Annotated
 
@@ -46,7 +46,7 @@ def list_agents(
         print_json(found)
     else:
         output_console().print(_agents_table(found))
-        unused = (f"{each.name}: {told}" for each in found.agents for told in each.unasked)
+        unused = (f"{agent.name}: {note}" for agent in found.agents for note in agent.unasked)
         for error in (*found.errors, *unused):
             print_stderr(f"holdfast: {strip_control_chars(error)}")
 
@@ -72,9 +72,8 @@ def show(
     else:
         print_stderr(f"{found.agent.name} has no file: it is as the server's settings say.")
     if found.agent.error:
-        print_stderr(
-            f"holdfast: {strip_control_chars(found.agent.error)}{_LAST_VALID_VERSION_USED if found.agent.stays else ''}"
-        )
+        stays = _LAST_VALID_VERSION_USED if found.agent.stays else ""
+        print_stderr(f"holdfast: {strip_control_chars(found.agent.error)}{stays}")
 
 
 def check(
@@ -103,8 +102,8 @@ def _agents_table(found: AgentListing) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in ("Name", "Model", "Tools", "For"):
         table.add_column(name, overflow="fold")
-    for each in found.agents:
-        table.add_row(*(Text(strip_control_chars(cell)) for cell in _row(each)))
+    for agent in found.agents:
+        table.add_row(*(Text(strip_control_chars(cell)) for cell in _row(agent)))
     return table
 
 

@@ -1,4 +1,4 @@
-"""Asking the server that runs over a data folder what only it knows, for commands that end by themselves."""
+"""Read from the server that runs over a data folder, for one-shot commands."""
 
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 async def get_from_server(command: CommandContext, path: str, response_type: type[T]) -> T | None:
-    """What it answers; None where no server runs, or none that tells this."""
+    """Return the server's response; None if no server runs, or if it does not have this."""
 
     async def find_no_server() -> ServerEndpoint | None:
         return None

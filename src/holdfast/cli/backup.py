@@ -1,4 +1,4 @@
-"""`holdfast backup`: one file with every conversation, made while everything runs."""
+"""`holdfast backup`: copy every conversation into one file, also while a server runs."""
 
 import asyncio
 import shlex
@@ -39,7 +39,7 @@ LEFT_OUT_LINES_MAX = 10
 
 
 class BackupResult(msgspec.Struct, frozen=True):
-    """`left_out` says which files are not in it, and why."""
+    """The written backup; `left_out` says which files are not in it, and why."""
 
     file: str
     bytes: int
@@ -87,7 +87,7 @@ def backup(
 
 
 async def _back_up_with_workspaces(store: Store, path: Path, data: Path, bar: ProgressBar) -> Sequence[str]:
-    """Copy the store before the workspaces: no file is then older than the conversation that mentions it."""
+    """Copy the store, then the workspaces, so that no file is older than a conversation that mentions it."""
     try:
         with tempfile.TemporaryDirectory(prefix=f".{path.name[:100]}.", dir=path.parent) as folder:
             copy = Path(folder, archive.STORE)

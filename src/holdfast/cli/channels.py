@@ -1,4 +1,4 @@
-"""`holdfast channels`: which chat apps there are, and who may speak there."""
+"""`holdfast channels`: list chat apps, and pair, list and revoke their senders."""
 
 from typing import Annotated
 
@@ -25,13 +25,13 @@ SenderArgument = Annotated[
 
 
 class _ServerChannels(msgspec.Struct, frozen=True):
-    """What a server tells of its chat apps."""
+    """The response of a running server about its channels."""
 
     channels: tuple[ChannelInfo, ...]
 
 
 class _ChannelListing(msgspec.Struct, frozen=True):
-    """`running`: a server told how its channels fare; else only the settings found here are known."""
+    """The channels and their senders; without a running server, only from the settings found here."""
 
     server_running: bool
     channels: list[ChannelInfo]
@@ -73,19 +73,24 @@ def list_channels(
         })  # fmt: skip
         return
     channels_table = make_table("Channel", "", "May speak", "Wait")
-    for each in listing.channels:
-        # Without a server nobody knows what the next one is given: its environment need not be this one.
-        state = "set up" if each.connected else "not set up" if listing.server_running else "not set up here"
-        allowed, waiting = (
-            _count_in_channel(listing.allowed, each.name),
-            _count_in_channel(listing.waiting, each.name),
+    for channel in listing.channels:
+        # Without a server this is only a guess: the next server may get another environment.
+        state = (
+            "set up" if channel.connected else "not set up" if listing.server_running else "not set up here"
         )
-        channels_table.add_row(each.name, state, str(allowed), str(waiting))
+        allowed, waiting = (
+            _count_in_channel(listing.allowed, channel.name),
+            _count_in_channel(listing.waiting, channel.name),
+        )
+        channels_table.add_row(channel.name, state, str(allowed), str(waiting))
     output_console().print(channels_table)
-    for each in listing.channels:
-        for what, why in (("went wrong last", each.last_error), ("was not delivered", each.undelivered)):
+    for channel in listing.channels:
+        for what, why in (
+            ("went wrong last", channel.last_error),
+            ("was not delivered", channel.undelivered),
+        ):
             if why:
-                print(f"{each.name}: {what}: {strip_control_chars(why)}")
+                print(f"{channel.name}: {what}: {strip_control_chars(why)}")
     if listing.waiting:
         print()
         output_console().print(_senders_table(listing.waiting))
@@ -108,9 +113,8 @@ def pair(
     if as_json:
         print_json(sender)
     else:
-        print(
-            f"{strip_control_chars(sender.name) or strip_control_chars(sender.sender)} may speak on {sender.channel} from now on."
-        )
+        name = strip_control_chars(sender.name) or strip_control_chars(sender.sender)
+        print(f"{name} may speak on {sender.channel} from now on.")
 
 
 def senders(
@@ -159,8 +163,10 @@ def _channel_access(command: CommandContext, store: Store) -> ChannelAccess:
 
 def _channel_object(listing: _ChannelListing, channel: ChannelInfo) -> dict[str, object]:
     settings: dict[str, object] = {
-        "name": channel.name, "connected": channel.connected, "senders": _count_in_channel(listing.allowed, channel.name)
-    }  # fmt: skip
+        "name": channel.name,
+        "connected": channel.connected,
+        "senders": _count_in_channel(listing.allowed, channel.name),
+    }
     if not listing.server_running:
         return settings
     server_state = {
@@ -180,12 +186,12 @@ def _senders_table(found: list[SenderInfo] | list[PendingSenderInfo]) -> Table:
         make_table("Channel", "Sender", "Name", "Since", wrapped_column="Name"),
         SystemClock().now_ms(),
     )
-    for each in found:
-        since = each.allowed_at if isinstance(each, SenderInfo) else each.asked_at
+    for sender in found:
+        since = sender.allowed_at if isinstance(sender, SenderInfo) else sender.asked_at
         senders_table.add_row(
-            Text(strip_control_chars(each.channel)),
-            Text(strip_control_chars(each.sender)),
-            Text(strip_control_chars(each.name)),
+            Text(strip_control_chars(sender.channel)),
+            Text(strip_control_chars(sender.sender)),
+            Text(strip_control_chars(sender.name)),
             format_age(now - since),
         )
     return senders_table

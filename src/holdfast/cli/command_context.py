@@ -1,7 +1,7 @@
-"""What every command that ends by itself shares: its settings, its store, how it answers and how it fails.
+"""Run a one-shot command: give it settings and a store, print its result and report its errors.
 
-A result goes to standard output, everything else to standard error. With `--json` a result is one JSON value
-and an error is one JSON object.
+The result goes to standard output, everything else to standard error. With `--json` a result is one JSON
+value and an error is one JSON object.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON, for pr
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace a file that is there already.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first.")]
 UNWRAPPED_COLUMNS = 100_000
-"""Where nobody looks at a screen, lines are as long as what they say."""
+"""The width of output that does not go to a terminal, so that no line is wrapped."""
 
 
 class CommandProblem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An error as programs read it; the same members as over HTTP."""
+    """An error in JSON, with the same members as over HTTP."""
 
     code: str
     detail: str
@@ -38,7 +38,7 @@ class CommandProblem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CommandContext(msgspec.Struct, frozen=True):
-    """One command being carried out."""
+    """The dependencies and settings of one running command."""
 
     dependencies: Dependencies
     settings: Settings
@@ -46,7 +46,7 @@ class CommandContext(msgspec.Struct, frozen=True):
 
     @property
     def has_store(self) -> bool:
-        """Whether there is a store to look into. Raises StoreUnreadable where there can be none."""
+        """Return whether the data folder holds a store. Raises StoreUnreadable if it cannot hold one."""
         folder = self.settings.data
         if folder.exists() and not folder.is_dir():
             raise StoreUnreadable(path=folder, detail="it is not a folder")
@@ -54,7 +54,7 @@ class CommandContext(msgspec.Struct, frozen=True):
 
     @asynccontextmanager
     async def store(self, create: bool = False) -> AsyncIterator[Store]:
-        """The store, closed at the end. Raises NoStore rather than make one, unless told to `create`."""
+        """Open the store and close it at the end. Raises NoStore if there is none, unless `create` is set."""
         if not create and not self.has_store:
             raise NoStore(path=self.settings.data)
         store = await self.dependencies.open_store(self.settings.data, durability=self.settings.durability)
@@ -72,7 +72,7 @@ def run_command(
     data: Path | None,
     durability: str | None,
 ) -> T:
-    """Run `work` to its end and return its result; it is told only after the store is closed."""
+    """Run `work` and return its result; print it only afterwards, when the store is closed."""
     try:
         dependencies = get_dependencies(context)
         settings = dependencies.settings(data=data, durability=durability)
@@ -89,17 +89,17 @@ def problem_from(error: HoldfastError) -> CommandProblem:
 
 
 def print_json(value: object) -> None:
-    """Answer in JSON: one value, on lines that people can read too."""
+    """Print one value as indented JSON."""
     print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def output_console() -> Console:
-    """Where results are told: styled and wrapped for a terminal, plain and whole for a pipe."""
+    """Return the console for results: styled and wrapped in a terminal, plain and unwrapped in a pipe."""
     if sys.stdout.isatty():
         return Console(highlight=False)
     return Console(highlight=False, width=UNWRAPPED_COLUMNS, no_color=True)
 
 
 def print_stderr(text: str) -> None:
-    """Say something beside the result."""
+    """Print text that is not part of the result."""
     print(text, file=sys.stderr, flush=True)

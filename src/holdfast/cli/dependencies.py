@@ -1,4 +1,4 @@
-"""What commands are given: the parts they may use, chosen by `app`, and the settings in force."""
+"""The components that commands may use, as ports that `app` implements, and the options for settings."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -28,29 +28,29 @@ from holdfast.store.ports import BackupRestoreResult, Durability, Progress, Stor
 
 
 class OpenStore(Protocol):
-    """Opens the store in a folder, making both when they are not there. Raises StoreFault."""
+    """Open the store in a folder, and create both if missing. Raises StoreFault."""
 
     def __call__(self, folder: Path, *, durability: Durability) -> Awaitable[Store]: ...
 
 
 class DataDir(Protocol):
-    """A data folder seen from outside: what is asked or done while no store is open in it."""
+    """Operations on a data folder while no store is open in it."""
 
     @property
     def engine(self) -> str:
-        """What keeps the data, with its version."""
+        """Return the name and version of the storage engine."""
 
     def holds_store(self, folder: Path) -> bool: ...
 
     def count_other_processes(self, folder: Path) -> int:
-        """How many other processes have the store open. Raises StoreFault."""
+        """Return how many other processes have the store open. Raises StoreFault."""
 
     def restore(self, folder: Path, path: Path, progress: Progress) -> BackupRestoreResult:
-        """Put a backup in place of what is here; return where that is kept. Raises StoreFault."""
+        """Replace the data with a backup; return where the old data is kept. Raises StoreFault."""
 
 
 class ListeningServer(Protocol):
-    """Something that listens, at `address`, and answers from `run` on until the process is told to stop.
+    """A server that listens at `address`, and serves from `run` on until a signal stops it.
 
     `is_local`: only this machine can reach it.
     """
@@ -73,13 +73,13 @@ class ListeningServer(Protocol):
 
 
 class OpenServer(Protocol):
-    """Listens on a port, or with `or_next` on the first free one from there."""
+    """Listen on a port, or with `or_next` on the first free port from there."""
 
     def __call__(self, host: str, port: int, or_next: bool) -> ListeningServer: ...
 
 
 class SelectedModel(Protocol):
-    """The model that answers now, and why it is that one; another may be put in its place."""
+    """The model in use, and the reason for the choice; both may change while the server runs."""
 
     @property
     def name(self) -> str: ...
@@ -88,52 +88,52 @@ class SelectedModel(Protocol):
     def why(self) -> str: ...
 
     async def takes(self) -> SupportedFiles:
-        """Which files it takes."""
+        """Return the kinds of files that the model takes."""
 
     async def main_agent_model(self) -> tuple[str, SupportedFiles]:
-        """The model of the agent that every server has and what that takes; nothing where it is this one."""
+        """Return the main agent's model and the files it takes; empty if it is this model."""
 
 
 class MemoryComponent(Protocol):
-    """Who sees to it that memory is told; to be started and stopped after the engine."""
+    """The memory component; start and stop it after the engine."""
 
     @property
     def service(self) -> MemoryService: ...
 
     @property
     def description(self) -> str:
-        """Who remembers, in words."""
+        """Return a description of the memory provider."""
 
     async def open(self) -> None:
-        """Have ready who remembers. Raises a HoldfastError where that can never be."""
+        """Prepare the memory provider. Raises a HoldfastError if that can never succeed."""
 
     async def start(self) -> None: ...
 
     async def stop(self, within_s: float) -> None:
-        """Tell what is still owed, at most so long; the rest stays owed."""
+        """Commit what is pending, for at most `within_s`; the rest stays pending."""
 
 
 class ChannelsComponent(ChannelService, Protocol):
-    """The chat apps that are served while the engine works."""
+    """The channels, which run while the engine runs."""
 
     async def start(self) -> None: ...
 
     async def stop(self, within_s: float) -> None:
-        """What is being sent has so long to arrive. A second time does nothing."""
+        """Stop, and give messages being sent `within_s` to arrive. A second call does nothing."""
 
 
 class McpComponent(McpService, Protocol):
-    """The MCP servers, which are reached while the server runs."""
+    """The MCP servers, which are connected while the server runs."""
 
     def start(self) -> None:
-        """In the background: nobody waits for them."""
+        """Connect to the servers in the background."""
 
     async def stop(self) -> None:
-        """Soon. A second time does nothing."""
+        """Disconnect soon. A second call does nothing."""
 
 
 class App(msgspec.Struct, frozen=True):
-    """Who carries out turns: an engine not started yet, the model it asks, what can be changed of both."""
+    """The components of a server: an engine that is not started yet, its model, and the services."""
 
     engine: Engine
     model: SelectedModel
@@ -144,45 +144,45 @@ class App(msgspec.Struct, frozen=True):
     channels: ChannelsComponent
     agents: AgentService
     close: Callable[[], Awaitable[None]]
-    """Lets go of what models and memory hold. Call it after both have stopped."""
+    """Releases the resources of models and memory. Call it after both have stopped."""
     sandbox: str = ""
-    """What commands are confined by."""
+    """A description of what confines commands."""
     unprotected: tuple[str, ...] = ()
-    """What that does not protect on this machine, in sentences."""
+    """Sentences about what the sandbox does not protect on this machine."""
     mcp: McpComponent | None = None
     local: LocalModelService | None = None
 
 
 class BuildApp(Protocol):
-    """Puts an engine together over a store. Raises a HoldfastError when no model can be chosen.
+    """Build the app over a store. Raises a HoldfastError if no model can be chosen.
 
-    `address` is where the server listens: what tools start is kept away from it.
+    `address` is where the server listens: processes that tools start cannot reach it.
     """
 
     def __call__(self, store: Store, settings: Settings, address: str) -> Awaitable[App]: ...
 
 
 class Dependencies(msgspec.Struct, frozen=True):
-    """The parts, as `app` put them together; `get_dependencies` finds them from inside a command."""
+    """The components that `app` provides; `get_dependencies` finds them inside a command."""
 
     open_store: OpenStore
     open_server: OpenServer
     data_dir: DataDir
     build_app: BuildApp
     channel_access: Callable[[Store, Settings], ChannelAccess]
-    """Who may speak in chat apps, over a store."""
+    """Returns the channel access of a store."""
     agents: Callable[[Settings], AgentQueries]
-    """What people have written of agents, in a data folder."""
+    """Returns the agents that are configured in a data folder."""
     local: Callable[[Settings], LocalModelService]
-    """The local model of a data folder."""
+    """Returns the local model of a data folder."""
     environ: Mapping[str, str]
     mask: SecretMask = SecretMask()
-    """Knows the secrets of that environment."""
+    """Masks the secrets of that environment."""
 
     def settings(self, **command_line: object) -> Settings:
-        """The settings in force, given what stood on the command line. Raises ConfigError.
+        """Return the settings in force, with those of the command line. Raises ConfigError.
 
-        What they hold that is secret is known from then on: no command shows it.
+        From then on `mask` also knows the secrets in them, so that no command prints one.
         """
         settings = resolve(command_line, self.environ)
         for server in settings.mcp:
@@ -197,7 +197,7 @@ def get_dependencies(context: typer.Context) -> Dependencies:
     return dependencies
 
 
-# Options that stand for settings: their help and default are the setting's own.
+# Options for settings: their help and default come from the setting.
 _SETTING_INFO = settings_help()
 _DATA, _HOST, _PORT, _DURABILITY, _MODEL = (
     _SETTING_INFO[name] for name in ("data", "host", "port", "durability", "model")

@@ -1,4 +1,4 @@
-"""`holdfast doctor`: prove that everything stored is whole, and mend what can be mended."""
+"""`holdfast doctor`: check everything that is stored, and repair what can be rebuilt."""
 
 import os
 import platform
@@ -36,7 +36,7 @@ RebuildOption = Annotated[
 
 
 class DoctorEnvironment(msgspec.Struct, frozen=True):
-    """What the store stands on."""
+    """The versions, the system and the disk that the store runs on."""
 
     version: str
     python: str
@@ -55,7 +55,7 @@ class ReportedFinding(msgspec.Struct, frozen=True):
 
 
 class FreedSpace(msgspec.Struct, frozen=True):
-    """What was removed because nothing needs it any more."""
+    """The number of unneeded items that were removed, and their size."""
 
     fragments: int
     conversations: int
@@ -64,7 +64,7 @@ class FreedSpace(msgspec.Struct, frozen=True):
 
 
 class DoctorReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything that doctor has to say. `problem` is why the store could not be checked."""
+    """The result of a check. `problem` is the reason that the store could not be checked."""
 
     surroundings: DoctorEnvironment
     ok: bool
@@ -125,7 +125,7 @@ async def _examine(command: CommandContext, report: DoctorReport, rebuild: bool)
             found = await store.check(rebuild, bar)
             ok = all(finding.repaired for finding in found)
             bar.start_phase("Giving space back")
-            # Nothing is removed from a store that may have to be looked at.
+            # A damaged store stays as it is: somebody may have to examine it.
             swept = await sweep(store, command.settings.data) if ok else SweepResult()
             totals = await store.totals()
     found = [*found, *_mismatch_findings(swept)]
@@ -163,7 +163,8 @@ def _print_findings(report: DoctorReport, holds: StoreTotals, rebuild: bool) -> 
     archived = f" ({holds.archived:,} of them archived)" if holds.archived else ""
     conversations = format_count(holds.sessions, "conversation") + archived
     print(
-        f"Checked: the file, {conversations} with {format_count(holds.events, 'event')}, and the search index."
+        f"Checked: the file, {conversations} with {format_count(holds.events, 'event')}, "
+        "and the search index."
     )
     found = report.found or ()
     for finding in found:
@@ -193,7 +194,8 @@ def _environment_table(report: DoctorReport) -> Table:
     lines = [
         (
             "Version",
-            f"{environment.version} on Python {environment.python}, {environment.engine}, {environment.system}",
+            f"{environment.version} on Python {environment.python}, {environment.engine}, "
+            f"{environment.system}",
         ),
         ("Data folder", environment.data),
         ("Survives", "power loss" if environment.durability == "full" else "a kill, not power loss"),

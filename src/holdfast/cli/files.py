@@ -1,4 +1,4 @@
-"""Writing files for people: whole or not at all, and never over something by accident."""
+"""Write output files atomically, and never replace a file by accident."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ WriteBytes = Callable[[bytes], object]
 
 
 def check_target(path: Path, force: bool, data: Path) -> None:
-    """Refuse what must not be replaced, before any work is done. Raises FileExists, CannotWrite."""
+    """Raise FileExists or CannotWrite if `path` must not be written. Call it before any work."""
     path = path.absolute()
     if path.is_dir():
         raise CannotWrite(path=path, why="it is a folder")
@@ -32,7 +32,7 @@ def check_target(path: Path, force: bool, data: Path) -> None:
 
 @contextmanager
 def write_atomically(path: Path) -> Iterator[WriteBytes]:
-    """Write to a file that appears under its name only once it is whole and on disk.
+    """Write to a file that appears under its name only when it is complete and on disk.
 
     Raises CannotWrite, DiskFull; nothing is left behind then.
     """
@@ -45,7 +45,7 @@ def write_atomically(path: Path) -> Iterator[WriteBytes]:
 
 
 def write_error(error: OSError, path: Path) -> HoldfastError:
-    """Return the problem to show when `path` could not be written."""
+    """Return the error to raise if `path` could not be written."""
     if error.errno == ENOSPC:
         return DiskFull(path=path)
     return CannotWrite(path=path, why=error.strerror or str(error))

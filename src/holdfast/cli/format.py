@@ -1,10 +1,10 @@
-"""Amounts as people write them."""
+"""Format ages and counts for people."""
 
 from holdfast.cli.tables import _DAY, _HOUR, _MINUTE
 
 
 def format_age(ms: int) -> str:
-    """How long ago, as people say it."""
+    """Return how long ago something was, such as `5 min ago`."""
     seconds = max(0, ms) // 1000
     if seconds < _MINUTE:
         return "just now"
@@ -17,5 +17,5 @@ def format_age(ms: int) -> str:
 
 
 def format_count(count: int, one: str, many: str = "") -> str:
-    """`1 conversation`, `2 conversations`."""
+    """Return a count with its noun: `1 conversation`, `2 conversations`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"

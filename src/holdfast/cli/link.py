@@ -23,7 +23,8 @@ def link(
         async with command.store() as store:
             keyring = CredentialStore(store, SystemClock(), IdGenerator(SystemClock()))
             links = [
-                await create_sign_in_link(each, keyring) for each in (await running_servers(store)).values()
+                await create_sign_in_link(server, keyring)
+                for server in (await running_servers(store)).values()
             ]
             if not links:
                 raise NoServer(path=command.settings.data)

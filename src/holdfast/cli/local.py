@@ -1,4 +1,4 @@
-"""`holdfast local`: the model that runs on this machine, installed and removed."""
+"""`holdfast local`: install, show and remove the model that runs on this machine."""
 
 import sys
 
@@ -87,7 +87,7 @@ def remove(
 
 
 class _DownloadProgress(ProgressBar):
-    """The bar in a terminal; elsewhere a line for each quarter, so that a log shows that it goes on."""
+    """A progress bar in a terminal; elsewhere a line for each quarter, so that a log shows progress."""
 
     def __init__(self, shown: bool) -> None:
         super().__init__("Downloading", shown)

@@ -1,4 +1,4 @@
-"""Draw Markdown for a terminal without losing a word of it."""
+"""Render Markdown for a terminal without losing a word of it."""
 
 import re
 from html import unescape
@@ -30,18 +30,18 @@ def render_markdown(text: str, columns: int) -> RenderableType:
     last = len(has_text) - has_text[::-1].index(True) if True in has_text else 0
     segments: list[Segment] = []
     for line in lines[first:last]:
-        # Once more: Markdown can name characters (`&#x202e;`) that were none before.
-        safe_line = [Segment(safe(each.text), each.style, each.control) for each in line]
+        # Made safe again: Markdown entities (`&#x202e;`) have become characters only now.
+        safe_line = [Segment(safe(segment.text), segment.style, segment.control) for segment in line]
         segments += [Segment("  "), *safe_line, Segment.line()]
     return Segments(segments)
 
 
 def _render_lines(text: str, columns: int) -> list[list[Segment]]:
-    from markdown_it import MarkdownIt  # Loaded here: commands that draw nothing do not wait for it.
+    from markdown_it import MarkdownIt  # Imported here: commands that draw nothing start faster.
     from rich.markdown import Markdown
 
     parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
-    # Where a link leads to is written beside its words, which may say anything; an image is a link to it.
+    # A link's address is shown beside its text, which may be misleading; an image becomes a link.
     markdown = Markdown("", code_theme="ansi_dark", hyperlinks=False)
     markdown.parsed = parser.disable("image").parse(text)
     console = Console(width=columns, file=StringIO(), force_terminal=True, legacy_windows=False)
@@ -49,7 +49,7 @@ def _render_lines(text: str, columns: int) -> list[list[Segment]]:
 
 
 def _is_missing_words(rendered_text: str, text: str) -> bool:
-    """Return whether a word of `text` is nowhere in what is drawn, however its lines were broken."""
+    """Return whether a word of `text` is missing from the rendered text, whatever its line breaks."""
     letters = "".join(_WORD.findall(rendered_text)).casefold()
     words = _WORD.findall(unescape(_FENCE.sub("", text)).casefold())
     return any(word not in letters for word in set(words))

@@ -1,6 +1,6 @@
-"""Standard output and error output without secrets: whoever prints, our code, a library or the interpreter.
+"""Mask secrets in standard output and standard error, whether our code, a library or Python prints them.
 
-What goes past the streams of Python to the file itself, as a crash of the interpreter does, is not seen here.
+Output that bypasses Python's streams, such as that of an interpreter crash, is not masked.
 """
 
 import io
@@ -10,11 +10,11 @@ import threading
 from holdfast.domain.secrets import MaskFunction, SecretMask
 
 _BUFFERED_CHARS_MAX = 8_192
-"""What is held back of a line that does not end; past that it is written as it stands."""
+"""The longest incomplete line that is buffered; a longer one is written in parts."""
 
 
 class MaskedOutput(io.TextIOWrapper):
-    """A text stream over the same file as another, masked line by line. A flush writes what there is."""
+    """A text stream that masks another line by line. A flush writes an incomplete line too."""
 
     def __init__(self, stream: io.TextIOWrapper, mask: MaskFunction) -> None:
         stream.flush()
@@ -27,7 +27,7 @@ class MaskedOutput(io.TextIOWrapper):
         )
         self._mask = mask
         self._line = ""
-        # Threads write too; and a signal may come while one does.
+        # Reentrant: threads write too, and a signal handler may interrupt a write.
         self._lock = threading.RLock()
 
     def write(self, text: str, /) -> int:
@@ -48,10 +48,10 @@ class MaskedOutput(io.TextIOWrapper):
 
 
 def mask_output(mask: SecretMask) -> None:
-    """Put masks over what this process prints.
+    """Mask the standard streams of this process.
 
-    Only known secrets are taken out of results, which may be about anything, a sign-in link included; what
-    merely looks like a secret goes from the error output too.
+    Standard output loses only known secrets, because a result may look like a secret, as a sign-in link
+    does. Standard error also loses text that looks like one.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout = MaskedOutput(sys.stdout, mask.mask)

@@ -1,4 +1,4 @@
-"""`holdfast password`: the password that signs a browser in."""
+"""`holdfast password`: set or remove the password for browsers."""
 
 import sys
 from getpass import getpass
@@ -45,7 +45,7 @@ def password(
 
 
 def _read_password(stdin: bool) -> str:
-    """Raises PasswordsDiffer."""
+    """Read the password from stdin or twice from the terminal. Raises PasswordsDiffer."""
     if stdin:
         return sys.stdin.readline().rstrip("\r\n")
     first = getpass(f"New password, {PASSWORD_CHARS_MIN} to {PASSWORD_CHARS_MAX} characters: ")

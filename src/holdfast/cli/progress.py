@@ -1,4 +1,4 @@
-"""Progress of long work, on standard error, where a person looks at it."""
+"""Show the progress of long work on standard error, if that is a terminal."""
 
 import sys
 from threading import Timer
@@ -8,15 +8,15 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 SHOW_AFTER_S = 0.3
-"""Work that is done by then needs no bar."""
+"""Shorter work shows no bar."""
 
 
 class WorkCancelled(Exception):
-    """Nobody waits for the work any more. Raised inside it, so that it ends at its next step."""
+    """Raised inside the work after its bar is closed, so that it ends at its next step."""
 
 
 class ProgressBar:
-    """A progress bar that is a `ports.Progress`: any thread may call it."""
+    """A progress bar that implements `ports.Progress`; any thread may call it."""
 
     def __init__(self, label: str, shown: bool) -> None:
         self._is_closed = False
@@ -51,9 +51,9 @@ class ProgressBar:
         self._bar.update(self._task, completed=done, total=max(total, 1))
 
     def set_label(self, label: str) -> None:
-        """Other words for the same part of the work."""
+        """Change the label of the current phase."""
         self._bar.update(self._task, description=label)
 
     def start_phase(self, label: str) -> None:
-        """Begin the next part of the work."""
+        """Start the next phase of the work."""
         self._bar.reset(self._task, total=None, description=label)

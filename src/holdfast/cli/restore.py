@@ -1,4 +1,4 @@
-"""`holdfast restore`: go back to what a backup holds."""
+"""`holdfast restore`: replace the data with a backup."""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,9 +17,9 @@ SourceArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A file tha
 
 
 class RestoreResult(msgspec.Struct, frozen=True):
-    """`kept` is where the store that was there before is now, and `kept_workspaces` where the files are.
+    """The restored backup, with the path of the old store (`kept`) and of its files (`kept_workspaces`).
 
-    `left_out` says which files of the backup were not brought back, and why.
+    `left_out` says which files of the backup were not restored, and why.
     """
 
     file: str
@@ -50,9 +50,9 @@ def restore(
     async def restore_backup(command: CommandContext) -> RestoreResult:
         folder = command.settings.data
         with ProgressBar("Restoring", shown=not as_json) as bar:
-            # In a thread: Ctrl-C stops it there at its next step, unless the store is replaced already.
+            # In a thread: Ctrl-C stops it at its next step, unless the store is already replaced.
             replaced = await asyncio.to_thread(command.dependencies.data_dir.restore, folder, path, bar)
-        kept, files = (str(each) if each else None for each in (replaced.store, replaced.workspaces))
+        kept, files = (str(old) if old else None for old in (replaced.store, replaced.workspaces))
         return RestoreResult(str(path), str(folder), kept, files, replaced.left_out)
 
     occupied_folder = run_command(context, find_store, **settings)

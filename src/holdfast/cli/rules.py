@@ -1,4 +1,4 @@
-"""`holdfast rules`: what is allowed without asking."""
+"""`holdfast rules`: list and revoke the approval rules."""
 
 from typing import Annotated
 
@@ -64,9 +64,8 @@ def revoke(
     if as_json:
         print_json(revoked)
     else:
-        print(
-            f"Revoked {revoked.id}: {strip_control_chars(revoked.tool)} {strip_control_chars(revoked.pattern)}"
-        )
+        call = f"{strip_control_chars(revoked.tool)} {strip_control_chars(revoked.pattern)}"
+        print(f"Revoked {revoked.id}: {call}")
 
 
 def _permissions(store: Store) -> Permissions:

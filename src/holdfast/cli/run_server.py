@@ -1,4 +1,4 @@
-"""A server at work, from the opening of its store until everyone has stopped: for `serve` and for `chat`."""
+"""Run a server for `serve` or `chat`: open the store, start the components, serve, and stop them."""
 
 import asyncio
 import sys
@@ -23,7 +23,7 @@ from holdfast.store.ports import Store
 
 SWEEP_EVERY_S = 60.0
 NOTICE_AFTER_S = 0.5
-"""Nobody has to be told to wait for less."""
+"""A shorter wait needs no notice."""
 
 
 async def run_server(
@@ -34,52 +34,53 @@ async def run_server(
     on_stop: Callable[[App, float], Awaitable[None]],
     check: Callable[[App], None] = lambda app: None,
 ) -> None:
-    """Answer at `door` until told to stop, with all that a server has.
+    """Run all components and serve on `server` until a signal stops it.
 
-    `on_ready` is told what is there and the link to come in by; `on_stop` has the answers under way end. What
-    `check` raises is raised before anything is begun.
+    It passes the status and a sign-in link to `on_ready`, and awaits `on_stop`, which lets running answers
+    end. An error of `check` is raised before any component starts.
     """
     async with AsyncExitStack() as stack:
         store = await dependencies.open_store(settings.data, durability=settings.durability)
         stack.push_async_callback(store.close)
         if store.pre_migration_copy is not None:
             print_stderr(
-                f"What is stored was brought to a newer format; a copy from before is {store.pre_migration_copy}"
+                "What is stored was brought to a newer format; "
+                f"a copy from before is {store.pre_migration_copy}"
             )
         keyring = CredentialStore(
             store, SystemClock(), IdGenerator(SystemClock()), mask=dependencies.mask.mask
         )
         auth_config = get_auth_config(settings)
         await check_credentials_exist(settings, server.is_local, keyring)
-        staff = await dependencies.build_app(store, settings, server.address)
-        stack.push_async_callback(staff.close)
-        check(staff)
-        await _start_components(staff, stack)
+        app = await dependencies.build_app(store, settings, server.address)
+        stack.push_async_callback(app.close)
+        check(app)
+        await _start_components(app, stack)
         sweeper = asyncio.create_task(_sweep_periodically(store, settings.data))
         stack.push_async_callback(_cancel, sweeper)
-        read_status = partial(_read_status, store, staff, settings)
+        read_status = partial(_read_status, store, app, settings)
         status = await read_status()
-        announcement = announce_server(store, keyring, settings, server.address, staff.model.name)
+        announcement = announce_server(store, keyring, settings, server.address, app.model.name)
         link = await stack.enter_async_context(announcement)
         await server.run(
-            staff.engine,
+            app.engine,
             read_status,
             keyring,
             auth_config,
             on_ready=lambda: on_ready(status, link),
-            on_stop=lambda: on_stop(staff, settings.stop_grace_s),
-            services=_services(staff, settings, server.address),
+            on_stop=lambda: on_stop(app, settings.stop_grace_s),
+            services=_services(app, settings, server.address),
         )
 
 
 async def _start_components(app: App, stack: AsyncExitStack) -> None:
-    """Have everyone at work, each after those whom they need; `stack` stops them the other way round."""
+    """Start the components, each after its dependencies; `stack` stops them in reverse order."""
     await app.memory.open()
-    # Before runs go on that use them, and stopped after those.
+    # Started before the runs that use them are resumed, and stopped after those.
     if app.mcp is not None:
         app.mcp.start()
         stack.push_async_callback(app.mcp.stop)
-    # Whoever asks first already sees what a crash cut off, and that it was.
+    # Started before serving: the first request already sees which runs a crash interrupted.
     await app.engine.start()
     stack.push_async_callback(app.memory.stop, 0.0)
     stack.push_async_callback(app.engine.stop, 0.0)
@@ -99,12 +100,12 @@ async def _read_status(store: Store, app: App, settings: Settings) -> ServerStat
 
 
 def _problems(app: App) -> tuple[str, ...]:
-    """What is wrong with what people set up, in sentences."""
+    """Return sentences about problems of models, agents and MCP servers."""
     servers = app.mcp.info() if app.mcp is not None else ()
     disconnected = [
-        f"The MCP server {each.name} is not connected: {each.last_error}."
-        for each in servers
-        if each.last_error
+        f"The MCP server {server.name} is not connected: {server.last_error}."
+        for server in servers
+        if server.last_error
     ]
     return (*app.models.problems(), *app.agents.problems(), *disconnected)
 
@@ -127,7 +128,7 @@ async def _cancel(task: "asyncio.Task[None]") -> None:
 async def stop_gracefully(
     app: App, grace_s: float, report: Callable[[str], None] = lambda line: None
 ) -> None:
-    """Let what is under way reach the end of a step; what that leaves of the time is for memory."""
+    """Let running answers reach the end of a step, and commit to memory in the remaining time."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + grace_s
     await app.channels.stop(grace_s)
@@ -142,7 +143,7 @@ async def stop_gracefully(
 
 
 async def _sweep_periodically(store: Store, folder: Path) -> None:
-    """Keep the data folder small. Report a fault and go on: the next sweep does what this one left."""
+    """Sweep the data folder until cancelled. Print a fault and go on: the next sweep does the rest."""
     while True:
         await asyncio.sleep(SWEEP_EVERY_S)
         try:

@@ -1,4 +1,4 @@
-"""`holdfast serve`: open the page, print a one-screen summary, answer until told to stop."""
+"""`holdfast serve`: print a one-screen summary, open the page, and serve until a signal."""
 
 import asyncio
 import gc
@@ -39,7 +39,7 @@ from holdfast.settings.settings import Settings
 from holdfast.status import COMMANDS, ServerStatus
 
 EXIT_TIMEOUT_S = 2.0
-"""How long the end waits for what does not let itself be stopped: a memory's task or thread, say."""
+"""The longest wait for a task or thread that cannot be stopped, such as a memory provider's."""
 GC_THRESHOLDS = (20_000, 20, 50)
 PAGE_FILE_NAME = "open.html"
 
@@ -63,14 +63,14 @@ def serve(
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, suppress(asyncio.CancelledError):
             serving = run_server(dependencies, settings, server, _start_screen_printer(settings), _stop)
             runner.run(_run_until_signal(serving))
-        # All is closed: what the interpreter does at its end takes longer than it takes to send a signal.
+        # All is closed, but the interpreter takes long enough to exit that a signal could interrupt it.
         _set_signal_handlers(signal.SIG_IGN)
     finally:
         server.close()
 
 
 async def _run_until_signal(serving: Coroutine[Any, Any, None]) -> None:
-    """A signal while it starts ends it as one later does. From when the door answers, the door is told."""
+    """Run until a signal: cancel the start on an early one; once it serves, the HTTP server handles them."""
     loop, server_task = asyncio.get_running_loop(), asyncio.ensure_future(serving)
 
     def cancel(signum: int, frame: object) -> None:
@@ -88,14 +88,14 @@ def _set_signal_handlers(handler: Callable[[int, Any], object] | signal.Handlers
 
 
 def _exit_within_timeout() -> None:
-    """All is closed and on disk: nobody's code may keep the process from ending."""
+    """Exit after a timeout even if some thread is still running: all is closed and on disk."""
     timer = threading.Timer(EXIT_TIMEOUT_S, os._exit, (0,))
     timer.daemon = True
     timer.start()
 
 
 def _allow_many_connections() -> None:
-    """Every stream is an open file, and the usual limit is a thousand."""
+    """Raise the limit of open files, usually a thousand, because each stream is one."""
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
@@ -109,7 +109,7 @@ async def _stop(app: App, grace_s: float) -> None:
 
 
 def _tune_garbage_collector() -> None:
-    """What start-up made stays for good: looking through all of it again and again would hold up everyone."""
+    """Exclude the objects made at the start from garbage collection, and collect less often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
@@ -119,7 +119,7 @@ def _start_screen_printer(settings: Settings) -> Callable[[ServerStatus, str], N
     def show(status: ServerStatus, link: str) -> None:
         _tune_garbage_collector()
         Console(highlight=False).print(start_screen(status))
-        # The link comes last and alone on its line: easy to see, to click and to read by a script.
+        # The link comes last and alone on its line, so that people see it and scripts can read it.
         print(link, flush=True)
         if settings.open_browser == "auto" and sys.stdout.isatty():
             open_page(link, settings.data)
@@ -131,10 +131,10 @@ _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
 
 
 def open_page(link: str, folder: Path) -> None:
-    """Open `link` without waiting for it.
+    """Open `link` in a browser without waiting for it.
 
-    By way of a file that only its owner can read: a program's arguments, and with them the code in the
-    link, can be read by every user of the machine.
+    The browser gets a file that only its owner can read: every user of the machine can read the arguments of
+    a program, and so the code in the link.
     """
     if sys.platform != "darwin" and not any(os.environ.get(name) for name in _DISPLAYS):
         return
@@ -166,7 +166,7 @@ def start_screen(status: ServerStatus) -> Panel:
 
 
 def _command_name() -> str:
-    """How this command is called here, so that what the screen proposes works as it stands."""
+    """Return how to call this command here, so that the commands on the screen work as shown."""
     own = Path(sys.prefix) / "bin" / "holdfast"
     if shutil.which("holdfast") or not own.exists():
         return "holdfast"

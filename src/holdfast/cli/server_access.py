@@ -1,4 +1,4 @@
-"""Who a server lets in, decided from its settings; its sign-in link and the token of local commands."""
+"""Check a server's access settings, announce its address, and create sign-in links and the local token."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -19,13 +19,13 @@ from holdfast.store.plain_files import BadSecretFile, read_or_create_secret
 from holdfast.store.ports import Store
 
 ADDRESS_KIND = "address"
-"""The kind on the shelf under which each server says where it listens."""
+"""The kind of the stored items in which each server announces its address."""
 _RESERVED_PATHS = frozenset({"api", "page", "health", "metrics", "openapi.json", "v1"})
 _TOKEN_CHARS_MIN = 32
 
 
 def check_access_settings(settings: Settings, is_local: bool) -> None:
-    """Raises AuthOff or ConfigError where the settings do not go together."""
+    """Raise AuthOff or ConfigError if the settings do not go together."""
     if settings.auth == "off":
         exposures = (
             ("" if is_local else f"the host {settings.host}"),
@@ -47,7 +47,7 @@ def check_access_settings(settings: Settings, is_local: bool) -> None:
 
 
 async def check_credentials_exist(settings: Settings, is_local: bool, keyring: CredentialStore) -> None:
-    """Raises NeedsPassword: whom other machines can reach must be able to tell who comes."""
+    """Raise NeedsPassword if other machines can reach the server and there is no credential."""
     if not is_local:
         credentials = await keyring.current_keys()
         if credentials.password is None and not credentials.tokens:
@@ -55,7 +55,7 @@ async def check_credentials_exist(settings: Settings, is_local: bool, keyring: C
 
 
 def get_auth_config(settings: Settings) -> AuthConfig:
-    """Makes the token of local commands where it is missing. Raises BadTokenFile."""
+    """Return the server's auth configuration; create the local token if missing. Raises BadTokenFile."""
     if settings.auth == "off":
         return AuthConfig(auth=False)
     digest = secret_digest(local_token(settings.data))
@@ -66,24 +66,24 @@ def get_auth_config(settings: Settings) -> AuthConfig:
 async def announce_server(
     store: Store, keyring: CredentialStore, settings: Settings, address: str, model: str
 ) -> AsyncIterator[str]:
-    """Say on the shelf where this server is, while it is there; yields the link to come in by."""
+    """Store this server's address while the context is open; yield a sign-in link."""
     url = settings.public_url.rstrip("/") + "/" if settings.public_url else address
     listening = ServerAddress(url, settings.auth == "on", SystemClock().now_ms(), address, model)
     await store.put_item(ADDRESS_KIND, store.own_process, msgspec.json.encode(listening))
     try:
         yield await create_sign_in_link(listening, keyring)
     finally:
-        with suppress(StoreFault):  # A server that is gone is known to be by its lock.
+        with suppress(StoreFault):  # Readers also check the lock of the process, so a leftover is harmless.
             await store.take_item(ADDRESS_KIND, store.own_process)
 
 
 async def create_sign_in_link(listening: ServerAddress, keyring: CredentialStore) -> str:
-    """A link that signs one browser in. What stands behind # is never sent, and so never logged."""
+    """Return a link that signs one browser in. Browsers never send the part after #, so no log has it."""
     return f"{listening.url}#code={await keyring.create_code()}" if listening.auth else listening.url
 
 
 async def running_servers(store: Store) -> Mapping[str, ServerAddress]:
-    """Every server that runs over this store, the first one first. Those that died are forgotten."""
+    """Return the servers that run over this store, oldest first, and remove the entries of dead ones."""
     found = {
         process_id: msgspec.json.decode(body, type=ServerAddress)
         for process_id, body in (await store.items(ADDRESS_KIND)).items()
@@ -91,7 +91,7 @@ async def running_servers(store: Store) -> Mapping[str, ServerAddress]:
     for process_id in found:
         if not store.is_alive(ProcessId(process_id)):
             await store.take_item(ADDRESS_KIND, process_id)
-    alive = {key: each for key, each in found.items() if store.is_alive(ProcessId(key))}
+    alive = {key: server for key, server in found.items() if store.is_alive(ProcessId(key))}
     return dict(sorted(alive.items(), key=lambda item: item[1].since))
 
 
@@ -99,7 +99,7 @@ TOKEN_FILE_NAME = "token"
 
 
 def local_token(folder: Path) -> str:
-    """The token in `folder`, made when it is missing. Raises BadTokenFile or OSError."""
+    """Return the token in `folder`; create it if missing. Raises BadTokenFile or OSError."""
     path = folder / TOKEN_FILE_NAME
     try:
         token = read_or_create_secret(path, new_secret, print_stderr)

@@ -13,7 +13,7 @@ T = TypeVar("T")
 def print_list(
     items: list[T], as_json: bool, build_table: Callable[[list[T]], Table], empty_message: str
 ) -> None:
-    """Answer with a list; where there is nothing, people read the sentence `none`."""
+    """Print the items as JSON or as a table; print `empty_message` instead of an empty table."""
     if as_json:
         print_json(items)
     elif items:
@@ -23,7 +23,7 @@ def print_list(
 
 
 def make_table(*titles: str, wrapped_column: str | None = None) -> Table:
-    """A table without lines, its titles in bold; only the column `wraps` may take more than one line."""
+    """Return a table without lines and with bold titles; only `wrapped_column` may wrap."""
     new_table = make_bare_table()
     for title in titles:
         new_table.add_column(title, no_wrap=title != wrapped_column, overflow="fold")
@@ -31,7 +31,7 @@ def make_table(*titles: str, wrapped_column: str | None = None) -> Table:
 
 
 def make_bare_table() -> Table:
-    """The same without its columns, for one that has each in its own way."""
+    """Return the same table without columns, for callers that configure each column."""
     return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
 
 

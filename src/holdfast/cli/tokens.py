@@ -1,4 +1,4 @@
-"""`holdfast tokens`: what lets programs in."""
+"""`holdfast tokens`: create, list and revoke access tokens."""
 
 from typing import Annotated
 
@@ -31,7 +31,7 @@ RightOption = Annotated[
 
 
 class TokenSummary(msgspec.Struct, frozen=True):
-    """A token as programs read it. Times are milliseconds since 1970."""
+    """A token in JSON. Times are milliseconds since 1970."""
 
     id: str
     name: str
@@ -41,7 +41,7 @@ class TokenSummary(msgspec.Struct, frozen=True):
 
 
 class CreatedToken(msgspec.Struct, frozen=True):
-    """A new one; its secret is told here and never again."""
+    """A new token with its secret, which is shown only once."""
 
     token: TokenSummary
     secret: str
@@ -135,8 +135,8 @@ def _tokens_table(found: list[TokenSummary]) -> Table:
         make_table("Token", "Name", "May", "Made", "Last used", wrapped_column="Name"),
         SystemClock().now_ms(),
     )
-    for each in found:
-        used = "never" if each.last_used_at is None else format_age(now - each.last_used_at)
-        may = ", ".join(each.rights)
-        tokens_table.add_row(each.id, Text(each.name), may, format_age(now - each.created_at), used)
+    for token in found:
+        used = "never" if token.last_used_at is None else format_age(now - token.last_used_at)
+        may = ", ".join(token.rights)
+        tokens_table.add_row(token.id, Text(token.name), may, format_age(now - token.created_at), used)
     return tokens_table

@@ -1,1 +1,1 @@
-"""What things are: facts, ids, errors, limits, state machines and pure folds. No I/O, no await."""
+"""The domain: facts, ids, errors, limits, state machines and pure folds. No I/O, no await."""

@@ -1,6 +1,6 @@
-"""Agents as people write them down, in TOML: what can be said of one, and what is wrong with such a text.
+"""Parse agent files: TOML tables that define an agent, with errors for people.
 
-Only reading is here. Where the files lie, and when they are looked at, is `agent.config.files`.
+`agent.config.files` finds and watches the files.
 """
 
 import re
@@ -20,11 +20,11 @@ MAIN_AGENT = "main"
 """The agent that every server has, with or without a file."""
 MEMORY_TOOLS = frozenset({"remember", "recall"})
 OPTIONAL_TOOLS = MEMORY_TOOLS | {"fetch_url", "web_search"}
-"""Tools that a file may name though this server, as it is set up, has none of them."""
+"""Tools that a file may name even if this server's settings disable them."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _TOOL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SERVER_WILDCARD = re.compile(r"[A-Za-z0-9_-]{1,60}__\*")
-"""All that one server brings; its own come and go, so that they cannot be checked beforehand."""
+"""All tools of one MCP server, whose names cannot be checked beforehand."""
 _MODEL_CHARS_MAX = 200
 ApprovalMode = Literal["ask", "allow"]
 
@@ -50,10 +50,10 @@ class AgentChanged(HoldfastError):
 
 
 class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of an agent. What is empty or None is as the server has it.
+    """The definition of an agent. The server's value applies if a field is empty or None.
 
-    `more_instructions` follow the instructions, its own or the server's. `tools` are names, or `SERVER__*`
-    for all of an MCP server.
+    `more_instructions` are appended to the instructions, its own or the server's. `tools` are names, or
+    `SERVER__*` for all tools of an MCP server.
     """
 
     name: str = MAIN_AGENT
@@ -71,16 +71,16 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def session_name(self) -> str:
-        """As conversations name it: the one that every server has needs no name."""
+        """The name that conversations store: empty for the main agent."""
         return "" if self.name == MAIN_AGENT else self.name
 
     def may_use(self, tool: str) -> bool:
-        """Whether it has the tool of that name, if there is one."""
+        """Return whether the agent may use that tool, if it exists."""
         if self.memory == "off" and tool in MEMORY_TOOLS:
             return False
         if self.tools is None:
             return True
-        return any(tool == each or (each.endswith("*") and tool.startswith(each[:-1])) for each in self.tools)
+        return any(tool == name or (name.endswith("*") and tool.startswith(name[:-1])) for name in self.tools)
 
 
 _KEYS: Mapping[str, tuple[object, str]] = MappingProxyType({
@@ -96,23 +96,23 @@ _KEYS: Mapping[str, tuple[object, str]] = MappingProxyType({
     "workspace": (str, "the whole path of a folder"),
     "effort": (Effort, "low, medium or high"),
 })  # fmt: skip
-"""Every key that a file may have, with its type and what people are told of it."""
+"""Every key of an agent file, with its type and its description for people."""
 
 
 def is_valid_name(name: str) -> bool:
-    """Whether an agent can be called so: nothing that leads anywhere else than to its file."""
+    """Return whether an agent may have this name, which must not lead to any other file."""
     return _NAME.fullmatch(name) is not None
 
 
 def file_name(name: str) -> str:
-    """What an agent's file is called, as people are told of it."""
+    """Return the name of an agent's file, as people see it."""
     return f"agents/{name}.toml"
 
 
 def parse(name: str, text: str, tools: Collection[str]) -> AgentSpec:
-    """The agent that a file says. `tools` are those that come with the server.
+    """Parse an agent file. `tools` are the built-in ones.
 
-    Raises BadAgent, which names the file, the key and what is allowed.
+    Raises BadAgent, which names the file, the key and the allowed values.
     """
     file = file_name(name)
     try:
@@ -135,8 +135,8 @@ def parse(name: str, text: str, tools: Collection[str]) -> AgentSpec:
 
 
 def _problem(spec: AgentSpec, tools: Collection[str]) -> str:
-    """What a file says that cannot be, in words; nothing if all is well."""
-    for key, model in (("model", spec.model), *(("fallbacks", each) for each in spec.fallbacks)):
+    """Return the problem of an agent's values as a phrase; an empty string if there is none."""
+    for key, model in (("model", spec.model), *(("fallbacks", name) for name in spec.fallbacks)):
         if (key == "fallbacks" and not model) or not _is_model_name(model):
             return f"{key} must be {_KEYS[key][1]}, not {_quoted(model)}"
     if len(spec.fallbacks) > AGENT_FALLBACKS_MAX:
@@ -144,8 +144,8 @@ def _problem(spec: AgentSpec, tools: Collection[str]) -> str:
     if len(spec.tools or ()) > AGENT_TOOLS_MAX:
         return f"tools must be {_KEYS['tools'][1]}"
     for tool in spec.tools or ():
-        of_server = "__" in tool and (_TOOL.fullmatch(tool) or _SERVER_WILDCARD.fullmatch(tool))
-        if tool not in tools and not of_server:
+        is_mcp_tool = "__" in tool and (_TOOL.fullmatch(tool) or _SERVER_WILDCARD.fullmatch(tool))
+        if tool not in tools and not is_mcp_tool:
             known = ", ".join(sorted(tools))
             return f"tools names {_quoted(tool)}, which is no tool; there are: {known}, and SERVER__* of MCP"
     if spec.workspace and (not spec.workspace.startswith("/") or "\0" in spec.workspace):

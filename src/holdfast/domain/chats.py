@@ -1,6 +1,6 @@
-"""Chats in chat apps: who said what where, which conversation that is, and what goes back to them.
+"""Chats in chat apps: their routes, inbound updates and deliveries.
 
-A *route* is one chat (or one thread of it) as one agent serves it; it is at one conversation at a time.
+A *route* is one chat (or one thread of it) as one agent serves it; it leads to one conversation at a time.
 """
 
 import re
@@ -17,18 +17,18 @@ ChatKind = Literal["dm", "group"]
 InboundState = Literal["received", "assigned", "done"]
 DeliveryKind = Literal["answer", "question", "notice", "reply"]
 DeliveryState = Literal["waiting", "sending", "sent", "changed", "in_doubt", "dropped"]
-"""`changed`: it was sent, and is to say something else since: an edit, which may be repeated."""
+"""`changed`: it was sent and has to be edited since; an edit may be repeated."""
 POISON_MESSAGE = "failed_alone"
-"""Why a delivery waits that the app cannot take although it answers: what is behind it may pass it by."""
+"""The failure code of a delivery that the app refuses although it answers: later ones may pass it."""
 TERMINAL_KEY = "terminal:"
-"""How the keys of messages begin that were typed in a terminal: chats show where something was said."""
+"""The prefix of the keys of messages typed in a terminal: chats show the origin of a message."""
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _NUMBER_MAX = 2**53 - 1
-"""What every reader of JSON can hold."""
+"""The largest integer that every JSON reader can represent."""
 
 
 class Chat(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A chat as its app names it. `thread` is a topic within it, if it has any."""
+    """A chat as its app names it. `thread` is a topic within it, if any."""
 
     channel: str
     kind: ChatKind
@@ -44,7 +44,7 @@ class Chat(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FileRef(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file that lies with the app until it is fetched."""
+    """A file that the app stores until it is fetched."""
 
     ref: str
     name: str = ""
@@ -53,10 +53,10 @@ class FileRef(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class InboundUpdate(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that came from a chat app. `update_id` is the app's own: the same again is the same thing.
+    """An update from a chat app. `update_id` is the app's own; a repeated id is a repeated update.
 
-    `press` is what a button carries; `addressed`: in a group, the agent was meant. No person can say
-    `moved_from`: it is the app's own word.
+    `press` is the data of a button; `addressed`: in a group, the message was meant for the agent. Only the
+    app itself can set `moved_from`.
     """
 
     chat: Chat
@@ -69,28 +69,30 @@ class InboundUpdate(msgspec.Struct, frozen=True, omit_defaults=True):
     addressed: bool = True
     at: Instant = 0
     moved_from: str = ""
-    """The app's name for the chat whose place this one has taken; nothing was said then."""
+    """The app's id of the chat that this one replaced; such an update carries no message."""
 
     @property
     def is_for_agent(self) -> bool:
-        """Whether it was said to the agent."""
+        """Return whether the message is meant for the agent."""
         return self.chat.kind == "dm" or self.addressed
 
 
 def sanitize(inbound: InboundUpdate) -> InboundUpdate:
-    """`inbound` as it can be kept: halves of characters, and times that no clock shows, come in as well."""
+    """Return `inbound` with lone surrogates replaced and numbers clamped, so that it can be stored."""
     files = tuple(
         FileRef(
-            _replace_surrogates(each.ref),
-            _replace_surrogates(each.name),
-            _replace_surrogates(each.media_type),
-            _bounded(each.size_bytes),
+            _replace_surrogates(file.ref),
+            _replace_surrogates(file.name),
+            _replace_surrogates(file.media_type),
+            _clamp(file.size_bytes),
         )
-        for each in inbound.files
+        for file in inbound.files
     )
     return replace(
-        inbound, sender=_replace_surrogates(inbound.sender), sender_name=_replace_surrogates(inbound.sender_name),
-        text=_replace_surrogates(inbound.text), files=files, press=_replace_surrogates(inbound.press), at=_bounded(inbound.at),
+        inbound,
+        sender=_replace_surrogates(inbound.sender), sender_name=_replace_surrogates(inbound.sender_name),
+        text=_replace_surrogates(inbound.text), files=files, press=_replace_surrogates(inbound.press),
+        at=_clamp(inbound.at),
     )  # fmt: skip
 
 
@@ -98,15 +100,15 @@ def _replace_surrogates(text: str) -> str:
     return _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def _bounded(number: int) -> int:
+def _clamp(number: int) -> int:
     return min(max(number, 0), _NUMBER_MAX)
 
 
 class InboundRow(msgspec.Struct, frozen=True):
-    """Something received, until it is dealt with.
+    """An inbound update until it is handled.
 
-    Before anything is done for it, it is written down which conversation it is for and where that stood
-    (`expect`): whoever has to do it again does the same, or finds it done.
+    The row records the conversation that it is for and that conversation's head (`expect`) before anything
+    else happens: a retry does the same, or finds it done.
     """
 
     no: int
@@ -118,7 +120,7 @@ class InboundRow(msgspec.Struct, frozen=True):
 
 
 class RouteRow(msgspec.Struct, frozen=True):
-    """Where a chat is: its conversation, those that it has had, the newest last, and how far it was told."""
+    """The state of a route: its conversation, earlier ones (newest last), and how far it was delivered."""
 
     chat: Chat
     session_id: SessionId
@@ -133,27 +135,27 @@ class Button(msgspec.Struct, frozen=True):
 
 
 class OutboundMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message of a chat app: Markdown, buttons below it, files by their blob and what they are called."""
+    """One message of a chat app: Markdown, buttons below it, files by blob with their names."""
 
     text: str = ""
     buttons: tuple[Button, ...] = ()
     files: tuple[str, ...] = ()
     is_again: bool = False
-    """It may have been sent before, and says so."""
+    """It may be a duplicate, and its text says so."""
     names: tuple[str, ...] = ()
     is_taken_back: bool = False
-    """It counts no more, and says so."""
+    """It was retracted, and its text says so."""
     before_mark: str = ""
-    """The text without what says so."""
+    """The text without that mark."""
 
     @property
     def named_files(self) -> list[tuple[str, str]]:
-        """Each file with its name, empty where that is not known."""
+        """The files with their names, empty if unknown."""
         return list(zip(self.files, (*self.names, *[""] * len(self.files)), strict=False))
 
 
 class NewDelivery(msgspec.Struct, frozen=True):
-    """Something to be said in a chat. `source` and `piece` name it: planned again, it is the same one."""
+    """A message to deliver. `source` and `piece` identify it: a repeated plan yields the same delivery."""
 
     source: str
     piece: int
@@ -162,9 +164,10 @@ class NewDelivery(msgspec.Struct, frozen=True):
 
 
 class DeliveryRow(msgspec.Struct, frozen=True):
-    """A message of a chat app, recorded before it is tried. `platform_id` is the app's own name for it.
+    """A delivery, recorded before its first try. `platform_id` is the app's own id of the message.
 
-    `retry_at`: not before that; while a process has it (`process_id`), when that began.
+    `retry_at` is the earliest time of the next try; while a process sends it (`process_id`), the start of
+    that.
     """
 
     n: int
@@ -182,9 +185,9 @@ class DeliveryRow(msgspec.Struct, frozen=True):
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing is left to be tried: it was sent as it is to read, or was let be."""
+        """Return whether no try is left: it was sent in its final form, or abandoned."""
         return self.state in ("sent", "in_doubt", "dropped")
 
 
 BlockedDelivery = tuple[str, DeliveryRow, DeliveryRow]
-"""A chat's key, its delivery that FAILED_ALONE, and the one behind that."""
+"""A route's key, its delivery that failed with POISON_MESSAGE, and the next one."""

@@ -1,4 +1,4 @@
-"""Time as a part that is passed in, so that tests can hold it still."""
+"""Time as a dependency, so that tests can control it."""
 
 import time
 from typing import Protocol, TypeAlias
@@ -6,9 +6,9 @@ from typing import Protocol, TypeAlias
 Instant: TypeAlias = int
 """Milliseconds since 1970 in UTC."""
 INSTANT_MAX: Instant = 253_402_300_799_999
-"""The end of the year 9999: there are no later days."""
+"""The end of the year 9999: no calendar goes further."""
 CLOCK_MARGIN_MS = 60_000
-"""How far clocks that are right may be apart, or one may be put back without anyone minding."""
+"""The largest tolerated difference between correct clocks, or step backwards of one."""
 
 
 class Clock(Protocol):
@@ -16,14 +16,14 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own clock."""
+    """Read the machine's clock."""
 
     def now_ms(self) -> Instant:
         return time.time_ns() // 1_000_000
 
 
 class FakeClock:
-    """A clock that moves only when it is told to."""
+    """A clock that moves only when a test moves it."""
 
     def __init__(self, at: Instant = 1_700_000_000_000) -> None:
         self._at = at
@@ -36,13 +36,13 @@ class FakeClock:
         self._at += ms
 
     def rewind(self, ms: int) -> None:
-        """As the clock of a machine is that was ahead."""
+        """Set the clock back, like one that was ahead and is corrected."""
         self._at -= ms
 
 
 def is_due(at: Instant, now: Instant, ahead_ms_max: int = 0) -> bool:
-    """Whether a time has come that was set at most `ahead_ms_max` before it.
+    """Return whether `at` has come; it was set at most `ahead_ms_max` ahead of its clock.
 
-    One that is further away than that was set by a clock that was ahead: nobody waits for it.
+    A clock that was ahead set any time further away, so that is due too.
     """
     return at <= now or at > now + ahead_ms_max + CLOCK_MARGIN_MS

@@ -1,6 +1,6 @@
-"""What lets people and programs in: tokens, signed-in browsers, a password, one-time codes.
+"""Credentials of people and programs: tokens, signed-in browsers, a password, one-time codes.
 
-A secret is shown once, to whoever it is made for. What is kept of it is a digest, which lets nobody in.
+A secret is shown once, to its owner. The store keeps a digest, which admits nobody.
 """
 
 import hashlib
@@ -15,12 +15,12 @@ from holdfast.domain.clock import Instant
 
 Right = Literal["read", "write", "approve", "admin"]
 RIGHTS: tuple[Right, ...] = ("read", "write", "approve", "admin")
-"""Read everything; send and change; allow what the agent asks for; make and revoke tokens."""
+"""In this order: read everything; send and change; approve tool calls; manage tokens."""
 DEFAULT_RIGHTS: tuple[Right, ...] = ("read", "write")
-"""What a token may do when nobody says: anything but to allow what the agent asks for."""
+"""The rights of a token by default: everything except approving tool calls."""
 
 _SECRET_PREFIX = "hf_"
-"""Every secret begins so: people and scanners know one when they see it."""
+"""The prefix of every secret, by which people and scanners recognise one."""
 _RANDOM_BYTES = 32
 
 
@@ -29,12 +29,12 @@ def new_secret(random_text: Callable[[int], str] = secrets.token_urlsafe) -> str
 
 
 def secret_digest(secret: str) -> str:
-    """What is kept of a secret. It has too much chance in it for a slow hash to matter."""
+    """Return the stored digest of a secret, which is too random to need a slow hash."""
     return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
 class AccessToken(msgspec.Struct, frozen=True):
-    """Lets a program in, until it is revoked."""
+    """A program's access token, valid until it is revoked."""
 
     id: str
     name: str
@@ -44,21 +44,21 @@ class AccessToken(msgspec.Struct, frozen=True):
 
 
 class SignIn(msgspec.Struct, frozen=True):
-    """Lets a browser in: by its cookie, and by what its page shows beside it.
+    """A signed-in browser, identified by its cookie and by a key that its page sends with it.
 
-    Browsers send a cookie to every port of a host, so whoever serves another page of this machine may have
-    seen it. What a page keeps itself is told to no other port.
+    Browsers send a cookie to every port of a host, so another server on this machine may have seen it. The
+    page sends its own key to no other port.
     """
 
     digest: str
     created_at: Instant
     expires_at: Instant
     page_digest: str = ""
-    """Of nothing that can be shown, where a sign-in is older than this."""
+    """Empty for a sign-in from before page keys: no key matches it."""
 
 
 class SignInCode(msgspec.Struct, frozen=True):
-    """Signs one browser in, once."""
+    """A code that signs one browser in, once."""
 
     digest: str
     created_at: Instant
@@ -71,10 +71,9 @@ class Password(msgspec.Struct, frozen=True):
 
 
 class ServerAddress(msgspec.Struct, frozen=True):
-    """Where a server is reached, and whether one has to sign in there.
+    """The URL of a running server, and whether it requires signing in.
 
-    `address` is where programs of this machine find it, whatever stands in front of it for others. `model` is
-    the one that answered when it began.
+    `address` is where local programs reach it, behind any proxy. `model` is the one that it started with.
     """
 
     url: str
@@ -85,7 +84,7 @@ class ServerAddress(msgspec.Struct, frozen=True):
 
 
 class CredentialSnapshot(msgspec.Struct, frozen=True):
-    """Everything that lets anybody in at one moment, by digest."""
+    """All valid credentials at one moment, by digest."""
 
     tokens: Mapping[str, AccessToken] = MappingProxyType({})
     sign_ins: Mapping[str, SignIn] = MappingProxyType({})
@@ -94,10 +93,10 @@ class CredentialSnapshot(msgspec.Struct, frozen=True):
 
 
 class AuthConfig(msgspec.Struct, frozen=True):
-    """How a server may be reached and come in to, as its settings say."""
+    """The server's authentication settings."""
 
     auth: bool = True
     local_digest: str = ""
-    """Of the token that local commands use."""
+    """The digest of the token that local commands use."""
     public_url: str = ""
     allowed_hosts: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The difference between two files as people and models read it: a unified diff, bounded in time and size."""
+"""Compute the unified diff of two files, bounded in time and size."""
 
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
@@ -12,7 +12,7 @@ _OpCode = tuple[str, int, int, int, int]
 
 
 class Diff(msgspec.Struct, frozen=True):
-    """Its text, cut after DIFF_CHARS_MAX, and how many lines were added and removed in all."""
+    """A diff: its text, cut after DIFF_CHARS_MAX, and the numbers of lines added and removed."""
 
     text: str
     added: int
@@ -20,7 +20,7 @@ class Diff(msgspec.Struct, frozen=True):
 
 
 def unified_diff(path: str, before: bytes | None, after: bytes | None) -> Diff:
-    """How to come from `before` to `after`; None is no file at all. Nothing is said of what is not text."""
+    """Return the diff from `before` to `after`; None means no file. Binary content yields an empty diff."""
     if b"\0" in (before or b"") or b"\0" in (after or b""):
         return Diff("", 0, 0)
     old, new = _lines(before), _lines(after)
@@ -39,12 +39,12 @@ def unified_diff(path: str, before: bytes | None, after: bytes | None) -> Diff:
 def _lines(content: bytes | None) -> list[str]:
     text = (content or b"").decode("utf-8", "replace")
     lines = text.split("\n")
-    # A last line without an end is another line than the same with one.
+    # A last line without a line end differs from the same line with one.
     return [f"{line}\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
 
 
 def _opcodes(old: Sequence[str], new: Sequence[str]) -> list[_OpCode]:
-    """What is equal and what was replaced. Beyond DIFF_PAIRS_MAX all between beginning and end was."""
+    """Return the opcodes. Past DIFF_PAIRS_MAX, all between the common prefix and suffix is replaced."""
     first = _common_prefix(old, new)
     last = _common_prefix(old[first:][::-1], new[first:][::-1])
     old_end, new_end = len(old) - last, len(new) - last
@@ -61,7 +61,7 @@ def _opcodes(old: Sequence[str], new: Sequence[str]) -> list[_OpCode]:
 
 
 def _common_prefix(old: Sequence[str], new: Sequence[str]) -> int:
-    """How many lines from the beginning are the same."""
+    """Return how many lines at the beginning are equal."""
     pairs = enumerate(zip(old, new, strict=False))
     return next((at for at, (one, other) in pairs if one != other), min(len(old), len(new)))
 
@@ -79,7 +79,7 @@ def _hunks(old: Sequence[str], new: Sequence[str], codes: Sequence[_OpCode]) -> 
 
 
 def _groups(codes: Sequence[_OpCode]) -> Iterator[list[_OpCode]]:
-    """Changes with a few equal lines around them; those that are near each other together."""
+    """Yield changes with a few equal lines around them; adjacent changes share a group."""
     group: list[_OpCode] = []
     for at, (tag, i1, i2, j1, j2) in enumerate(codes):
         if tag != "equal":

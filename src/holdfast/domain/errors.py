@@ -1,8 +1,8 @@
-"""What can go wrong, once each: the docstring is the message, `code` is what clients switch on.
+"""The errors of the system: the docstring is the message, `code` is what clients switch on.
 
-Codes are stable. `status` is the HTTP status that a door over HTTP answers with; `remedy`, where there is
-one, is the next thing a person should do. `told` names fields that clients are told beside the message, as
-members of their own; `headers` is what an answer over HTTP says in its head, in words that take the fields.
+Codes are stable. `status` is the HTTP status of a response; `remedy`, if any, is what a person should do
+next. `public_fields` names the fields that clients receive besides the message; `headers` are response
+headers, as templates over the fields.
 """
 
 from collections.abc import Mapping
@@ -26,21 +26,21 @@ class HoldfastError(Exception):
 
     @property
     def advice(self) -> str:
-        """What to do about it, or nothing."""
+        """The remedy with its fields filled in, or an empty string."""
         return self.remedy.format(**self.fields)
 
     @property
     def public_members(self) -> Mapping[str, object]:
-        """What clients are told by name; what was not given is left out."""
+        """The public fields that were given."""
         return {name: self.fields[name] for name in self.public_fields if name in self.fields}
 
     @property
     def response_headers(self) -> Mapping[str, str]:
-        """What the head of an answer over HTTP says of it."""
+        """The response headers with their fields filled in."""
         return {name: words.format(**self.fields) for name, words in self.headers.items()}
 
 
-# What was asked for cannot be done.
+# Requests that cannot be fulfilled.
 
 
 class NoSuchSession(HoldfastError):
@@ -319,7 +319,7 @@ class BadImport(HoldfastError):
     code, status = "bad_import", 400
 
 
-# The store cannot do its work. Nothing was acknowledged that is not stored.
+# Store failures. Nothing was acknowledged that is not stored.
 
 
 class StoreFault(HoldfastError):

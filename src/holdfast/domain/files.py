@@ -1,7 +1,7 @@
-"""Files that people attach: what they are, judged by their content; what they are called; who can take them.
+"""Attached files: their type, judged by content, their names, and the models that accept them.
 
-A claimed type is never believed, only compared. Headers of images are read here, by hand and no further than
-the size of the picture: nothing is ever decoded.
+A claimed type is only compared, never believed. This module reads image headers by hand, only as far as the
+size; it never decodes anything.
 """
 
 import re
@@ -28,7 +28,7 @@ FileKind = Literal["image", "pdf", "text"]
 PNG, JPEG, GIF, WEBP = "image/png", "image/jpeg", "image/gif", "image/webp"
 PDF, TEXT = "application/pdf", "text/plain"
 HEAD_BYTES = 64
-"""As much of a file's beginning tells its kind apart from the others."""
+"""The bytes at the beginning of a file that identify its type."""
 _KINDS: Mapping[str, FileKind] = MappingProxyType(
     {PNG: "image", JPEG: "image", GIF: "image", WEBP: "image", PDF: "pdf", TEXT: "text"}
 )
@@ -47,9 +47,9 @@ _TEXTUAL = re.compile(
 )
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]")
 _SEGMENTS_MAX = 1_000
-"""Steps in a JPEG before its size must have come; photographs have some tens."""
+"""JPEG segments to read before the size must have come; photographs have a few dozen."""
 _UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Controls, marks that turn the direction of writing, halves of characters, line ends."""
+"""Controls, direction marks, surrogates, private and unassigned characters, line separators."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -78,34 +78,34 @@ class FileSupportUnknown(FileNotSupported):
 
 
 class SupportedFiles(msgspec.Struct, frozen=True):
-    """The kinds of files that a model takes. `guessed`: nothing but its name suggests them."""
+    """The kinds of files that a model accepts. `guessed`: only the model's name suggests them."""
 
     kinds: frozenset[FileKind]
     guessed: bool = False
 
     def accepts(self, kind: FileKind | None, anyway: bool) -> bool:
-        """Whether the model is sent a file of this kind; `anyway` is what its sender wants."""
+        """Return whether the model may get a file of this kind; `anyway` is its sender's wish."""
         return kind in self.kinds or (kind == "image" and anyway and self.guessed)
 
 
 NO_FILES = SupportedFiles(frozenset())
 
 
-# What a file is.
+# Types.
 
 
 def is_file_id(text: str) -> bool:
-    """Whether `text` can be the id of a file: the SHA-256 of its content, in lower case."""
+    """Return whether `text` has the form of a file id: a SHA-256 digest in lower case."""
     return _DIGEST.fullmatch(text) is not None
 
 
 def file_kind(media_type: str) -> FileKind | None:
-    """What a model would have to take, for one of the media types that `detect_media_type` gives."""
+    """Return the kind of a media type that `detect_media_type` returns."""
     return _KINDS.get(media_type)
 
 
 def guess_media_type(head: bytes) -> str:
-    """The only type that a file with this beginning can have. Text is whatever is nothing else."""
+    """Return the only type that a file with this beginning can have; text if nothing else fits."""
     if head.startswith(b"\x89PNG\r\n\x1a\n"):
         return PNG
     if head.startswith(b"\xff\xd8\xff"):
@@ -120,12 +120,12 @@ def guess_media_type(head: bytes) -> str:
 
 
 def bytes_max(media_type: str) -> int:
-    """How large a file of that type may be."""
+    """Return the size limit for files of that type."""
     return TEXT_FILE_BYTES_MAX if media_type == TEXT else FILE_BYTES_MAX
 
 
 def check_start(head: bytes, claimed: str) -> str:
-    """The type that a file begins as, so that what cannot be taken is not read on. Raises UnsupportedFile."""
+    """Return the type of a file's beginning, to refuse it early. Raises UnsupportedFile."""
     media_type = guess_media_type(head)
     if media_type == TEXT and _CONTROL.search(head):
         raise UnsupportedFile(why="what it holds is neither an image that we know, nor PDF, nor text")
@@ -134,7 +134,7 @@ def check_start(head: bytes, claimed: str) -> str:
 
 
 def detect_media_type(content: bytes) -> str:
-    """What a whole file is. Raises UnsupportedFile, TooLarge."""
+    """Return the type of a whole file. Raises UnsupportedFile, TooLarge."""
     if not content:
         raise UnsupportedFile(why="it is empty")
     media_type = guess_media_type(content[:HEAD_BYTES])
@@ -171,11 +171,11 @@ def _check_size(width: int, height: int) -> None:
         raise UnsupportedFile(why=f"the image is {width} by {height} pixels large, which is too much")
 
 
-# How large an image is, by its header alone.
+# Image sizes, from the header alone.
 
 
 def image_size(media_type: str, content: bytes) -> tuple[int, int]:
-    """Width and height as the header says, both at least 1. Raises UnsupportedFile when it does not."""
+    """Return width and height from the header, both at least 1. Raises UnsupportedFile if it is damaged."""
     readers = {PNG: _png_size, JPEG: _jpeg_size, GIF: _gif_size, WEBP: _webp_size}
     try:
         width, height = readers[media_type](content)
@@ -226,7 +226,7 @@ def _jpeg_size(content: bytes) -> tuple[int, int]:
         elif marker in (
             0xD9,
             0xDA,
-        ):  # The picture begins, or has ended, and nothing has said how large it is.
+        ):  # The image data begins or ends before any header gave the size.
             return 0, 0
         else:
             length, _, height, width = struct.unpack_from(">HBHH", content, at + 2)
@@ -238,14 +238,14 @@ def _jpeg_size(content: bytes) -> tuple[int, int]:
     return 0, 0
 
 
-# What a file is called.
+# Names.
 
 
 def clean_name(name: str, media_type: str) -> str:
-    """A name that can be shown anywhere: no path, no controls, nothing that turns the writing round."""
+    """Return a name that is safe to show anywhere: no path, no controls, no direction marks."""
     normalized = unicodedata.normalize("NFC", name.encode("utf-8", "replace").decode())
     last = re.split(r"[/\\]", normalized)[-1]
-    cleaned = "".join(each for each in last if unicodedata.category(each) not in _UNSAFE_CATEGORIES)
+    cleaned = "".join(char for char in last if unicodedata.category(char) not in _UNSAFE_CATEGORIES)
     cleaned = " ".join(cleaned.split()).rstrip(". ")
     if len(cleaned) > FILE_NAME_CHARS_MAX:
         stem, dot, ending = cleaned.rpartition(".")
@@ -255,11 +255,11 @@ def clean_name(name: str, media_type: str) -> str:
 
 
 def output_name(call_id: str) -> str:
-    """What the file is called that holds the whole output of a call."""
+    """Return the name of the file with the whole output of a call."""
     return f"{call_id}.txt"
 
 
-# Who can take it.
+# Support by models.
 
 
 def file_parts(parts: Iterable[AnyPart]) -> list[File]:
@@ -267,14 +267,14 @@ def file_parts(parts: Iterable[AnyPart]) -> list[File]:
 
 
 def forced_blobs(parts: Iterable[AnyPart]) -> frozenset[str]:
-    """The blobs of the files that go also to a model that is not known to take them."""
+    """Return the blobs to send even to a model that is not known to accept them."""
     return frozenset(file.blob for file in file_parts(parts) if file.anyway)
 
 
 def check_supported(model: str, takes: SupportedFiles, room_tokens: int, parts: Iterable[AnyPart]) -> None:
-    """Be sure that a model can be sent these files. `room_tokens` is what its window has for them.
+    """Raise FileNotSupported unless a model accepts these files; `room_tokens` is its window's room for them.
 
-    A model that takes no PDF files is sent their text, cut to its window. Raises FileNotSupported.
+    A model that takes no PDF files gets their text, cut to its window.
     """
     files = file_parts(parts)
     for file in files:
@@ -290,18 +290,18 @@ def check_supported(model: str, takes: SupportedFiles, room_tokens: int, parts: 
 
 
 def describe_kinds(takes: Iterable[FileKind]) -> str:
-    """What a model takes, in people's words."""
+    """Return the kinds of files that a model accepts, as a phrase."""
     names = [_KIND_LABELS[kind] for kind in ("text", "image", "pdf") if kind in set(takes)]
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:]))) or "no files"
 
 
 IMAGE_TOKENS = 2_500
-"""At least what any size of image costs with the models that say what it costs."""
+"""At least the cost of an image of any size, with the models that document it."""
 _PDF_BYTES_PER_TOKEN, _PDF_TOKENS_MAX = 16, 100_000
 
 
 def file_tokens(file: File) -> int:
-    """About what a file costs of a model's window: text by its size, the rest by a bound."""
+    """Estimate a file's tokens: text by its size, the rest by an upper bound."""
     match file_kind(file.media_type):
         case "text":
             return -(-file.size_bytes // 3)

@@ -1,7 +1,7 @@
-"""Names of things: short, time-ordered, safe in a URL, told apart by their first letter.
+"""Generate ids: short, time-ordered, safe in a URL, with a first letter for the type.
 
-An id is 42 bits of milliseconds and 38 bits of chance, written as 16 characters of lower-case
-base 32 behind a prefix: sorting ids sorts what they name by age.
+An id is 42 bits of milliseconds and 38 random bits, written as 16 characters of lower-case base 32 after a
+prefix: ids sort by age.
 """
 
 import re
@@ -21,7 +21,7 @@ ProcessId = NewType("ProcessId", str)
 Seq: TypeAlias = int
 """An event's number in its session, dense from 1."""
 Position: TypeAlias = int
-"""An event's place among all events of a store; grows, with gaps."""
+"""An event's position among all events of a store; it grows, with gaps."""
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _TIME_BITS, _RANDOM_BITS, _CHARS = 42, 38, 16
@@ -29,12 +29,12 @@ _SHAPE = re.compile(r"[a-z]_[0-9a-hjkmnp-tv-z]{16}")
 
 
 def is_id(text: str) -> bool:
-    """Whether `text` has the shape of an id; says nothing of whether it names anything."""
+    """Return whether `text` has the form of an id, whether or not it exists."""
     return _SHAPE.fullmatch(text) is not None
 
 
 class IdGenerator:
-    """Mints ids; `chance(bits)` is passed in so that a test can replay them."""
+    """Mint ids; a test passes its own `random_bits` to replay them."""
 
     def __init__(self, clock: Clock, random_bits: Callable[[int], int] = secrets.randbits) -> None:
         self._clock = clock
@@ -65,7 +65,7 @@ class IdGenerator:
         return self._mint("n")
 
     def commit_key(self) -> str:
-        """The key of a stretch that memory is told of."""
+        """Return a new idempotency key for a commit to memory."""
         return self._mint("o")
 
     def token(self) -> str:

@@ -1,479 +1,484 @@
-"""Every limit by name, its unit last. A limit is enforced where it is used and tested there."""
+"""Every limit by name, its unit last. The code that uses a limit enforces it, and its tests test it."""
 
 TEXT_BYTES_MAX = 1_000_000
-"""One message's text, as sent by a person."""
+"""The text of a person's message."""
 TITLE_CHARS_MAX = 200
 KEY_CHARS_MAX = 200
 EVENT_BYTES_MAX = 4_000_000
-"""One event's body; what is larger goes to a blob."""
+"""One event's body; larger content goes to a blob."""
 DELTA_BYTES_MAX = 64_000
-"""Joined text of one delta event; a longer run of text becomes several."""
+"""The joined text of one delta event; longer text becomes several."""
 FACTS_PER_APPEND_MAX = 10_000
 BLOB_BYTES_MAX = 64_000_000
 BLOB_CHUNK_BYTES = 256_000
 FILE_BYTES_MAX = 20_000_000
 """One file that a person attaches."""
 TEXT_FILE_BYTES_MAX = 1_000_000
-"""The same, if it is text."""
+"""A text file that a person attaches."""
 FILE_NAME_CHARS_MAX = 200
-"""Its name; what is longer is cut, the ending kept."""
+"""A file's name; a longer one is cut, and its extension kept."""
 IMAGE_SIDE_PX_MAX = 20_000
-"""Each side of an image, as its header says."""
+"""Each side of an image, by its header."""
 IMAGE_PIXELS_MAX = 100_000_000
-"""The whole of it: what is larger may be small as a file and fill a machine's memory when it is shown."""
+"""The area of an image, since a small file can fill the memory when it is shown."""
 ATTACHMENTS_MAX = 10
-"""Files that one message may have."""
+"""Files of one message."""
 UPLOADS_BYTES_MAX = 80_000_000
-"""What is held of all files that are being taken in; who needs more waits, but for the first of them."""
+"""The buffered bytes of all uploads; further ones wait, except for the first upload."""
 UPLOAD_FREE_BYTES = 256_000
-"""The beginning of a file, for which there is always room."""
+"""The beginning of an upload, which always has room."""
 UPLOAD_WAIT_S_MAX = 10
-"""How long a file waits for room before its sender is told to come back."""
+"""The wait of an upload for room, before its sender must retry."""
 UPLOAD_WINDOW_S = 10
-"""The time over which the pace of a file that comes in is looked at."""
+"""The period over which the speed of an upload is measured."""
 UPLOAD_WINDOW_BYTES_MIN = 40_000
-"""What must come in that time; a sender that is slower is cut off."""
+"""The bytes that must arrive in that period; a slower sender is disconnected."""
 UPLOAD_OVERRUN_BYTES_MAX = 64_000_000
-"""How much of a file that is too large is still read, so that its sender hears why before it is cut off."""
+"""The bytes still read of a file that is too large, so that its sender gets the error."""
 REQUEST_FILE_BYTES_MAX = 32_000_000
-"""Files shown to a model at once, the newest first."""
+"""Files in one request to a model, newest first."""
 PDF_S_MAX = 10
-"""Time for reading the text of a PDF file; the pages read by then are used."""
+"""The time to extract the text of a PDF file; the pages read by then are used."""
 PDF_PAGES_MAX = 500
-"""Pages whose text is read; the rest of them are left out."""
+"""The pages of a PDF file to extract; the rest is left out."""
 PDF_TEXT_BYTES_MAX = 1_000_000
-"""The text of a PDF file; the rest of it is left out."""
+"""The extracted text of a PDF file; the rest is left out."""
 PDF_MEMORY_BYTES_MAX = 512_000_000
-"""Memory that reading one may take."""
+"""The memory of one extraction."""
 PDFS_AT_ONCE_MAX = 2
-"""PDF files that are read at the same time."""
+"""Concurrent extractions."""
 PDF_RETRY_S = 600
-"""Until a file is read again that took too long, or whose reading was cut off."""
+"""The delay before another extraction of a file that took too long or was aborted."""
 PDF_CACHE_BYTES_MAX = 8_000_000
-"""Text of PDF files in the cache; the least recently used is removed first."""
+"""The cache of extracted text; the least recently used is evicted first."""
 KV_ITEM_BYTES_MAX = 1_000_000
-"""One of the things kept beside the sessions; the longest is the draft of a message."""
+"""One value of the key-value store; the longest is a message draft."""
 
 STEP_BYTES_MAX = 1_000_000
-"""What one step of a model may write; it is ended there, as if the model had."""
+"""The output of one model step, which is ended there as if the model had stopped."""
 CALLS_PER_STEP_MAX = 128
-"""Calls in one answer; one with more is cut off there, and none of them is made."""
+"""Calls in one answer; an answer with more is cut off there, and none of them is made."""
 
 PAGE_MESSAGES_MAX = 200
 PAGE_SESSIONS_MAX = 200
 READ_EVENTS_MAX = 1_000
 READ_BYTES_MAX = 256_000
-"""Bodies in one read of events, after the first; a reader who does not read holds no more."""
+"""Event bodies in one read, after the first; this bounds the memory of a slow reader."""
 SEARCH_HITS_MAX = 100
 SEARCH_TERMS_MAX = 16
 SNIPPET_CHARS = 160
 
 PENDING_APPENDS_MAX = 10_000
-"""Appends that may wait for the writer; the next one waits for room."""
+"""Appends that wait for the writer; the next one waits for capacity."""
 SUBSCRIBER_EVENTS_MAX = 1_000
-"""Events held for one slow reader; past that it reads from the store again."""
+"""Events buffered for one slow reader; past that it reads from the store again."""
 WATCH_SESSIONS_MAX = 1_000
-"""Changed sessions remembered for one who watches all; past that it looks at everything again."""
+"""Changed sessions buffered for a watcher of all sessions; past that it resyncs."""
 SEEN_UPDATES_MAX = 50
-"""Marks and pins that processes tell each other of one by one; past that they look at everything."""
+"""Marks and pins that processes announce one by one; past that they resync."""
 PINS_MAX = 100
-"""Conversations that may be pinned at once."""
+"""Pinned conversations."""
 
 PACE_SAMPLES_PER_S_MAX = 10
 PACE_SAMPLES_MAX = 100
 RECOVERY_PLACES = 1_000_000
-"""Places kept free before a notice of interruption, for output that is recovered later."""
+"""Places left free before an interruption notice, for output that is recovered later."""
 
 PRUNE_AFTER_MS = 3_600_000
 PURGE_AFTER_MS = 60_000
 UNUSED_BLOB_AFTER_MS = 86_400_000
 UNUSED_INSTRUCTIONS_AFTER_MS = 86_400_000
-"""How long what runs were told is kept after no open run was told it any more."""
+"""The age of unused instructions before they are deleted."""
 
 RESUME_ATTEMPTS_MAX = 20
-"""Times that one run goes on by itself after an interruption."""
+"""Automatic resumptions of one run."""
 RESUME_ATTEMPTS_STALLED_MAX = 3
-"""The same, in a row, without a step that became durable; a stop that was asked for begins the row anew."""
+"""Automatic resumptions in a row without a durable step; an orderly stop resets the count."""
 
 SHELL_TIMEOUT_S = 120
-"""How long a shell command may run when the model does not say."""
+"""The timeout of a shell command if the model sets none."""
 SHELL_TIMEOUT_S_MAX = 3_600
-"""The longest that it can ask for."""
+"""The longest timeout that the model can set."""
 SHELL_COMMAND_BYTES_MAX = 100_000
 """One shell command."""
 ARGUMENTS_BYTES_MAX = 1_000_000
-"""A call's arguments, as a person may change them."""
+"""A call's arguments, as a person may edit them."""
 RULE_CHARS_MAX = 4_000
 """The pattern of one rule."""
 RULES_MAX = 1_000
-"""Rules that are kept."""
+"""Stored rules."""
 SHELL_HEAD_BYTES_MAX = 8_000_000
 """The beginning of a command's output that is kept."""
 SHELL_TAIL_BYTES_MAX = 16_000
-"""The end of a command's output that is kept; what lies between is not."""
+"""The end of a command's output that is kept; the middle is dropped."""
 OUTPUT_HEAD_BYTES_MAX = 40_000
-"""The beginning of a call's output that is shown, as it comes; what is longer is kept as a file."""
+"""The beginning of a call's output that is streamed; longer output is also kept as a file."""
 OUTPUT_TAIL_BYTES_MAX = 20_000
-"""The end of it that is shown, when it is over."""
+"""The end of the output that is shown when the call ends."""
 OUTPUT_KEPT_BYTES_MAX = 10_000_000
-"""The beginning of it that is kept as a file; the end of it that is shown is kept with it."""
+"""The beginning of the output that is kept as a file, followed by the end that is shown."""
 RESULT_BYTES_MAX = 120_000
-"""The text of a call's result; of what is longer beginning and end are shown, and all is kept as a file."""
+"""The text of a call's result; a longer one shows its beginning and end, and a file has all of it."""
 SHELL_GRACE_MS = 500
-"""Time that a stopped command has to end by itself before it is killed."""
+"""The time for a stopped command to exit before it is killed."""
 SHELL_STOP_S_MAX = 5
-"""How long a call waits for what it has stopped."""
+"""The wait of a call for the processes that it stopped."""
 READ_FILE_BYTES_MAX = 100_000
-"""Text given by one `read_file`."""
+"""The text of one `read_file` result."""
 READ_FILE_LINES_MAX = 2_000
-"""Lines given by one `read_file`."""
+"""The lines of one `read_file` result."""
 READ_FILE_SCAN_BYTES_MAX = 64_000_000
-"""How far into a file `read_file` looks for a line."""
+"""The part of a file in which `read_file` looks for a line."""
 WRITE_FILE_BYTES_MAX = 1_000_000
 """One file written by `write_file`."""
 EDIT_FILE_BYTES_MAX = 2_000_000
-"""One file that `edit_file` changes, before and after."""
+"""A file for `edit_file`, before and after the edit."""
 CHANGE_BYTES_MAX = 4_000_000
-"""What a file held before a call changed it, so that it can be put back; what is larger is not kept."""
+"""The content of a file before a change, for a restore; larger content is not kept."""
 DIFF_CHARS_MAX = 20_000
-"""The text of one difference between two files; the rest of it is counted."""
+"""The text of one diff; the rest is counted."""
 DIFF_PAIRS_MAX = 1_000_000
-"""Pairs of lines that are compared for it, beside the lines that begin and end both files."""
+"""Pairs of lines to compare for a diff, besides the common prefix and suffix."""
 CHANGE_NOTE_MS_MAX = 2_592_000_000
-"""How long the note of a call that changes a file is kept, if the call is never settled."""
+"""The age of the change record of a call that is never settled."""
 CHANGED_FILES_MAX = 1_000
-"""Files in one list of what a run has changed; it says how many it leaves out."""
+"""Files in one list of a run's changes, which says how many it leaves out."""
 CHANGE_WAIT_MS_MAX = 10_000
-"""How long a call that changes a file waits for others that change files of the same folder."""
+"""The wait of a file-changing call for others in the same folder."""
 SEARCH_FILES_S_MAX = 20
-"""How long one `search_files` may take; then it gives what it has found."""
+"""The time of one `search_files`, which then returns what it has found."""
 SEARCH_FILES_MAX = 1_000
-"""Lines or names that one `search_files` can be asked for."""
+"""Lines or names that one `search_files` can request."""
 SEARCH_FILES_BYTES_MAX = 60_000
-"""Text given by one `search_files`."""
+"""The text of one `search_files` result."""
 SEARCH_FILES_SCAN_MAX = 200_000
-"""Names that one `search_files` looks at."""
+"""File names that one `search_files` scans."""
 SEARCH_FILES_FILE_BYTES_MAX = 8_000_000
-"""A file that it looks into; larger ones are passed over."""
+"""A file that `search_files` reads; larger ones are skipped."""
 SEARCH_FILES_LINE_CHARS_MAX = 400
-"""What it shows of one line."""
+"""The part of a line in its result."""
 SEARCH_FILES_PATTERN_CHARS_MAX = 1_000
 """Its pattern."""
 SEARCH_FILES_CONTEXT_LINES_MAX = 10
-"""Lines that it shows before and after each that it finds."""
+"""Context lines before and after each match."""
 SEARCH_FILES_MEMORY_BYTES_MAX = 512_000_000
-"""Memory that it may take."""
+"""The memory of one search."""
 FETCH_URL_S_MAX = 30
-"""How long one `fetch_url` may take, everything included."""
+"""The total time of one `fetch_url`."""
 FETCH_URL_CHARS_MAX = 4_000
-"""The address of a page."""
+"""The URL of a page."""
 FETCH_URL_BYTES_MAX = 5_000_000
-"""What is read of a page, as it comes and unpacked; the rest of it is left out."""
+"""The bytes read of a page, raw and decompressed; the rest is left out."""
 FETCH_URL_REDIRECTS_MAX = 5
-"""How often a server may point from one page to the next."""
+"""Redirects of one page."""
 FETCH_URL_HEAD_BYTES_MAX = 16_000
-"""One line of what a server says before a page."""
+"""One header line of a response."""
 FETCH_URL_PIECES_MAX = 200_000
-"""Tags of a page, and texts between them, that are looked at; the rest of it is left out."""
+"""Tags and texts of a page that are parsed; the rest is left out."""
 FETCH_URL_TEXT_CHARS_MAX = 1_000_000
-"""The readable text of a page, its links written out; the rest of it is left out."""
+"""The Markdown text of a page, with its links; the rest is left out."""
 FETCH_URL_SHOWN_CHARS_MAX = 40_000
-"""Text given by one `fetch_url`."""
+"""The text of one `fetch_url` result."""
 WEB_SEARCH_S_MAX = 20
-"""How long a search engine may take to answer."""
+"""The timeout of a search engine."""
 WEB_SEARCH_QUERY_CHARS_MAX = 400
-"""What it can be asked."""
+"""The query to a search engine."""
 WEB_SEARCH_BYTES_MAX = 4_000_000
-"""Its answer."""
+"""The response of a search engine."""
 WEB_SEARCH_RESULTS_MAX = 20
-"""Results that one `web_search` can be asked for."""
+"""Results that one `web_search` can request."""
 WEB_SEARCH_SNIPPET_CHARS_MAX = 500
-"""What is given of each of them, beside its title and address."""
+"""The snippet of a result, besides its title and URL."""
 LIST_FILES_MAX = 1_000
-"""Entries given by one `list_files`."""
+"""Entries in one `list_files` result."""
 LIST_DEPTH_MAX = 10
 """Levels of folders in one `list_files`."""
 LIST_SCAN_MAX = 100_000
-"""Names that one `list_files` looks at."""
+"""File names that one `list_files` scans."""
 PATH_CHARS_MAX = 4_096
-"""A path that a tool is given."""
+"""A path in a tool's arguments."""
 PATH_DEPTH_MAX = 64
 """Folders in such a path."""
 PATH_STEPS_MAX = 256
-"""Steps that such a path may take, links included."""
+"""Steps to resolve such a path, including links."""
 SPOOL_BYTES_MAX = 16_000_000
-"""Output kept beside a stalled store, per run."""
+"""Output spooled while the store is stalled, per run."""
 RECOVERY_READS_MAX = 3
-"""Looks at a sealed run that find nothing before its notice becomes final."""
+"""Reads of a sealed run that find nothing before its notice becomes final."""
 RECOVERY_AGE_MS_MAX = 86_400_000
-"""How long more output of an interrupted run is waited for."""
+"""The age at which a recovery gives up."""
 
 BODY_BYTES_MAX = 8_000_000
-"""One request's body: room for the longest message with every character escaped."""
+"""One request's body: the longest message with every character escaped."""
 PUBLIC_BODY_BYTES_MAX = 8_000
-"""The same where nobody has signed in: room for the longest password."""
+"""An unauthenticated request's body: the longest password."""
 STREAM_SESSIONS_MAX = 100
-"""Sessions that one connection may follow."""
+"""Sessions that one connection can follow."""
 STREAM_SEND_BYTES = 256_000
-"""What is handed to a connection at once."""
+"""The bytes written to a connection at once."""
 HEARTBEAT_S = 15
-"""How long a stream may be silent."""
+"""The interval of heartbeats on a silent stream."""
 STREAM_STALLED_HEARTBEATS_MAX = 2
-"""Heartbeats for which a reader may take nothing; then it is cut off, to come back with its cursor."""
+"""Heartbeats that a stalled reader may miss before it is disconnected, to return with its cursor."""
 
 FEED_SESSIONS_MAX = 200
-"""The newest conversations that a feed begins with."""
+"""The newest conversations in a feed's snapshot."""
 FEED_OPEN_MAX = 500
-"""Those beyond them that are at work, need a person, failed or were interrupted."""
+"""Further conversations in it that are at work, need a person, failed or were interrupted."""
 FEED_PENDING_MAX = 1_000
-"""Changed conversations held for a feed's slow reader; past that it gets a new snapshot."""
+"""Changed conversations buffered for a feed's slow reader; past that it gets a new snapshot."""
 FEED_ROUND_MS = 50
-"""Changes within so long are told as one."""
+"""The period in which a feed joins changes."""
 FEED_MARKS_MS = 50
-"""How soon a feed looks for what was read through another process."""
+"""The interval at which a feed checks for read marks of other processes."""
 FEED_RESYNC_S = 60
-"""How often a feed looks at everything, told to or not."""
+"""The interval at which a feed resyncs without a notification."""
 QUESTIONS_MAX = 500
-"""Waiting questions that are given at once, the oldest first."""
+"""Open questions in one list, oldest first."""
 QUESTION_CHARS_MAX = 1_000
-"""What the agent asks a person, in one question."""
+"""The text of one question."""
 CHOICES_MAX = 20
-"""Choices that one question offers."""
+"""Choices of one question."""
 CHOICE_CHARS_MAX = 100
 """One choice of a question."""
 QUESTIONS_OPEN_MAX = 10
 """Questions that the agent asks at once, in one step."""
 QUESTION_ARGUMENTS_CHARS_MAX = 8_000
-"""The beginning of a call's arguments that its question holds; the conversation has all of them."""
+"""The beginning of a call's arguments in its approval question; the conversation has all of them."""
 
 TOKENS_MAX = 200
-"""Tokens that may be there at once."""
+"""Access tokens."""
 TOKEN_NAME_CHARS_MAX = 100
 SIGN_INS_MAX = 200
-"""Browsers that may be signed in at once; past that the oldest is signed out."""
+"""Signed-in browsers; past that the oldest is signed out."""
 SIGN_IN_MS_MAX = 2_592_000_000
-"""How long a browser stays signed in."""
+"""The lifetime of a sign-in."""
 CODES_MAX = 100
-"""One-time codes that may wait to be used; past that the oldest is void."""
+"""Unused one-time codes; past that the oldest is void."""
 CODE_MS_MAX = 900_000
-"""How long the code in a sign-in link can be used."""
+"""The lifetime of the code in a sign-in link."""
 PASSWORD_CHARS_MIN = 10
 PASSWORD_CHARS_MAX = 1_000
 PASSWORD_CHECKS_WAITING_MAX = 4
-"""Passwords that wait to be checked, one after the other; more are told to come back."""
+"""Queued password checks, which run one at a time; more are refused with a retry."""
 LOGIN_ATTEMPTS_WINDOW_S = 60
-"""The time over which failed tries to come in are counted."""
+"""The period over which failed sign-ins are counted."""
 LOGIN_ATTEMPTS_PER_ADDRESS_MAX = 10
-"""Failed tries to come in from one address in that time."""
+"""Failed sign-ins from one address in that period."""
 LOGIN_ATTEMPTS_MAX = 600
-"""The same from all addresses together: high, as it locks out everyone who comes by a password."""
+"""Failed sign-ins from all addresses: high, since it locks out everyone who uses a password."""
 LOGIN_ATTEMPTS_ADDRESSES_MAX = 10_000
-"""Addresses that are told apart by that count; further ones share one."""
+"""Addresses with a count of their own; further ones share one."""
 CREDENTIALS_STALE_MS = 1_000
-"""How old what a server knows of tokens and sign-ins may be: a revocation elsewhere holds by then."""
+"""The age of cached credentials: a revocation by another process takes effect by then."""
 
 CONNECTION_IDLE_S_MAX = 20
-"""How long a connection stays open for the next request: longer than usual clients would use one again (httpx
-5 s, aiohttp 15 s), else a request can meet the closing of its connection and be lost."""
+"""The keep-alive time of a connection.
+
+It is longer than that of usual clients (httpx 5 s, aiohttp 15 s); otherwise a request could meet the closing
+of its connection and be lost.
+"""
 REQUEST_HEAD_BYTES_MAX = 64_000
 """A request's line and headers."""
 REQUEST_HEAD_S_MAX = 10
-"""How long they may take to arrive, counted from the connection or from their first byte."""
+"""The time for these to arrive, from the connection or their first byte."""
 BODY_IDLE_S_MAX = 30
-"""How long the rest of a body may be silent; and all that it may take where nobody has come in."""
+"""The time that a body may stall; without authentication, the time for the whole body."""
 BODY_S_MAX = 600
-"""How long a whole body may take to arrive."""
+"""The time for a whole body to arrive."""
 CONNECTIONS_UNAUTHENTICATED_MAX = 1_000
-"""Connections on which nobody has come in yet; past that the oldest is cut off."""
+"""Connections without an authenticated request; past that the oldest is closed."""
 
 SEGMENT_TURNS_MAX = 200
-"""Turns that memory is told of at once; past that they are told of in several goes."""
+"""Turns in one commit to memory; more are committed in several."""
 SEGMENT_BYTES_MAX = 4_000_000
-"""What memory is told at once; of what is longer, the longest messages are cut."""
+"""The content of one commit; its longest messages are cut to fit."""
 COMMITS_AT_ONCE_MAX = 4
-"""Stretches of turns that memory is told of at the same time."""
+"""Concurrent commits to memory."""
 COMMIT_S_MAX = 120
-"""How long a provider may take to be told."""
+"""The timeout of a commit."""
 COMMIT_RETRY_MS = 30_000
-"""How long after a failure memory is told again; twice as long after each further one."""
+"""The delay before a failed commit is retried; it doubles with each failure."""
 COMMIT_RETRY_MS_MAX = 3_600_000
 RECALL_BACKOFF_S = 60
-"""How long a provider that was too slow or failed is left alone before it is tried again."""
+"""The pause in recalls from a provider that was too slow or failed."""
 RECALLED_MAX = 8
-"""Memories that a turn is given."""
+"""Memories given to a turn."""
 RECALLED_BYTES_MAX = 16_000
-"""What they may say, together."""
+"""Their total size."""
 NOTES_REPLACED_MAX = 20_000
-"""Notes that were replaced and are kept behind those that hold; past that the oldest are removed."""
+"""Replaced notes that are kept; past that the oldest are removed."""
 MEMORIES_MAX = 5_000
-"""Memories in force that the notes keep; further ones are refused until some are forgotten."""
+"""Current notes; further ones are refused until some are forgotten."""
 FORGOTTEN_MAX = 20_000
-"""Forgotten wordings of notes that are known by their digests, so that they do not come back."""
+"""Digests of forgotten notes, which keep them from being added again."""
 MEMORY_CHARS_MAX = 2_000
 """One memory."""
 PAGE_MEMORIES_MAX = 200
 """Memories in one page."""
 QUEUED_COMMITS_SHOWN_MAX = 200
-"""Stretches that wait to be remembered which are given at once, the oldest first."""
+"""Queued commits in one list, oldest first."""
 MEMORY_WAIT_S_MAX = 30
-"""How long somebody who has memory told now waits for that; it goes on all the same."""
+"""The wait of an immediate commit, which continues in the background."""
 ACTIVE_OWNERS_MAX = 1_000
-"""Conversations whose agent is held ready to tell memory; past that the longest unused is let go."""
+"""Conversations with an active memory owner; past that the least recently used is evicted."""
 EVICT_S_MAX = 10
-"""How long letting go of an agent waits for memory to be told."""
+"""The wait of an agent's eviction for its commits."""
 RECEIPT_CHARS_MAX = 500
-"""What a provider may answer when it was told."""
+"""A provider's receipt of a commit."""
 PROVIDER_OPEN_S_MAX = 30
-"""How long an installed provider may take to be loaded, and again to be made."""
+"""The time to load an installed provider, and again to create it."""
 PROVIDER_REQUEST_S_MAX = 10
-"""How long a provider may take to answer a question, or to change one memory."""
+"""The timeout of a recall, or of a change to one memory."""
 PROVIDER_HEALTH_S_MAX = 3
-"""How long it may take to say how it is."""
+"""The timeout of a health check."""
 WEBHOOK_ANSWER_BYTES_MAX = 4_000_000
-"""One answer to a webhook."""
+"""One response of a webhook memory provider."""
 EXTRACT_CHARS_MAX = 24_000
-"""What the model is shown at once of a conversation in which it looks for what to note."""
+"""The part of a conversation that the model sees at once to extract notes."""
 EXTRACT_CHARS_MIN = 1_500
-"""A model that cannot be shown so much at once is shown half of it, and so on, down to this."""
+"""The smallest such part: if one is too large for the model, it is halved, down to this."""
 EXTRACT_ROUNDS_MAX = 4
-"""Times that it is shown more of the same stretch; of what is longer still, the oldest is left out."""
+"""Parts of one segment; of a longer one, the oldest is left out."""
 EXTRACT_KNOWN_MAX = 30
-"""Notes that it is shown with it, so that it can replace them."""
+"""Existing notes that it sees, to replace them."""
 EXTRACT_FACTS_MAX = 50
-"""Facts that it may find at once; an answer with more is refused."""
+"""Facts in one extraction; an answer with more is refused."""
 EMBED_TEXTS_MAX = 32
-"""Texts whose meaning the embedding server is asked for at once."""
+"""Texts in one embedding request."""
 EMBED_QUERY_MS_MAX = 150
-"""How long the notes wait for a question's meaning; then its words alone count."""
+"""The wait for a query's embedding; after it, the search uses words alone."""
 EMBED_BACKOFF_S = 60
-"""How long an embedding server that was too slow or failed is not asked."""
+"""The pause in requests to an embedding server that was too slow or failed."""
 
 AGENT_CACHE_SESSIONS_MAX = 1_000
-"""Conversations that are held ready for their next message; past that the longest unused is let go."""
+"""Cached conversations; past that the least recently used is evicted."""
 AGENT_CACHE_BYTES_MAX = 67_108_864
-"""How much of them, as it is stored; past that the longest unused is let go."""
+"""Their stored size; past that the least recently used is evicted."""
 AGENT_CACHE_IDLE_MS = 3_600_000
-"""How long one that nobody uses is held ready."""
+"""The idle time before a cached conversation is evicted."""
 AGENT_CACHE_ROUTES_MAX = 1_000
-"""Agents that are held ready, one for each name and model; past that the longest unused is let go."""
+"""Cached agents, one for each name and model; past that the least recently used is evicted."""
 EVICTIONS_AT_ONCE_MAX = 8
-"""Conversations that are let go at the same time: memory may be told of each before that."""
+"""Concurrent evictions, each of which may commit to memory first."""
 
 CHAT_RETENTION_MS = 2_592_000_000
-"""How long what came from a chat app is known, and what went back: a repetition within it is told as one."""
+"""The age of chat app updates and deliveries before deletion; repeated updates are deduplicated until then.
+
+"""
 LEASE_GRACE_MS = 5_000
-"""How long a living process may renew a lease that ran out, after another process has seen that it did."""
+"""The time in which a living process may renew an expired lease, after another process saw it expire."""
 CHANNEL_LEASE_MS = 15_000
-"""How long a process may go silent before another takes over its chat app."""
+"""The silence of a process after which another takes over its chat app."""
 INBOUND_BATCH_MAX = 100
-"""Things from a chat app that are looked at at once."""
+"""Inbound updates in one batch."""
 DELIVERIES_AT_ONCE_MAX = 16
-"""Chats of one app that are sent to at the same time."""
+"""Concurrent deliveries to chats of one app."""
 DELIVERY_RETRY_MS = 1_000
-"""How long after a failure a message is sent again; twice as long after each further one."""
+"""The delay before a failed delivery is retried; it doubles with each failure."""
 DELIVERY_RETRY_MS_MAX = 300_000
 ROUTE_SESSIONS_MAX = 50
 """Conversations that a chat can switch between; past that the oldest is left out."""
 PAIRING_CODES_MAX = 100
-"""Strangers that may wait to be let in; past that the oldest is turned away."""
+"""Open pairing requests; past that the oldest is rejected."""
 PAIRING_MS_MAX = 3_600_000
-"""How long a pairing code can be confirmed."""
+"""The lifetime of a pairing code."""
 PAIRING_TRIES_MAX = 20
-"""Wrong pairing codes that may be tried within that time."""
+"""Wrong pairing codes in that time."""
 ROUTES_AT_ONCE_MAX = 16
-"""Chats of one app whose messages are taken up at the same time."""
+"""Chats of one app whose messages are handled concurrently."""
 CHAT_BURST_MAX = 5
-"""Messages of one chat that are taken up at once; whoever says more is listened to at a pace."""
+"""Messages of one chat that are handled at once; further ones are rate-limited."""
 CHAT_EVERY_MS = 500
-"""That pace: from one message to the next."""
+"""The interval between rate-limited messages."""
 CHANNEL_FETCHES_AT_ONCE_MAX = 4
-"""Files of one app that are fetched at the same time."""
+"""Concurrent file downloads from one app."""
 CHANNEL_FETCH_S_MAX = 60
-"""How long one may take."""
+"""The timeout of one download."""
 INBOUND_OPEN_MAX = 10_000
-"""Things from a chat app that are held in memory until they are taken up; the rest waits in the store."""
+"""Inbound updates held in memory; the rest waits in the store."""
 INBOUND_TRIES_MAX = 3
-"""How often something from a chat app is taken up that fails; then whoever sent it is told."""
+"""Tries to handle an inbound update; then its sender gets an error."""
 DELIVERY_MS_MAX = 259_200_000
-"""How long it is tried to say something in a chat; then it is let be."""
+"""The time over which a delivery is retried; then it is abandoned."""
 POISON_MESSAGE_MS = 900_000
-"""How long a message may fail, although its app answers, before the one behind it is tried."""
+"""The time for which a message fails, although its app answers, before the next one is tried."""
 POISON_MESSAGE_TRIES = 3
-"""How often it must have failed so: if the next then gets through, it is that message, and it is let be."""
+"""Its failures before that; if the next message then succeeds, this one is abandoned."""
 DELIVERY_DUPLICATES_MAX = 3
-"""How often a message may have arrived before it is sent more slowly, and only to an app that answers."""
+"""Possible duplicates of a message before it is retried more slowly, and only if the app answers."""
 PAIRING_CHALLENGES_AT_ONCE_MAX = 8
-"""Strangers who are told their code at the same time; others are told when they write again."""
+"""Concurrent pairing replies; further senders get one when they write again."""
 WEBHOOK_BODY_BYTES_MAX = 1_000_000
-"""What a chat app may tell in one call."""
+"""The body of one webhook call from a chat app."""
 WEBHOOK_CALLS_AT_ONCE_MAX = 16
-"""Calls of one chat app that are read at the same time; others are told to come again."""
+"""Concurrent webhook calls of one chat app; further ones must retry."""
 WEBHOOK_CALL_S_MAX = 30
-"""How long one may take to arrive."""
+"""The time for such a call to arrive."""
 WEBHOOK_SKEW_S = 300
-"""How old what is called in by the webhook channel may be, and how far the clocks may differ."""
+"""The largest age of a signed webhook call, and the largest clock difference."""
 
-# Agents and prompts that people write.
+# Agents and prompts from files.
 AGENT_FILE_BYTES_MAX = 64_000
-"""What one file of an agent or a prompt may hold."""
+"""One agent or prompt file."""
 AGENT_FILES_MAX = 200
-"""Agents, and prompts, that are listed; more of them can still be called by name."""
+"""Agents, and prompts, in a list; others can still be used by name."""
 AGENT_TOOLS_MAX = 200
-"""Tools that one agent may name."""
+"""Tools of one agent."""
 AGENT_FALLBACKS_MAX = 8
-"""Models that answer for an agent where its own cannot."""
+"""Fallback models of one agent."""
 GUIDE_BYTES_MAX = 32_000
-"""What is read of an AGENTS.md in a workspace; of a longer one the beginning."""
+"""The part of a workspace's AGENTS.md that is read."""
 MODELS_OPEN_MAX = 16
-"""Models beside the server's own that are held open while no answer needs them."""
+"""Idle models that stay open, besides the server's own."""
 
 MCP_SERVERS_MAX = 20
-"""MCP servers that may be configured."""
+"""Configured MCP servers."""
 MCP_START_S = 60
-"""How long an MCP server may take to be ready when its table does not say: some are fetched first."""
+"""The default start timeout of an MCP server: some are downloaded first."""
 MCP_START_S_MAX = 600
 MCP_CALL_S = 300
-"""How long a call of one of its tools may take when its table does not say."""
+"""The default timeout of a call of its tools."""
 MCP_CALL_S_MAX = 3_600
 MCP_WAIT_S_MAX = 30
-"""How long a call waits for a server that is not ready."""
+"""The wait of a call for a server that is not ready."""
 MCP_LIST_S_MAX = 30
-"""How long a server that is ready may take to list its tools."""
+"""The timeout of a request for a server's tools."""
 MCP_LIST_PAUSE_S = 2
-"""How long after that it is not asked for them again, however often it says that they have changed."""
+"""The pause between such requests, however often the server announces changes."""
 MCP_MESSAGES_AT_ONCE = 2_000
-"""Messages of a server that are read as fast as it sends them."""
+"""Messages of a server that are read without a rate limit."""
 MCP_MESSAGES_PER_S_MAX = 500
-"""How many a second are read of one that goes on; the others wait on its side."""
+"""The rate limit after that; further messages wait at the server."""
 MCP_STOP_S_MAX = 3
-"""How long a server that is stopped is waited for."""
+"""The wait for a server to stop."""
 MCP_RETRY_MS = 1_000
-"""How long after it has ended or failed a server is tried again; twice as long after each further time."""
+"""The delay before a failed server is restarted; it doubles with each failure."""
 MCP_RETRY_MS_MAX = 300_000
 MCP_STABLE_S = 60
-"""How long it must have been ready for that to begin anew."""
+"""The time for which it must be ready to reset that delay."""
 MCP_FAILURES_MAX = 3
-"""Failures in a row after which its tools are no longer offered, until it is ready again."""
+"""Failures in a row after which its tools are withdrawn until it is ready again."""
 MCP_MESSAGE_BYTES_MAX = 16_000_000
-"""One message of a server; one that says more is stopped."""
+"""One message of a server; a server that sends a longer one is stopped."""
 MCP_TOOLS_MAX = 128
-"""Tools of one server that are offered to models."""
+"""Tools of one server that models see."""
 MCP_PAGES_MAX = 100
-"""Pages of tools that it is asked for."""
+"""Pages of a server's tool list."""
 MCP_DESCRIPTION_CHARS_MAX = 4_000
-"""What a tool says of itself; what is longer is cut."""
+"""A tool's description; a longer one is cut."""
 MCP_SCHEMA_BYTES_MAX = 32_000
 """The schema of a tool's arguments; a tool with a longer one is left out."""
 MCP_PROGRESS_LINES_MAX = 500
-"""Lines of progress that a call may show."""
+"""Progress lines of one call."""
 MCP_ERROR_CHARS_MAX = 1_000
-"""What is told of an error, and of a server's last words."""
+"""The text of an error, and a server's last output."""
 
-# Long conversations.
+# Summaries and continuations.
 SUMMARIES_AT_ONCE_MAX = 4
-"""Conversations that are summarised in the background at the same time."""
+"""Concurrent background summaries."""
 SUMMARY_RETRY_MS = 60_000
-"""How long one rests that could not be summarised; twice as long each time after that."""
+"""The delay before a failed summary is retried; it doubles with each failure."""
 SUMMARY_RETRY_MS_MAX = 3_600_000
 SUCCESSORS_MAX = 100
-"""Sessions that a conversation is followed through, one after another."""
+"""Successors that are followed, one after another."""

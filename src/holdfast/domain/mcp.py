@@ -1,7 +1,7 @@
-"""Which MCP servers there are to be: the `[mcp.NAME]` tables of `holdfast.toml`, checked.
+"""Parse and check the `[mcp.NAME]` tables of `holdfast.toml`.
 
-A value in `env`, `headers` or `url` may name variables of the environment as `${NAME}`; what they hold is
-secret, and stands nowhere but in what `expanded` returns.
+A value in `env`, `headers` or `url` may name environment variables as `${NAME}`; their values are secret and
+appear only in what `expand_variables` returns.
 """
 
 import re
@@ -26,7 +26,7 @@ from holdfast.domain.secrets import find_secrets
 NAME = re.compile(r"[a-z0-9]+(?:[-_][a-z0-9]+)*")
 NAME_CHARS_MAX = 24
 SEPARATOR = "__"
-"""Between a server's name, which never holds it, and a tool's."""
+"""The separator between a server's name, which never contains it, and a tool's."""
 _VARIABLE = re.compile(r"\$\{(\w*)\}")
 _BREAKS = frozenset("\r\n\0")
 _FIELD = re.compile(r"`\$\.(\w+)")
@@ -42,15 +42,15 @@ _ALLOWED: Mapping[str, str] = MappingProxyType({
     "start_timeout_s": f"a whole number from 1 to {MCP_START_S_MAX}",
     "call_timeout_s": f"a whole number from 1 to {MCP_CALL_S_MAX}",
 })  # fmt: skip
-"""Every key of such a table and what it may hold."""
+"""Every key of such a table, with its allowed values."""
 
 
 class BadMcpServer(ValueError):
-    """Something is wrong with a table; says what."""
+    """A table is invalid; the message says why."""
 
 
 class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How one MCP server is reached: by starting `command`, or at `url`."""
+    """The configuration of an MCP server: a `command` to start, or a `url`."""
 
     name: str = ""
     command: Annotated[str, Meta(min_length=1, max_length=4_096)] = ""
@@ -64,9 +64,9 @@ class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         default_factory=dict
     )
     tools: tuple[str, ...] | None = None
-    """Those of its tools that may be used; None: all."""
+    """The tools that may be used; None: all."""
     effects: dict[str, Effect] = msgspec.field(default_factory=dict)
-    """What calls of a tool do, where the server does not say or is not to be believed."""
+    """The effect of each tool, if the server does not declare it or is not trusted."""
     start_timeout_s: Annotated[int, Meta(ge=1, le=MCP_START_S_MAX)] = MCP_START_S
     call_timeout_s: Annotated[int, Meta(ge=1, le=MCP_CALL_S_MAX)] = MCP_CALL_S
 
@@ -82,11 +82,11 @@ McpState = Literal["connecting", "ready", "waiting", "stopped"]
 
 
 class McpServerInfo(msgspec.Struct, frozen=True):
-    """An MCP server and how it fares in this process.
+    """The state of an MCP server in this process.
 
-    `waiting`: it failed, and is tried again at `retry_at`. `tools` are named as models call them; `left_out`
-    says in sentences which are not offered, and why. `last_error` stays until it is ready. What is counted is
-    since this process started. Times are milliseconds since 1970, 0: never.
+    `waiting`: it failed and is retried at `retry_at`. `tools` have the names that models use; `left_out` says
+    in sentences which tools are not offered, and why. `last_error` remains until the server is ready. Counts
+    start with this process. Times are milliseconds since 1970; 0: never.
     """
 
     name: str
@@ -99,14 +99,14 @@ class McpServerInfo(msgspec.Struct, frozen=True):
     ready_since: Instant = 0
     retry_at: Instant = 0
     connections: int = 0
-    """How often it became ready."""
+    """The number of times it became ready."""
     calls: dict[str, int] = msgspec.field(default_factory=dict)
-    """How many calls of its tools ended how: done, failed, unknown."""
+    """The number of tool calls by outcome: done, failed, unknown."""
 
 
 def parse_servers(tables: object) -> tuple[McpServer, ...]:
-    """What the table `mcp` says. Raises BadMcpServer."""
-    if not isinstance(tables, dict) or not all(isinstance(each, dict) for each in tables.values()):
+    """Parse the table `mcp`. Raises BadMcpServer."""
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
         raise BadMcpServer("mcp must hold tables like [mcp.files]")
     if len(tables) > MCP_SERVERS_MAX:
         raise BadMcpServer(f"there are {len(tables)} MCP servers, but at most {MCP_SERVERS_MAX}")
@@ -114,44 +114,44 @@ def parse_servers(tables: object) -> tuple[McpServer, ...]:
 
 
 def _parse_server(name: str, table: Mapping[str, object]) -> McpServer:
-    here = f"[mcp.{name}]"
+    label = f"[mcp.{name}]"
     if not NAME.fullmatch(name) or len(name) > NAME_CHARS_MAX:
         raise BadMcpServer(
-            f"{here}: a name has small letters and digits, with single - or _ between,"
+            f"{label}: a name has small letters and digits, with single - or _ between,"
             f" and at most {NAME_CHARS_MAX} characters"
         )
     for key in table:
         if key not in _ALLOWED:
-            raise BadMcpServer(f"{here}: there is no key {key}; there are {', '.join(_ALLOWED)}")
+            raise BadMcpServer(f"{label}: there is no key {key}; there are {', '.join(_ALLOWED)}")
     try:
         server = msgspec.convert({**table, "name": name}, McpServer)
     except msgspec.ValidationError as error:
         field = _FIELD.search(str(error))
         key = field[1] if field else "a key"
-        raise BadMcpServer(f"{here}: {key} must be {_ALLOWED.get(key, 'as documented')}") from None
-    _check_transport(here, server)
+        raise BadMcpServer(f"{label}: {key} must be {_ALLOWED.get(key, 'as documented')}") from None
+    _check_transport(label, server)
     return server
 
 
-def _check_transport(here: str, server: McpServer) -> None:
+def _check_transport(label: str, server: McpServer) -> None:
     if bool(server.command) == bool(server.url):
-        raise BadMcpServer(f"{here}: give either command or url")
+        raise BadMcpServer(f"{label}: give either command or url")
     wrong = ("args", "env", "cwd") if server.is_remote else ("headers",)
     for key in wrong:
         if getattr(server, key):
-            raise BadMcpServer(f"{here}: {key} goes with {'command' if server.is_remote else 'url'}")
+            raise BadMcpServer(f"{label}: {key} goes with {'command' if server.is_remote else 'url'}")
     values = (server.command, server.cwd, *server.args, *server.env.values(), *server.headers.values())
-    if any("\0" in word for word in values):
-        raise BadMcpServer(f"{here}: no value may hold a NUL")
+    if any("\0" in value for value in values):
+        raise BadMcpServer(f"{label}: no value may hold a NUL")
 
 
 def server_secrets(server: McpServer, environ: Mapping[str, str]) -> frozenset[str]:
-    """The secret values that `expanded` finds; what it would refuse the server for is passed over."""
+    """Return the secrets that `expand_variables` finds, without the values that it would refuse."""
 
     def is_set(text: str) -> bool:
         values = [environ.get(found[1]) for found in _VARIABLE.finditer(text)]
         return not set(text) & _BREAKS and all(
-            each is not None and not set(each) & _BREAKS for each in values
+            value is not None and not set(value) & _BREAKS for value in values
         )
 
     expandable = msgspec.structs.replace(
@@ -164,9 +164,10 @@ def server_secrets(server: McpServer, environ: Mapping[str, str]) -> frozenset[s
 
 
 def expand_variables(server: McpServer, environ: Mapping[str, str]) -> tuple[McpServer, frozenset[str]]:
-    """`server` with the variables it names put in, and the values in it that are secret.
+    """Return `server` with its variables substituted, and the secret values in it.
 
-    Every header is: it is sent to be known by. Raises BadMcpServer for a variable that is not set.
+    Every header counts as secret, since servers authenticate by them. Raises BadMcpServer if a variable is
+    not set.
     """
     secrets: set[str] = set()
 

@@ -1,4 +1,4 @@
-"""Memories: one remembered thing and its origin, and the store of the built-in notes as a port."""
+"""Memories with their origins, and the port to the repository of the built-in notes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
@@ -10,11 +10,11 @@ from holdfast.domain.ids import SessionId
 
 MemoryAuthor = Literal["model", "user"]
 CommitOutcome = Literal["committed", "nothing", "failed", "no_owner", "in_doubt", "working"]
-"""What came of telling memory what it is owed. `working`: it still goes on."""
+"""The outcome of a commit to memory. `working`: it is still under way."""
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where a memory comes from: which turns of which conversation, or a person's own hand."""
+    """The origin of a memory: turns of a conversation, or a person."""
 
     by: MemoryAuthor
     session_id: SessionId = SessionId("")
@@ -23,7 +23,7 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """Something that is remembered. `key` names the telling that brought it."""
+    """A remembered note. `key` names the commit that added it."""
 
     id: str
     text: str
@@ -34,31 +34,31 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 class MemoryPage(msgspec.Struct, frozen=True):
-    """The newest first. `cursor` asks for those after these."""
+    """A page of memories, newest first. `cursor` leads to the next page."""
 
     memories: tuple[Memory, ...]
     cursor: str | None = None
 
 
 class RecalledMemory(msgspec.Struct, frozen=True):
-    """Something that is remembered, and in words where it comes from."""
+    """A recalled memory with a description of its source."""
 
     text: str
     source: str
 
 
 class NewNote(msgspec.Struct, frozen=True):
-    """Something to remember, and the ids of what it stands in place of."""
+    """A note to add, and the ids of the notes that it replaces."""
 
     text: str
     replaces: tuple[str, ...] = ()
 
 
 class MemoryOverview(msgspec.Struct, frozen=True):
-    """What memory says that it knows, and how it is; `titles` are those of the conversations it comes from.
+    """An overview of memory: its notes, its health and its queue.
 
-    `provider` is `off` when there is none. `waiting` is how much it is owed, the oldest of it since
-    `waiting_since`. `shows`: it has a way to show what it knows.
+    `titles` are those of the notes' conversations. `provider` is `off` without one. `pending` counts the
+    queued commits, the oldest of them from `pending_since`. `can_list`: the provider can list what it knows.
     """
 
     provider: str
@@ -72,7 +72,7 @@ class MemoryOverview(msgspec.Struct, frozen=True):
 
 
 class CommitReport(msgspec.Struct, frozen=True):
-    """What came of telling memory now: of how many stretches it was told, and what was in the way."""
+    """The result of an immediate commit: how many segments were committed, and what prevented the rest."""
 
     outcome: CommitOutcome
     committed: int = 0
@@ -80,7 +80,7 @@ class CommitReport(msgspec.Struct, frozen=True):
 
 
 class NoteRepository(Protocol):
-    """The store of the built-in notes."""
+    """Store the built-in notes."""
 
     async def add_notes(
         self,
@@ -91,43 +91,43 @@ class NoteRepository(Protocol):
         fresh: Sequence[NewNote],
         said_at: Instant | None = None,
     ) -> tuple[str, Sequence[Memory]]:
-        """Keep what was learned, once for each key: the same key again changes nothing, and gives the receipt
-        of the first time with what is left of what it brought.
+        """Add the notes of one commit, once per key, and return its receipt with those notes that remain.
 
-        What a new note replaces no longer holds. The same words again are the same note. What a person has
-        forgotten or changed since `said_at`, if that is given, stays so. Raises TooLarge.
+        A repeated key changes nothing and returns the first receipt. A replaced note no longer applies. The
+        same text is the same note. What a person forgot or edited after `said_at`, if given, stays so. Raises
+        TooLarge.
         """
 
     async def note_receipt(self, key: str) -> str | None:
-        """The receipt of the first time that this key was told; None if it never was."""
+        """Return the receipt of the first commit under this key; None if there was none."""
 
     async def count_notes(self) -> int:
-        """How many hold, of all scopes."""
+        """Return the number of current notes in all scopes."""
 
     async def notes(self, scope: str, words: str, cursor: str | None, limit: int) -> MemoryPage:
-        """Those that hold, the newest first; with `words`, those that have them all. Raises BadCursor."""
+        """Return current notes, newest first; with `words`, only those that contain all. Raises BadCursor."""
 
     async def note(self, note_id: str) -> Memory:
-        """One that holds. Raises NoSuchMemory."""
+        """Return a current note. Raises NoSuchMemory."""
 
     async def find_notes(self, scope: str, text: str, limit: int) -> Sequence[Memory]:
-        """Those that share words with `text`, the best first: rare words count for more."""
+        """Return notes that share words with `text`, best first: rare words count for more."""
 
     async def edit_note(self, note_id: str, text: str) -> Memory:
-        """Other words for it. It was said by a person then. Raises NoSuchMemory, TooLarge."""
+        """Replace a note's text; its author is a person then. Raises NoSuchMemory, TooLarge."""
 
     async def forget_note(self, note_id: str) -> None:
-        """Remove it and all that it replaced; of their words a digest stays. Raises NoSuchMemory."""
+        """Remove a note and all that it replaced; digests of their texts remain. Raises NoSuchMemory."""
 
     async def forget_commit(self, key: str) -> int:
-        """Take back what one key brought, and have what it replaced hold again; returns how many went.
+        """Retract the notes of one commit and reinstate those that they replaced; return how many it removed.
 
-        A note that a person has edited since stays, and so does what another key said too. From then on the
-        key counts as told: whoever was still about to tell it brings nothing.
+        A note that a person has edited since stays, and so does one that another commit also added. From then
+        on the key counts as committed: a commit still under way adds nothing.
         """
 
     async def vectors(self, scope: str) -> Sequence[tuple[str, bytes | None]]:
-        """Every note that holds, by its id, with where it lies in meaning, if that is known."""
+        """Return the id of every current note with its embedding, if known."""
 
     async def put_vectors(self, vectors: Mapping[str, bytes]) -> None:
-        """Where notes lie in meaning; those that are no more are passed over."""
+        """Store embeddings of notes; ids that no longer exist are skipped."""

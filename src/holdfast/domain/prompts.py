@@ -1,6 +1,6 @@
-"""Prompts that people keep in files and call by a slash and a name: what one is, and what calling it says.
+"""Parse prompt files and expand calls of them by a slash and a name.
 
-`/name and more` is the file's text, with `and more` where it says `$ARGUMENTS`, or else after it.
+`/name and more` expands to the file's text, with `and more` in place of `$ARGUMENTS`, or else after it.
 """
 
 import re
@@ -24,7 +24,7 @@ class BadPrompt(HoldfastError):
 
 
 class Prompt(msgspec.Struct, frozen=True):
-    """A prompt by its name; `about` is how it begins, for lists."""
+    """A named prompt; `about` is its first line, for lists."""
 
     name: str
     text: str
@@ -35,7 +35,7 @@ class Prompt(msgspec.Struct, frozen=True):
         return line if len(line) <= _ABOUT_CHARS_MAX else line[: _ABOUT_CHARS_MAX - 1] + "…"
 
     def expand(self, arguments: str) -> str:
-        """What calling it says. Raises TooLarge, before that is made."""
+        """Return the message of a call. Raises TooLarge, before it builds the text."""
         text = self.text.strip()
         places = text.count(ARGUMENTS_PLACEHOLDER)
         size = len(text.encode("utf-8", "surrogatepass"))
@@ -52,12 +52,12 @@ def is_valid_name(name: str) -> bool:
 
 
 def file_name(name: str) -> str:
-    """What a prompt's file is called, as people are told of it."""
+    """Return the name of a prompt's file, as people see it."""
     return f"prompts/{name}.md"
 
 
 def parse(name: str, text: str) -> Prompt:
-    """The prompt that a file holds. Raises BadPrompt."""
+    """Parse a prompt file. Raises BadPrompt."""
     if name in COMMANDS:
         raise BadPrompt(file=file_name(name), problem=f"/{name} is a command already; give it another name")
     if not text.strip():
@@ -66,6 +66,6 @@ def parse(name: str, text: str) -> Prompt:
 
 
 def parse_call(text: str) -> tuple[str, str] | None:
-    """The name that a message calls, and what it says beside it; None for a message that calls nothing."""
+    """Return the prompt that a message calls and its arguments; None if it calls none."""
     match = _CALL.fullmatch(text.strip())
     return (match[1].lower(), (match[2] or "").strip()) if match is not None else None

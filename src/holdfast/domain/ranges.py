@@ -1,4 +1,4 @@
-"""Numbers of turns as inclusive ranges, and back."""
+"""Convert turn numbers to inclusive ranges and back."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from holdfast.domain.events.facts import Ranges
 
 
 def to_ranges(turns: Iterable[int]) -> Ranges:
-    """Ascending numbers as inclusive ranges."""
+    """Return ascending numbers as inclusive ranges."""
     ranges: list[tuple[int, int]] = []
     for turn in turns:
         if ranges and turn == ranges[-1][1] + 1:
@@ -17,7 +17,7 @@ def to_ranges(turns: Iterable[int]) -> Ranges:
 
 
 def clip_ranges(ranges: Ranges, last: int) -> Ranges:
-    """Return the part of `ranges` from 1 to `last`: what an import says may be anything."""
+    """Return `ranges` limited to 1 through `last`, since an import may contain anything."""
     return tuple((max(first, 1), min(end, last)) for first, end in ranges)
 
 

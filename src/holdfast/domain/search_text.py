@@ -1,8 +1,8 @@
-"""The search tokenizer: what is a word, in text and in a question.
+"""Tokenize text and queries for search.
 
-Text is indexed as space-separated words made of letters and digits only, so that any simple tokenizer of a
-search engine keeps them whole. Scripts written without spaces between words are indexed by character and
-asked for as phrases. An identifier is found whole and by its parts.
+Text is indexed as space-separated words of letters and digits only, so that any simple tokenizer keeps them
+whole. Scripts written without spaces are indexed by character and queried as phrases. An identifier is found
+whole and by its parts.
 """
 
 import re
@@ -14,12 +14,12 @@ from holdfast.domain.limits import SEARCH_TERMS_MAX, SNIPPET_CHARS
 Marks = tuple[tuple[int, int], ...]
 
 _WORD_CHARS_MAX = 64
-"""A longer word (a hash, encoded bytes) is known by its beginning."""
+"""A longer word (a hash, encoded bytes) is indexed by its beginning."""
 _IDENTIFIER_PARTS_MAX = 8
-"""A word with more is not an identifier that anyone would look for by its parts."""
+"""A word with more parts is not an identifier that anyone would search by its parts."""
 _PHRASE_WORDS_MAX = 64
 _LOOSE_CHARS_MIN = 4
-"""A shorter word is the beginning of too many others."""
+"""A shorter word is a prefix of too many others."""
 _QUERY_CHARS_MAX = 2_000
 _SNIPPET_MATCHES_MAX = 200
 
@@ -37,14 +37,14 @@ _IS_UNSPACED = re.compile(rf"[{_UNSPACED}]")
 _PART_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _CHUNK = re.compile(r'"([^"]*)"|([^\s"]+)')
 _BETWEEN = r"[\W_]{0,8}"
-# Voicing marks tell one kana from another; all other marks are left out.
+# Voicing marks distinguish kana; all other marks are removed.
 _KEPT_MARKS = frozenset("\u3099\u309a")
-# Letters today; marks in the tables of SQLite, which would split words at them.
+# These are letters today, but marks in SQLite's tables, where they would split words.
 _LEFT_OUT = re.compile("[\u19b0-\u19c0\u19c8\u19c9\u1cf2\u1cf3]")
 
 
 def index_text(text: str) -> str:
-    """The words of `text` as a search index takes them: in order, then the parts of its identifiers."""
+    """Return the words of `text` for a search index: in order, then the parts of its identifiers."""
     plain = _normalize(text)
     lower = plain.casefold()
     words = [
@@ -53,26 +53,26 @@ def index_text(text: str) -> str:
     ]
     if plain != lower:
         for word in dict.fromkeys(_ASCII_WORD.findall(plain)):
-            humps = _identifier_parts(word)
-            words += humps
-            # So that `username` finds getUserName.
-            words += ("".join(humps[i:]) for i in range(1, len(humps) - 1))
+            parts = _identifier_parts(word)
+            words += parts
+            # Suffixes, so that `username` finds getUserName.
+            words += ("".join(parts[i:]) for i in range(1, len(parts) - 1))
     return " ".join(words)
 
 
 def match_query(query: str) -> str:
-    """`query` as an FTS5 expression that wants all of its words; the last may be unfinished.
+    """Return `query` as an FTS5 expression that requires all its words; the last may be unfinished.
 
-    Raises BadQuery when there is no word in it. What goes past SEARCH_TERMS_MAX is left out.
+    Raises BadQuery if it has no word. Terms past SEARCH_TERMS_MAX are dropped.
     """
     terms = [_expression(words, prefix) for words, prefix in _terms(query)]
     return " AND ".join(dict.fromkeys(terms))
 
 
 def loose_terms(text: str) -> list[str]:
-    """What of `text` other texts may hold too, each as an FTS5 expression, in order and once.
+    """Return the terms of `text` that other texts may share, each as an FTS5 expression, in order and once.
 
-    A longer word also finds those that begin with it, and its singular; a short one finds its plural.
+    A longer word also matches words that begin with it, and its singular; a short one matches its plural.
     Characters of scripts without spaces are taken in pairs.
     """
     found = [(match[0], match.span()) for match in _WORD.finditer(_normalize(text).casefold())]
@@ -88,10 +88,7 @@ def loose_terms(text: str) -> list[str]:
 
 
 def snippet(text: str, query: str) -> tuple[str, Marks]:
-    """The stretch of `text` that answers `query` best, and where in it the words found are.
-
-    Raises BadQuery as `match_query` does. Offsets count characters (code points).
-    """
+    """Return the excerpt of `text` that matches `query` best, and the positions of the matches in it."""
     folded, offsets = _fold(text)
     patterns = [_pattern(words, prefix) for words, prefix in _terms(query)]
     spans = _spans(folded, patterns)
@@ -113,10 +110,10 @@ def _strip(text: str) -> str:
 
 
 def _normalize(text: str) -> str:
-    """Compatible forms made one, accents and vowel points left out; upper case stays."""
+    """Return compatibility-normalized text without accents and vowel points; case is kept."""
     if text.isascii():
         return text
-    # Marks go first: normalising sorts a run of them, in time that grows with its square.
+    # Marks are removed first: normalizing sorts a run of them in quadratic time.
     parted = unicodedata.normalize("NFKD", _strip(text))
     return _LEFT_OUT.sub("", unicodedata.normalize("NFC", _strip(parted)))
 
@@ -133,12 +130,12 @@ def _loose_expression(word: str) -> str:
 def _identifier_parts(word: str) -> list[str]:
     if word.islower() or len(word) > _WORD_CHARS_MAX:
         return []
-    humps = _PART_BOUNDARY.split(word)
-    return [hump.casefold() for hump in humps] if 1 < len(humps) <= _IDENTIFIER_PARTS_MAX else []
+    parts = _PART_BOUNDARY.split(word)
+    return [part.casefold() for part in parts] if 1 < len(parts) <= _IDENTIFIER_PARTS_MAX else []
 
 
 def _terms(query: str) -> list[tuple[list[str], bool]]:
-    """What is asked for: the words of each term, upper case kept, and whether its last is unfinished."""
+    """Return the words of each term, in their case, and whether its last word is unfinished."""
     terms: list[tuple[list[str], bool]] = []
     for chunk in _CHUNK.finditer(_normalize(query[:_QUERY_CHARS_MAX])):
         words = [word[:_WORD_CHARS_MAX] for word in _WORD.findall(chunk[0])][:_PHRASE_WORDS_MAX]
@@ -155,21 +152,21 @@ def _terms(query: str) -> list[tuple[list[str], bool]]:
 def _expression(words: list[str], prefix: bool) -> str:
     star = "*" if prefix else ""
     whole = f'"{" ".join(words).casefold()}"{star}'
-    humps = _identifier_parts(words[0]) if len(words) == 1 else []
-    return f'({whole} OR "{" ".join(humps)}"{star})' if humps else whole
+    parts = _identifier_parts(words[0]) if len(words) == 1 else []
+    return f'({whole} OR "{" ".join(parts)}"{star})' if parts else whole
 
 
 def _pattern(words: list[str], prefix: bool) -> re.Pattern[str]:
-    humps = _identifier_parts(words[0]) if len(words) == 1 else []
-    body = _BETWEEN.join(re.escape(word) for word in humps or [word.casefold() for word in words])
+    parts = _identifier_parts(words[0]) if len(words) == 1 else []
+    body = _BETWEEN.join(re.escape(word) for word in parts or [word.casefold() for word in words])
     end = "" if prefix or _IS_UNSPACED.match(words[-1]) else r"(?![^\W_])"
     start = "" if _IS_UNSPACED.match(words[0]) else r"(?<![^\W_])"
-    # Whole words first; a part inside an identifier when there is none.
+    # Whole words take precedence over a part inside an identifier.
     return re.compile(f"{start}{body}{end}|{body}")
 
 
 def _fold(text: str) -> tuple[str, list[int]]:
-    """`text` as it is compared, and where each of its characters came from (empty: from the same place)."""
+    """Return the folded text, and the origin of each of its characters (empty: the same positions)."""
     if text.isascii():
         return text.lower(), []
     table = {c: _normalize(c).casefold() for c in set(text)}
@@ -191,7 +188,7 @@ def _spans(folded: str, patterns: list[re.Pattern[str]]) -> list[tuple[int, int,
 
 
 def _window(text: str, found: list[tuple[int, int, int]]) -> tuple[int, int]:
-    """The stretch to show: the one with the most different words, the first of those."""
+    """Return the excerpt to show: the first with the most different terms."""
     room = SNIPPET_CHARS - 2
     if len(text) <= SNIPPET_CHARS:
         return 0, len(text)
@@ -206,7 +203,7 @@ def _window(text: str, found: list[tuple[int, int, int]]) -> tuple[int, int]:
         if distinct > most:
             best, most = found[first][0], distinct
     begin = max(0, min(best - room // 4, len(text) - room))
-    # Begin with a whole word where one begins soon.
+    # Start at a word boundary if one is near.
     space = text.find(" ", begin, best) if begin > 0 else -1
     begin = space + 1 if space >= 0 else begin
     return begin, min(len(text), begin + room)

@@ -1,8 +1,8 @@
-"""Keeping secrets out of what is written down: the values that are known to be secret, wherever they turn up.
+"""Mask secrets in what is written: known values, wherever they appear.
 
-A known value is replaced in everything. What only looks like a secret is replaced by `shapes`, which is for
-logs and errors alone: in a conversation people rightly work on such text. This guards against accidents;
-whoever wants to carry a secret past it can spell it backwards.
+A known value is masked everywhere. `mask_with_shapes` also masks what only looks like a secret; it is for
+logs and errors alone, since people rightly work on such text in a conversation. This guards against
+accidents: anyone can carry a secret past it by spelling it backwards.
 """
 
 import base64
@@ -17,16 +17,16 @@ from msgspec.structs import replace
 
 MASK = "[secret]"
 SECRET_CHARS_MIN = 8
-"""Shorter values are too likely to be a word that means something else."""
+"""Shorter values are too likely to be ordinary words."""
 REVEALED_CHARS_MAX = 3
-"""As much of what may become a secret is shown before its time, where the order of things asks for it."""
+"""The most of a possible secret that may be shown early, if the order of events requires it."""
 
 MaskFunction = Callable[[str], str]
-"""Text without its secrets."""
+"""Return a text without its secrets."""
 T = TypeVar("T")
 
 _PREFIX_CHARS = 6
-"""Characters by which the beginning of a secret is told from other text before it is looked at closely."""
+"""The prefix of a secret that is searched for before a full comparison."""
 _LINE_CHARS_MIN = 24
 _SECRET_NAME = re.compile(
     r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|APIKEY)(?:_|$)"
@@ -54,19 +54,19 @@ _SHAPES = re.compile(
 
 
 def no_mask(text: str) -> str:
-    """The masking of someone who knows no secret."""
+    """Return the text unchanged: a mask without secrets."""
     return text
 
 
 class SecretMask:
-    """Replaces known values, also where they are quoted for a URL or escaped for JSON."""
+    """Mask known values, also where they are quoted for a URL or escaped for JSON."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         self._values: frozenset[str] = frozenset()
         self.add(*values)
 
     def add(self, *values: str) -> None:
-        """Know more from now on, for everyone who holds this one."""
+        """Add secrets, for all holders of this mask."""
         given = {value.strip() for value in values}
         self._values |= {value for value in given if len(value) >= SECRET_CHARS_MIN}
         spelt = {spelling for value in self._values for spelling in _encodings(value)}
@@ -81,22 +81,22 @@ class SecretMask:
         return max((len(secret) for secret in self._secrets), default=0)
 
     def mask(self, text: str) -> str:
-        """`text` without the known values: from the left, the longest that stands at a place."""
+        """Return `text` without the known values: from the left, the longest match at each place."""
         return text if self._find_start(text) is None else self._mask_until_open(text, is_whole=True)[0]
 
     def mask_with_shapes(self, text: str) -> str:
-        """`text` without the known values, nor anything that looks like a key, a token or a password."""
+        """Return `text` without the known values or anything shaped like a key, token or password."""
         return _SHAPES.sub(lambda found: (found["said"] or "") + MASK, self.mask(text))
 
     def is_clean(self, text: str) -> bool:
-        """Whether no known value stands in `text`."""
+        """Return whether `text` contains no known value."""
         return self.mask(text) == text
 
     def stream(self) -> "StreamMask":
         return StreamMask(self._find_start, self._mask_until_open)
 
     def _mask_until_open(self, text: str, is_whole: bool) -> tuple[str, str]:
-        """`text` masked, and its end that is still open: what comes next may make a secret of it."""
+        """Return `text` masked, and its open end, which the next piece may complete to a secret."""
         masked_pieces: list[str] = []
         at = search_from = 0
         while (found := self._find_start(text, search_from)) is not None:
@@ -104,7 +104,7 @@ class SecretMask:
             if not is_whole and self._may_begin(text[start:]):
                 masked_pieces.append(text[at:start])
                 return "".join(masked_pieces), text[start:]
-            secret = next((each for each in self._secrets if text.startswith(each, start)), None)
+            secret = next((known for known in self._secrets if text.startswith(known, start)), None)
             if secret is None:
                 search_from = start + 1
             else:
@@ -114,16 +114,16 @@ class SecretMask:
         return "".join(masked_pieces), ""
 
     def _may_begin(self, end: str) -> bool:
-        # So short, it was found only because the text ends within the first characters of a secret.
+        # A match this short is at the end of the text, where a secret may begin.
         return len(end) < _PREFIX_CHARS or any(
-            len(each) > len(end) and each.startswith(end) for each in self._secrets
+            len(secret) > len(end) and secret.startswith(end) for secret in self._secrets
         )
 
 
 class StreamMask:
-    """Masks text that comes in pieces as if it came whole, holding back only what may become a secret.
+    """Mask streamed text as if it came whole, holding back only what may become a secret.
 
-    `held` is what it holds back at the moment.
+    `pending` is what it holds back.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class StreamMask:
         self._shown = ""
 
     def feed(self, text: str) -> str:
-        """Take in the next piece; returns what is certain now."""
+        """Add the next piece and return the text that is final now."""
         if self.pending:
             text = self.pending + text
         if self._find_start(text) is None:
@@ -147,14 +147,14 @@ class StreamMask:
         return self._without_shown(done) if self._shown else done
 
     def finish(self) -> str:
-        """What was still held back: nothing comes after it. Then a new text may begin."""
+        """Return what was held back, as nothing follows it; then a new text may begin."""
         done, self.pending = self._mask_until_open(self.pending, True)[0], ""
         return self._without_shown(done) if self._shown else done
 
     def reveal_pending(self) -> str:
-        """What is held back and was not shown yet, if it is so little that it tells nothing.
+        """Return the held text that was not shown yet, if it is too short to reveal anything.
 
-        For when something else comes after it, or nothing for a while.
+        Used if something else follows it, or nothing for a while.
         """
         if len(self.pending) > REVEALED_CHARS_MAX:
             return ""
@@ -162,34 +162,37 @@ class StreamMask:
         return more
 
     def _without_shown(self, done: str) -> str:
-        """`done` without its beginning that was shown already."""
+        """Return `done` without the beginning that was already shown."""
         pairs = enumerate(zip(self._shown, done, strict=False))
         same = next((at for at, (shown, new) in pairs if shown != new), min(len(self._shown), len(done)))
-        # Where the two part, a secret was found: it reaches past all that was shown.
+        # Where the two differ, a secret was masked, which extends past all that was shown.
         self._shown = self._shown[same:] if same == len(done) else ""
         return done[same:]
 
 
 def mask_value(value: T, mask: MaskFunction) -> T:
-    """`value`, a struct or what JSON is made of, with every text in it masked; itself if nothing changed."""
+    """Return `value` with every text in it masked, or the same object if nothing changed.
+
+    `value` is a struct or what JSON is made of.
+    """
     changed: Any = value
     match value:
         case str():
             changed = mask(value)
         case tuple() | list():
-            inner = [mask_value(each, mask) for each in value]
+            inner = [mask_value(item, mask) for item in value]
             changed = type(value)(inner)
         case dict():
-            changed = {mask_value(name, mask): mask_value(each, mask) for name, each in value.items()}
+            changed = {mask_value(name, mask): mask_value(item, mask) for name, item in value.items()}
         case msgspec.Struct():
             fields = {name: getattr(value, name) for name in value.__struct_fields__}
-            inner_fields = {name: mask_value(each, mask) for name, each in fields.items()}
+            inner_fields = {name: mask_value(field, mask) for name, field in fields.items()}
             changed = replace(value, **inner_fields)
     return value if changed == value else changed
 
 
 def find_secrets(environ: Mapping[str, str]) -> Iterator[str]:
-    """The values of an environment that are secret: by the name that they have, or as part of an address."""
+    """Yield the secret values of an environment, by their names or as part of a URL."""
     for name, value in environ.items():
         is_word = value.strip().lower() in _PLACEHOLDERS
         if _SECRET_NAME.search(name) and not is_word and not _is_location(name, value):
@@ -201,12 +204,12 @@ def find_secrets(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _is_secret_line(line: str) -> bool:
-    # The first and last line of a key in a text file are the same in all of them.
+    # The first and last line of a PEM key are the same in all keys.
     return len(line.strip()) >= _LINE_CHARS_MIN and not line.strip().startswith("-----")
 
 
 def _is_location(name: str, value: str) -> bool:
-    """Whether it says where a secret is kept, and is none itself."""
+    """Return whether the value is the location of a secret rather than a secret."""
     of_file = "CREDENTIAL" in name.upper() and value.startswith(("/", "~", "./"))
     return of_file or _LOCATION_NAME.search(name) is not None
 
@@ -214,14 +217,14 @@ def _is_location(name: str, value: str) -> bool:
 def _secrets_in_url(value: str) -> Iterator[str]:
     for user, password in _URL_WITH_PASSWORD.findall(value):
         yield from (password, unquote(password), f"{user}:{password}@")
-        # How a request carries the two.
+        # HTTP basic authentication carries both in base 64.
         both = f"{unquote(user)}:{unquote(password)}".encode("utf-8", "surrogateescape")
         yield base64.b64encode(both).decode()
     try:
         query = urlsplit(value).query
     except ValueError:
         return
-    yield from (each for name, each in parse_qsl(query) if _SECRET_NAME.search(name.replace("-", "_")))
+    yield from (text for name, text in parse_qsl(query) if _SECRET_NAME.search(name.replace("-", "_")))
 
 
 def _encodings(value: str) -> Iterator[str]:
@@ -237,7 +240,7 @@ def _encodings(value: str) -> Iterator[str]:
 
 
 def _prefix_pattern(starts: set[str]) -> str:
-    """A pattern for where one of `starts` stands, or the text ends in the middle of one."""
+    """Return a pattern that matches one of `starts`, or a beginning of one at the end of the text."""
     if not starts:
         return r"(?!)"
     by_first: dict[str, set[str]] = {}

@@ -1,6 +1,6 @@
-"""Commands that people type where they chat: a slash, a word, and what it is about, through every door.
+"""Slash commands: their names, their parsing and their help.
 
-What one does is its door's affair; what there is, how it is read and what people are told of it is here.
+Each chat client implements what a command does.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ CommandName = Literal[
 
 
 class CommandHelp(msgspec.Struct, frozen=True):
-    """What a command takes, and what it does."""
+    """The arguments and the summary of a command."""
 
     arguments: str
     summary: str
@@ -46,7 +46,7 @@ COMMANDS: Mapping[CommandName, CommandHelp] = MappingProxyType({
 
 
 _ALIASES: Mapping[str, CommandName] = MappingProxyType({"compact": "summarise", "summarize": "summarise"})
-"""What else people call them."""
+"""Other names of commands."""
 
 
 class SlashCommand(msgspec.Struct, frozen=True):
@@ -55,19 +55,19 @@ class SlashCommand(msgspec.Struct, frozen=True):
 
 
 class UnknownCommand(msgspec.Struct, frozen=True):
-    """Something that begins like a command and is none; `nearest` is what may have been meant."""
+    """Text that begins like a command and is none; `nearest` is a guess."""
 
     word: str
     nearest: CommandName | None = None
 
 
 def parse_command(text: str) -> SlashCommand | UnknownCommand | None:
-    """What was typed, as a command; None for anything else: `//x` and `/usr/bin` are just said."""
+    """Parse a typed line; return None if it is no command, like `//x` and `/usr/bin`."""
     line = text.strip()
     if not line.startswith("/") or line.startswith("//") or "\n" in line:
         return None
     word, _, rest = line[1:].partition(" ")
-    # Chat apps put the name of who is meant behind it: /new@some_bot.
+    # Chat apps append the addressed bot: /new@some_bot.
     word = word.partition("@")[0].lower()
     word = _ALIASES.get(word, word)
     if not word.isalpha():
@@ -80,6 +80,6 @@ def parse_command(text: str) -> SlashCommand | UnknownCommand | None:
 
 
 def help_text(prompts: Sequence[tuple[str, str]] = ()) -> str:
-    """Every command with what it does, one on a line; then the prompts, each a name and how it begins."""
-    lines = [f"/{name} {each.arguments}".rstrip() + f": {each.summary}" for name, each in COMMANDS.items()]
+    """Return a line for each command, then one for each prompt, given by name and first line."""
+    lines = [f"/{name} {item.arguments}".rstrip() + f": {item.summary}" for name, item in COMMANDS.items()]
     return "\n".join([*lines, *(f"/{name}: {about}" for name, about in prompts)])

@@ -1,18 +1,18 @@
-"""TOML as people write it: whatever is in a file, it is read or it is no TOML."""
+"""Parse TOML that people write, with one error for everything that is invalid."""
 
 import tomllib
 from collections.abc import Mapping
 
 _NUMBER_BITS_MAX = 64
-"""Beyond what TOML promises, numbers are of no use, and long ones cannot even be shown."""
+"""TOML guarantees no larger numbers, and very long ones cannot even be printed."""
 
 
 class InvalidToml(ValueError):
-    """Not TOML, or none that can be used; the message says why."""
+    """A text is not usable TOML; the message says why."""
 
 
 def parse_toml(text: str) -> dict[str, object]:
-    """What a text says. Raises InvalidToml."""
+    """Parse a TOML text. Raises InvalidToml."""
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -20,16 +20,16 @@ def parse_toml(text: str) -> dict[str, object]:
     except RecursionError:
         raise InvalidToml("it is nested too deeply") from None
     except ValueError:
-        # The parser leaves to Python how many digits a number may have.
+        # The parser relies on Python's limit of the digits of a number.
         raise InvalidToml(_TOO_LONG) from None
     left: list[object] = [found]
     while left:
-        each = left.pop()
-        if isinstance(each, Mapping):
-            left.extend(each.values())
-        elif isinstance(each, list):
-            left.extend(each)
-        elif isinstance(each, int) and each.bit_length() > _NUMBER_BITS_MAX:
+        value = left.pop()
+        if isinstance(value, Mapping):
+            left.extend(value.values())
+        elif isinstance(value, list):
+            left.extend(value)
+        elif isinstance(value, int) and value.bit_length() > _NUMBER_BITS_MAX:
             raise InvalidToml(_TOO_LONG)
     return found
 

@@ -1,7 +1,7 @@
-"""Addresses of web pages, read in one way: what a rule is held against is what is asked for.
+"""Parse the URLs of web pages in one way, so that a rule is matched with what is requested.
 
-The many spellings of a host come out as one: numbers as dotted ones, other scripts as DNS has them, no dot at
-the end. What programs read differently is refused. Nothing here looks a name up.
+The many spellings of a host become one: numbers as dotted quads, other scripts as in DNS, no final dot. URLs
+that programs read differently are refused. This module resolves no names.
 """
 
 import re
@@ -15,7 +15,7 @@ from holdfast.domain.limits import FETCH_URL_CHARS_MAX
 from holdfast.domain.shell.commands import UnreadableArguments, validate_arguments
 
 FETCH_TOOL = "fetch_url"
-"""The tool whose calls ask for web pages."""
+"""The tool whose calls request web pages."""
 _SHAPE = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<slashes>//)?"
     r"(?P<authority>[^/?#]*)(?P<path>[^?#]*)(?P<query>\?[^#]*)?(?:#.*)?"
@@ -26,15 +26,15 @@ _NUMBER = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
 _HOST_CHARS_MAX = 253
 _DEFAULT_PORTS = (("http", 80), ("https", 443))
 _SAFE_CHARS = "!$%&'()*+,-./:;=?@_~"
-"""Characters that stay as they are in a path or a query, beside letters and digits."""
+"""Characters that stay unquoted in a path or a query, besides letters and digits."""
 
 
 class InvalidUrl(ValueError):
-    """Not the address of a page; the message says why."""
+    """A text is not the URL of a page; the message says why."""
 
 
 class Url(msgspec.Struct, frozen=True):
-    """The address of a page. `target` is what its server is asked for, with nothing that breaks a line."""
+    """The URL of a page. `target` is the request target, without anything that breaks a line."""
 
     scheme: str
     host: str
@@ -43,13 +43,13 @@ class Url(msgspec.Struct, frozen=True):
 
     @property
     def authority(self) -> str:
-        """Who is asked: the host, with the port where it is not a usual one. The pattern of a rule."""
+        """The host, with the port if it is unusual: the pattern of a rule."""
         shown = f"[{self.host}]" if ":" in self.host else self.host
         return shown if self.port in (80, 443) else f"{shown}:{self.port}"
 
     @property
     def ip_address(self) -> IPv4Address | IPv6Address | None:
-        """The address that the host is, where it is not a name."""
+        """The IP address that the host is, or None for a name."""
         if ":" in self.host:
             return IPv6Address(self.host)
         return IPv4Address(self.host) if _NUMBER.fullmatch(self.host.rpartition(".")[2]) else None
@@ -61,7 +61,7 @@ class Url(msgspec.Struct, frozen=True):
 
 
 def parse_url(text: str) -> Url:
-    """The address that `text` is. Raises InvalidUrl."""
+    """Parse a URL. Raises InvalidUrl."""
     text = text.strip(" \t\r\n")
     if len(text) > FETCH_URL_CHARS_MAX:
         raise InvalidUrl(f"an address has at most {FETCH_URL_CHARS_MAX:,} characters")
@@ -75,18 +75,18 @@ def parse_url(text: str) -> Url:
         raise InvalidUrl(f"only http and https can be asked for, not {scheme}")
     if "@" in found["authority"]:
         raise InvalidUrl("an address with a name or a password in it is not asked for")
-    place = _AUTHORITY.fullmatch(found["authority"])
-    if place is None:
+    authority = _AUTHORITY.fullmatch(found["authority"])
+    if authority is None:
         raise InvalidUrl("the host in the address cannot be read")
-    port = int(place["port"] or dict(_DEFAULT_PORTS)[scheme])
+    port = int(authority["port"] or dict(_DEFAULT_PORTS)[scheme])
     if not 0 < port < 65_536:
         raise InvalidUrl(f"there is no port {port}")
     target = quote((found["path"] or "/") + (found["query"] or ""), safe=_SAFE_CHARS)
-    return Url(scheme, parse_host(place["host"]), port, target)
+    return Url(scheme, parse_host(authority["host"]), port, target)
 
 
 def check_base_url(text: str) -> None:
-    """Be sure that a server can be asked at `text`, which may hold a name and a password. Raises InvalidUrl."""
+    """Check the base URL of a server, which may contain a name and a password. Raises InvalidUrl."""
     if text != text.strip():
         raise InvalidUrl("an address holds no spaces")
     scheme, slashes, rest = text.partition("://")
@@ -98,7 +98,7 @@ def check_base_url(text: str) -> None:
 
 
 def resolve_url(base: Url, location: str) -> Url:
-    """Where a page at `base` leads to by `location`. Raises InvalidUrl."""
+    """Resolve `location` relative to `base`. Raises InvalidUrl."""
     try:
         return parse_url(urljoin(str(base), location))
     except InvalidUrl:
@@ -108,7 +108,7 @@ def resolve_url(base: Url, location: str) -> Url:
 
 
 def parse_host(text: str) -> str:
-    """A host in its one spelling. Raises InvalidUrl."""
+    """Return a host in its canonical spelling. Raises InvalidUrl."""
     if text.startswith("["):
         return _ipv6(text[1:-1])
     if not text or len(text) > _HOST_CHARS_MAX + 1:
@@ -124,7 +124,7 @@ def parse_host(text: str) -> str:
 
 
 def requested_authority(arguments: str) -> str | None:
-    """The place that a call of `fetch_url` asks; None if that cannot be read without doubt."""
+    """Return the authority that a `fetch_url` call requests; None if it cannot be read reliably."""
     try:
         fields = msgspec.json.decode(validate_arguments(arguments))
     except (UnreadableArguments, msgspec.DecodeError, UnicodeError, RecursionError):
@@ -137,7 +137,7 @@ def requested_authority(arguments: str) -> str | None:
 
 
 def parse_authority(text: str) -> str:
-    """The pattern of a rule as it is kept: a host, with a port where it is not a usual one. Raises InvalidUrl."""
+    """Return a rule's pattern in its stored form: a host, with its port if unusual. Raises InvalidUrl."""
     if re.search(r"[/?#@]", text):
         raise InvalidUrl("a place is a host alone, or a host with a port")
     return parse_url(f"http://{text}/").authority
@@ -160,7 +160,7 @@ def _ipv6(text: str) -> str:
 
 
 def _ipv4(labels: list[str]) -> str:
-    """One to four numbers, decimal, octal or hexadecimal, the last of which fills what is left."""
+    """Parse one to four numbers, decimal, octal or hexadecimal; the last one fills the rest."""
     invalid = InvalidUrl("the host in the address is no IPv4 address")
     if len(labels) > 4 or not all(_NUMBER.fullmatch(label) and len(label) <= 20 for label in labels):
         raise invalid

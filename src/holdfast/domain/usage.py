@@ -1,18 +1,18 @@
-"""What a run has used: tokens, and money where a price is known."""
+"""Usage of a run: tokens, and money if a price is known."""
 
 import msgspec
 from msgspec.structs import force_setattr
 
 COUNT_MAX = 10**12
-"""No count is above it, whatever a provider says; nor below 0."""
+"""The largest count, whatever a provider reports; the smallest is 0."""
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Token counts as the provider reported them; `cost_micros` is millionths of a US dollar.
+    """Token counts from the provider; `cost_micros` is in millionths of a US dollar.
 
-    None: nobody knows what it costs. A sum is what is known of it. Of the input, `cached_tokens` were read
-    from the provider's cache and `written_tokens` put into it. Of input and output, `estimated_tokens` are
-    our own count, because the provider gave none; what they cost is not known.
+    None: the cost is unknown. A sum adds the known costs. Of the input, `cached_tokens` were read from the
+    provider's cache and `written_tokens` written to it. Of input and output, `estimated_tokens` are our
+    estimate because the provider gave no count; their cost is unknown.
     """
 
     input_tokens: int = 0
@@ -23,7 +23,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     estimated_tokens: int = 0
 
     def __post_init__(self) -> None:
-        # Here and nowhere else: so that what was kept is read within bounds too.
+        # Clamped here, so that stored values are within bounds too.
         for name in self.__struct_fields__:
             count = getattr(self, name)
             if count is not None and not 0 <= count <= COUNT_MAX:
@@ -42,12 +42,12 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """US dollars for a million tokens, which are millionths of a dollar for one: for what is estimated."""
+    """A price for estimates: US dollars per million tokens, or millionths of a dollar per token."""
 
     input: float
     output: float
 
     def with_cost(self, usage: Usage) -> Usage:
-        """`usage` with what it costs about: nothing is taken for read from a cache."""
+        """Return `usage` with an approximate cost, as if nothing came from a cache."""
         micros = usage.input_tokens * self.input + usage.output_tokens * self.output
         return msgspec.structs.replace(usage, cost_micros=round(max(0, min(COUNT_MAX, micros))))

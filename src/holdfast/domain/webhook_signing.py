@@ -1,4 +1,4 @@
-"""Signatures of Standard Webhooks: who has the key wrote exactly this, at about this time, under this id."""
+"""Sign and verify messages by Standard Webhooks: the signature covers the body, the time and the id."""
 
 import base64
 import binascii
@@ -14,7 +14,7 @@ from holdfast.domain.limits import WEBHOOK_SKEW_S
 
 ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER = "webhook-id", "webhook-timestamp", "webhook-signature"
 KEY_PREFIX = "whsec_"
-"""How a key is written down, before its base64."""
+"""The prefix of a key in text form, before its base 64."""
 _VERSION = "v1,"
 _ID = re.compile(r"[\x21-\x7e]{1,200}")
 _TIMESTAMP = re.compile(r"[0-9]{1,12}")
@@ -30,7 +30,7 @@ class BadSignature(HoldfastError):
 
 
 class SignatureHeaders(msgspec.Struct, frozen=True):
-    """The head of something that is signed."""
+    """The headers of a signed message."""
 
     id: str
     timestamp: str
@@ -38,7 +38,7 @@ class SignatureHeaders(msgspec.Struct, frozen=True):
 
 
 def decode_key(text: str) -> bytes:
-    """The key as it was written down. Raises ValueError, which does not hold it."""
+    """Decode a key. Raises ValueError, which does not contain it."""
     try:
         key = base64.b64decode(text.removeprefix(KEY_PREFIX), validate=True)
     except (binascii.Error, ValueError):
@@ -53,7 +53,7 @@ def encode_key(key: bytes) -> str:
 
 
 def signature_headers(key: bytes, webhook_id: str, now: Instant, body: bytes) -> dict[str, str]:
-    """The headers that say who wrote `body`."""
+    """Return the headers that sign `body`."""
     timestamp = str(now // 1000)
     return {
         ID_HEADER: webhook_id,
@@ -63,7 +63,7 @@ def signature_headers(key: bytes, webhook_id: str, now: Instant, body: bytes) ->
 
 
 def parse_headers(headers: Mapping[str, str], now: Instant) -> SignatureHeaders:
-    """What the headers say, if a body could go with them. Names are in lower case. Raises BadSignature."""
+    """Parse and check the headers before the body is read; names are in lower case. Raises BadSignature."""
     parsed = SignatureHeaders(
         headers.get(ID_HEADER, ""), headers.get(TIMESTAMP_HEADER, ""), headers.get(SIGNATURE_HEADER, "")
     )
@@ -77,13 +77,13 @@ def parse_headers(headers: Mapping[str, str], now: Instant) -> SignatureHeaders:
 
 
 def verify(key: bytes, headers: Mapping[str, str], body: bytes, now: Instant) -> str:
-    """The id under which `body` was signed. Raises BadSignature."""
+    """Return the id under which `body` was signed. Raises BadSignature."""
     parsed = parse_headers(headers, now)
     expected = _signature(key, parsed.id, parsed.timestamp, body).encode()
-    # Several: while a key is changed, a sender may sign with the old and the new one.
+    # During a key change a sender may sign with both keys.
     offered = parsed.signature.split(" ")[:_SIGNATURES_MAX]
-    shown = [each.removeprefix(_VERSION).encode() for each in offered if each.startswith(_VERSION)]
-    if not any(hmac.compare_digest(each, expected) for each in shown):
+    shown = [item.removeprefix(_VERSION).encode() for item in offered if item.startswith(_VERSION)]
+    if not any(hmac.compare_digest(signature, expected) for signature in shown):
         raise BadSignature(why="the signature is of something else, or by another key")
     return parsed.id
 

@@ -1,1 +1,1 @@
-"""How a turn is carried out: commands on sessions, the runner, and recovery of interrupted runs."""
+"""The engine: commands on sessions, the runner, and recovery of interrupted runs."""

@@ -1,4 +1,4 @@
-"""Backups of everything, made while the server runs. Restoring one is a command."""
+"""Back up the store while the server runs. A command restores a backup."""
 
 import asyncio
 import shlex
@@ -39,16 +39,16 @@ class BackupRunning(HoldfastError):
 
 
 class BackupService(Protocol):
-    """Copies of everything, in the data folder."""
+    """Backups of the store, in the data folder."""
 
     async def create(self) -> BackupInfo:
-        """Raises BackupRunning, StoreFault."""
+        """Create a backup. Raises BackupRunning, StoreFault."""
 
     async def list_(self) -> Sequence[BackupInfo]:
-        """The newest first."""
+        """Return the backups, the newest first."""
 
     async def find_path(self, name: str) -> Path:
-        """Raises NoSuchBackup."""
+        """Return a backup's file. Raises NoSuchBackup."""
 
 
 FOLDER = "backups"
@@ -56,7 +56,7 @@ _SUFFIX = ".db"
 
 
 class Backups:
-    """One is made at a time. Belongs to one event loop."""
+    """Create and list backups, one at a time. Belongs to one event loop."""
 
     def __init__(self, store: Maintenance, folder: Path) -> None:
         self._store = store
@@ -64,7 +64,7 @@ class Backups:
         self._is_busy = False
 
     async def create(self) -> BackupInfo:
-        """Copy everything. Raises BackupRunning, and StoreFault as the store does."""
+        """Copy the whole store. Raises BackupRunning, and StoreFault as the store does."""
         if self._is_busy:
             raise BackupRunning()
         self._is_busy = True
@@ -80,14 +80,14 @@ class Backups:
         return self._info(path)
 
     async def list_(self) -> Sequence[BackupInfo]:
-        """Those that are there, the newest first; also the copies that a restore or a new version kept."""
-        found = await asyncio.to_thread(lambda: [self._info(path) for path in self._files()])
-        return sorted(found, key=lambda each: (each.made_at, each.name), reverse=True)
+        """Return the backups, the newest first, with the copies that a restore or an upgrade kept."""
+        backups = await asyncio.to_thread(lambda: [self._info(path) for path in self._files()])
+        return sorted(backups, key=lambda backup: (backup.made_at, backup.name), reverse=True)
 
     async def find_path(self, name: str) -> Path:
-        """The file of a backup. Raises NoSuchBackup."""
+        """Return a backup's file. Raises NoSuchBackup."""
         for path in await asyncio.to_thread(lambda: list(self._files())):
-            # Compared, not put together: a name cannot lead anywhere else.
+            # Compare names, never join them to a path: a name cannot lead out of the folder.
             if path.name == name:
                 return path
         raise NoSuchBackup(name=name[:100])

@@ -1,7 +1,7 @@
-"""Summaries of conversations that have grown long: made in the background, never in anyone's way, or by hand.
+"""Summarise conversations that have grown long, in the background or on request.
 
-One that fails changes nothing. It is tried again after a run that ends later, not before a while has passed;
-that is remembered in this process alone.
+A failed summary changes nothing. A later run's end tries it again after a backoff, which only this process
+remembers.
 """
 
 import asyncio
@@ -28,14 +28,17 @@ _BACKOFFS_MAX = 1_000
 
 
 class _Backoff(msgspec.Struct, frozen=True):
-    """A conversation that could not be summarised so often, and when it may be tried again."""
+    """The number of failures of a conversation's summary, and the time of the next attempt."""
 
     failures: int
     retry_at: Instant
 
 
 class Summaries:
-    """`above` is the share of the window from which on it is done by itself; 0: never. One event loop's."""
+    """Summarise conversations. Belongs to one event loop.
+
+    `threshold` is the share of the window above which the end of a run starts a summary; 0 disables that.
+    """
 
     def __init__(
         self,
@@ -57,7 +60,7 @@ class Summaries:
         self._slots = asyncio.Semaphore(SUMMARIES_AT_ONCE_MAX)
 
     def schedule(self, session_id: SessionId) -> None:
-        """A run has ended there: summarise it in the background, if it has grown long."""
+        """Summarise a conversation in the background, if it has grown long and no backoff applies."""
         backoff = self._backoffs.get(session_id)
         if (
             not self.threshold
@@ -70,7 +73,7 @@ class Summaries:
         task.add_done_callback(lambda _: self._tasks.pop(session_id, None))
 
     async def wait_idle(self, session_id: SessionId) -> None:
-        """Return once nothing is made of that conversation in the background."""
+        """Return once no background summary of that conversation is under way."""
         task = self._tasks.get(session_id)
         if task is not None:
             await asyncio.wait([task])
@@ -84,7 +87,7 @@ class Summaries:
         await self._commands.compact(session_id, await self.draft(session_id, KEPT_TURNS))
 
     async def draft(self, session_id: SessionId, keep_turns: int) -> DraftSummary:
-        """A summary of all but so many turns, which is not kept yet. Raises as `make`."""
+        """Summarise all but `keep_turns` turns without saving it. Raises as `summarise` does."""
         drafted = await self._draft(session_id, 0.0, keep_turns)
         if drafted is None:
             raise NothingToSummarise(session_id=session_id)
@@ -98,7 +101,7 @@ class Summaries:
 
     async def _summarise_if_due(self, session_id: SessionId) -> None:
         has_started = False
-        # Whatever keeps it from being made: the next run that ends may try again.
+        # A summary is optional: the next run that ends may try again.
         with suppress(HoldfastError):
             async with self._slots:
                 has_started = True
@@ -112,18 +115,18 @@ class Summaries:
 
     async def _draft(self, session_id: SessionId, threshold: float, keep_turns: int) -> DraftSummary | None:
         session = await self._store.session(session_id)
-        # A change that changes nothing: by it is noticed what other processes have said.
+        # An empty change: it makes the context notice changes of other processes.
         first_open = await self._commands.first_open_turn(session_id)
         context = self._contexts.acquire(session_id, is_run=False)
         try:
             if threshold and context.is_changed_elsewhere:
-                return None  # Whoever goes on with it sees to it at the end of that.
+                return None  # The process that continues it summarises it at the end of its run.
             read = partial(self._transcript, context, session_id, first_open)
             return await self._worker_factory(session).summarise(read, threshold, keep_turns)
         except (NoSuchSession, StoreFault):
             raise
         except HoldfastError as error:
-            # Whatever it is that a model or its provider refuses.
+            # A model or its provider may fail with any of our errors.
             raise SummaryFailed(session_id=session_id, why=str(error)) from error
         finally:
             context.release()
@@ -131,7 +134,7 @@ class Summaries:
     async def _transcript(
         self, context: ConversationContext, session_id: SessionId, first_open: int | None, chars: int
     ) -> Transcript:
-        """The conversation without what is still worked on, or waits."""
+        """Return the conversation without turns whose runs are open."""
         fold = await context.fold(chars, lambda: load_context(self._store, session_id, None, chars))
         transcript = fold.transcript()
         finished = (turn for turn in transcript.turns if first_open is None or turn.turn < first_open)

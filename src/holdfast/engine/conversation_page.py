@@ -1,4 +1,4 @@
-"""Read one page of a conversation, with everything that an answer says about it, in one snapshot."""
+"""Read one page of a conversation, with all parts of the HTTP answer, in one snapshot."""
 
 from collections.abc import Sequence
 
@@ -18,8 +18,8 @@ class ConversationPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page of messages and what belongs to them, all as of `head`.
 
     `tools` are the open calls on the page. `questions` is empty unless one of them waits for a person.
-    `prepared` is what memory brought to the runs on the page. Only the newest page has the `summary` that
-    stands for older turns. There is no `history` where no turn was ever removed.
+    `prepared` has the context that the runs on the page were given. Only the newest page has the `summary`
+    that stands for older turns. `history` is None if no turn was ever removed.
     """
 
     messages: tuple[StoredMessage, ...]
@@ -34,7 +34,7 @@ class ConversationPage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def pending_runs(self) -> frozenset[RunId]:
-        """The interrupted runs whose output is still looked for."""
+        """Return the interrupted runs whose output recovery still awaits."""
         return frozenset(m.row.run_id for m in self.messages if m.row.status == "pending" and m.row.run_id)
 
 
@@ -69,7 +69,7 @@ def _history(snapshot: Snapshot, session_id: SessionId) -> TurnHistory | None:
 def _prepared(
     snapshot: Snapshot, session_id: SessionId, rows: Sequence[MessageRow], is_newest: bool
 ) -> Sequence[Event]:
-    """Return what the runs on the page were given. On the newest page, a run may not have an answer yet."""
+    """Return the context of the page's runs. On the newest page, a run may not have an answer yet."""
     if is_newest:
         return snapshot.prepared_contexts(session_id, rows[0].turn) if rows else ()
     answers = [row for row in rows if row.role == "assistant"]

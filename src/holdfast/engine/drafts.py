@@ -1,4 +1,4 @@
-"""What somebody is writing and has not sent: one draft per conversation, the same in every browser."""
+"""Store the unsent text of each conversation: one draft, the same in every browser."""
 
 from holdfast.domain.errors import TooLarge
 from holdfast.domain.ids import SessionId
@@ -10,7 +10,7 @@ _KIND = "draft"
 
 
 class Drafts:
-    """Kept on the store's shelf: a draft is no fact of a conversation. Like a message, it holds no secret."""
+    """Drafts in the store's key-value table, masked like messages. A draft is no event of a conversation."""
 
     def __init__(self, store: Store, mask: MaskFunction = no_mask) -> None:
         self._store = store
@@ -26,7 +26,7 @@ class Drafts:
         return (await self._store.snapshot(read) or b"").decode()
 
     async def save(self, session_id: SessionId, text: str) -> str:
-        """Put `text` in place of the draft, and return it as it is kept. Raises NoSuchSession, TooLarge."""
+        """Replace the draft by `text`, and return it as stored. Raises NoSuchSession, TooLarge."""
         body = self._mask(text).encode()
         if len(body) > TEXT_BYTES_MAX:
             raise TooLarge(what="The draft", size=len(body), limit=TEXT_BYTES_MAX)

@@ -1,4 +1,4 @@
-"""What every door talks to: a message comes in, is kept, is answered, and is looked after until it is."""
+"""Accept messages, start their runs, and keep every run going until it has ended."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -35,16 +35,16 @@ from holdfast.store.ports import Snapshot, Store
 from holdfast.store.spool import Spools
 
 RECOVERY_INTERVAL_S = 1.0
-"""How soon another process's death is noticed."""
+"""Bounds how late the engine notices that another process died."""
 SPOOL_INTERVAL_S = 0.5
 EVICTION_INTERVAL_S = 30.0
-"""How often it is looked for what is held ready and nobody uses."""
+"""Time between two evictions of unused cached contexts."""
 PRUNE_INTERVAL_S = 21_600.0
-"""The same, of texts that no open run was told."""
+"""Time between two removals of instructions that no open run was given."""
 
 
 class Engine:
-    """Verbs that also set the work going, or stop it. Belongs to one event loop."""
+    """The session commands, together with starting and stopping runs. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -67,11 +67,11 @@ class Engine:
     ) -> None:
         self.store = store
         self._on_session_end = on_session_end
-        """Told of each session that is over for now: memory is told what was said, in its own time."""
+        """Called with each session that is over for now; the memory queue commits it later."""
         self.mask = mask
-        """What people write goes through it before it is kept or told."""
+        """Masks secrets in what people write, before the engine stores or sends it."""
         self.expand_prompt = expand_prompt
-        """What a message says: of one that calls a prompt, what that says. Doors ask, before they send."""
+        """Expands a message that calls a prompt. Entry points call it before `send`."""
         self.permissions = permissions or Permissions(store, clock, ids, ())
         self.drafts = Drafts(store, mask)
         self.file_changes = RunFileChanges(store, folder, files, mask)
@@ -89,13 +89,17 @@ class Engine:
         )  # fmt: skip
         self.summaries = Summaries(store, self.commands, worker_factory, contexts, clock, summarise_above)
         self.continuation = SessionContinuation(
-            store, ids, mask, self.summaries, folder, self.runner.start_run, on_session_end, self.permissions.move_to_successor
+            store, ids, mask, self.summaries, folder, self.runner.start_run, on_session_end,
+            self.permissions.move_to_successor,
         )  # fmt: skip
         self.recovery = Recovery(store, clock, ids, self.runner, spools, policy)
         self._background_tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Mark what a crash cut off; after this every reader sees it. Then look after it for ever."""
+        """Mark the runs that a crash interrupted, then start the background tasks.
+
+        After it returns, every reader sees these runs as interrupted.
+        """
         await self.recovery.mark_interrupted()
         self._background_tasks = [
             asyncio.create_task(_run_periodically(self.recovery.sweep, RECOVERY_INTERVAL_S)),
@@ -105,7 +109,7 @@ class Engine:
         ]
 
     async def stop(self, grace_s: float) -> None:
-        """Stop working; what is under way is left so that the next start goes on with it."""
+        """Stop working. The next start continues the runs under way."""
         deadline = asyncio.get_running_loop().time() + grace_s
         for task in self._background_tasks:
             task.cancel()
@@ -116,19 +120,19 @@ class Engine:
         await self.contexts.close(max(0.0, deadline - asyncio.get_running_loop().time()))
 
     def reconfigure(self, resume: f.ResumeMode, runs_at_once: int, summarise_above: float) -> None:
-        """Another policy from now on, and room for more or fewer runs at a time."""
+        """Apply a new resume policy, summary threshold and number of concurrent runs."""
         self._resume.default = resume
         self.summaries.threshold = summarise_above
         self.runner.slots.resize(runs_at_once)
 
     async def create(self, created: f.SessionCreated, session_id: SessionId | None = None) -> SessionId:
-        """Begin a session, by a name that was given out or a new one. Raises SessionExists.
+        """Create a session with the given id or a new one. Raises SessionExists.
 
-        The one that it names as the previous one is over for now. It works in its agent's folder, if that has
-        one.
+        The session that it names as the previous one is over for now. The new session works in its agent's
+        folder, if the agent has one.
         """
         if not created.workspace:
-            # Written down with it: a conversation stays in its folder whatever becomes of the agent's file.
+            # Recorded with the session: it keeps its folder even if the agent's file changes.
             created = structs.replace(created, workspace=self._agent_defaults.workspace(created.agent))
         session_id = await self.commands.create(created, session_id)
         if created.previous_session_id is not None:
@@ -150,10 +154,10 @@ class Engine:
         key: str | None = None,
         if_busy: BusyPolicy = "queue",
     ) -> AcceptedMessage:
-        """Keep a message, then answer it. Durable on return. Raises Busy where that is to be rejected.
+        """Store a message, then answer it. Durable on return. Raises Busy if `if_busy` rejects it.
 
-        Where the conversation has gone on in another session, it is kept there: the receipt says where.
-        Raises SuccessorDeleted if that one was deleted.
+        If the conversation has continued in another session, the message goes there, and the receipt names
+        that session. Raises SuccessorDeleted if that session was deleted.
         """
         original_id = session_id
         for _ in range(SUCCESSORS_MAX):
@@ -163,7 +167,7 @@ class Engine:
             except SessionMoved as moved:
                 session_id = SessionId(str(moved.fields["successor"]))
             except NoSuchSession:
-                # One that was deleted since it went on is gone; what is sent there is not.
+                # The session continued elsewhere before it was deleted: the message follows it.
                 successor = await self.store.successor(session_id)
                 if successor is None:
                     raise await self.continuation.missing_error(original_id, session_id) from None
@@ -171,7 +175,7 @@ class Engine:
         raise NoSuchSession(session_id=original_id)
 
     async def find_accepted(self, session_id: SessionId, key: str) -> AcceptedMessage | None:
-        """The message with this key, if it is there already or where the conversation has gone on."""
+        """Return the message with this key from the session or one of its successors, or None."""
         for _ in range(SUCCESSORS_MAX):
             with suppress(NoSuchSession):
                 if (accepted := await self.commands.find_accepted(session_id, key)) is not None:
@@ -189,7 +193,7 @@ class Engine:
         parts: tuple[AnyPart, ...] | None,
         expect: Seq | None = None,
     ) -> AcceptedMessage:
-        """Edit or try again, then answer that."""
+        """Edit a turn or try it again, then answer it."""
         await self._check_files(session_id, parts or ())
         return self._start_run(await self.commands.replace(session_id, turn_id, parts, expect))
 
@@ -220,20 +224,20 @@ class Engine:
         text: str | None = None,
         allowing: ApprovalGrant = ALLOW_ONCE,
     ) -> None:
-        """A person's word on a call, then on with the run if that was all it waited for."""
+        """Apply a person's decision on a call, then continue the run if it waited for nothing else."""
         if decision == "rerun":
             await self._refuse_while_running(run_id, call_id)
         forbidden = self.permissions.forbidden
         resolution = await self.commands.resolve(run_id, call_id, decision, text, allowing, forbidden)
         if allowing.scope != "once":
-            # After the answer: whoever answers too late makes no rule.
+            # After the answer: an answer that comes too late must not create a rule.
             scope_session_id = resolution.session_id if allowing.scope == "session" else None
             await self.permissions.add(resolution.tool, resolution.rule, scope_session_id)
         if resolution.resumes:
             self.runner.start_run(resolution.session_id, run_id)
 
     async def answer(self, run_id: RunId, call_id: CallId, reply: Reply, key: str = "") -> None:
-        """A person's answer to a question, then on with the run if that was all it waited for."""
+        """Apply a person's answer to a question, then continue the run if it waited for nothing else."""
         resolution = await self.commands.answer(run_id, call_id, reply, key)
         if resolution.resumes:
             self.runner.start_run(resolution.session_id, run_id)
@@ -241,7 +245,10 @@ class Engine:
     async def _check_files(
         self, session_id: SessionId, parts: tuple[AnyPart, ...], key: str | None = None
     ) -> None:
-        """Refuse what cannot be shown to the model, unless it was kept before. Raises FileNotSupported."""
+        """Raise FileNotSupported if the model cannot read one of the files.
+
+        A message that the session already has is not refused.
+        """
         if not file_parts(parts):
             return
         worker = self._worker_factory(await self.store.session(session_id))
@@ -277,7 +284,7 @@ class Engine:
 
 async def _run_periodically(action: Callable[[], Awaitable[None]], interval_s: float) -> None:
     while True:
-        # A fault of the store is told to whoever asks it for something; here it is only waited out.
+        # Each caller of the store sees its faults; the background task only tries again.
         with suppress(HoldfastError, OSError):
             await action()
         await asyncio.sleep(interval_s)

@@ -1,6 +1,6 @@
-"""What runs did to files: told, and put back as it was before them.
+"""List the files that runs changed, and restore them.
 
-Only what tools say they changed is known; what a command changed is not.
+The engine knows only the changes that tools report, not those of a command.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from holdfast.store.ports import Append, Snapshot, Store, StoredMessage
 
 
 class RunFileChanges:
-    """The files that runs changed. `folder` is the data folder; `files` reaches into workspaces."""
+    """The files that runs changed. `folder` is the data folder; `files` accesses workspaces."""
 
     def __init__(
         self, store: Store, folder: Path, files: WorkspaceFiles, mask: MaskFunction = no_mask
@@ -36,21 +36,21 @@ class RunFileChanges:
         self._files = files
 
     async def list_changes(self, run_id: RunId) -> tuple[list[Change], int]:
-        """One for each file, from what the run found to what it left, with their differences.
+        """Return one change for each file, from before the run to after it, with its diff.
 
-        And how many more there are than CHANGED_FILES_MAX, which are left out.
+        Also return how many more changes there are than CHANGED_FILES_MAX, which are left out.
         """
         _, changes = await self._load_changes(run_id)
         shown = [await self._with_diff(change) for change in changes[:CHANGED_FILES_MAX]]
         return shown, len(changes) - len(shown)
 
     async def restore(self, run_id: RunId, paths: Collection[str] | None = None) -> tuple[str, ...]:
-        """Put files back as they were before the run: all, or those that are named. Returns them.
+        """Restore files as they were before the run, all or the named ones, and return their paths.
 
-        They are those of the folder that the run worked in, wherever its conversation works now. A file that
-        is so already counts as put back. Raises NoSuchChange, RunRefused while the run or another one of its
-        conversation is worked on, and FilesChanged, where nothing was put back, for files that are not as the
-        run left them.
+        They are the files of the run's folder, wherever its conversation works now. A file that already has
+        its earlier content counts as restored. Raises NoSuchChange; RunRefused while a run of the
+        conversation works; and FilesChanged for files that have changed since the run, where it restored
+        nothing.
         """
         session_id, changes = await self._load_changes(run_id)
         chain = await self._session_chain(session_id)
@@ -62,9 +62,12 @@ class RunFileChanges:
         owner = await asyncio.to_thread(find_workspace_owner, self._folder, chain)
         files = [
             FileRestore(
-                workspace_path(self._folder, owner, each.workspace), each.path, each.before, each.after
+                workspace_path(self._folder, owner, change.workspace),
+                change.path,
+                change.before,
+                change.after,
             )
-            for each in selected
+            for change in selected
         ]
         result = await self._files.restore(files, self._store.get_blob)
         if result.restored:
@@ -75,7 +78,7 @@ class RunFileChanges:
         return result.restored
 
     async def _session_chain(self, session_id: SessionId) -> list[SessionId]:
-        """The session and those that it went on in, which have taken its folder over."""
+        """Return the session and its successors, which have taken over its folder."""
         chain = [session_id]
         while (
             len(chain) <= SUCCESSORS_MAX and (successor := await self._store.successor(chain[-1])) is not None
@@ -86,7 +89,7 @@ class RunFileChanges:
     async def _check_idle(self, chain: Sequence[SessionId], run_id: RunId) -> None:
         await self._store.append(Append(chain[0], lambda view: _check_idle(view, run_id)))
         for successor in chain[1:]:
-            with suppress(NoSuchSession):  # Deleted since: nothing works there.
+            with suppress(NoSuchSession):  # Deleted since: no run works there.
                 await self._store.append(Append(successor, lambda view: _check_idle(view, run_id)))
 
     async def _load_changes(self, run_id: RunId) -> tuple[SessionId, list[Change]]:
@@ -106,11 +109,11 @@ class RunFileChanges:
         if contents is None:
             return change
         diff = await asyncio.to_thread(unified_diff, change.path, *contents)
-        # What was kept before a value was known to be secret may hold it.
+        # The store may have kept a content before a value in it was known to be secret.
         return replace(change, diff=self._mask(diff.text), added=diff.added, removed=diff.removed)
 
     async def _contents(self, change: Change) -> tuple[bytes | None, bytes | None] | None:
-        """Before and after; None where it is not known any more what the file held."""
+        """Return the contents before and after, or None if the store does not have both."""
         if not change.kept:
             return None
         try:
@@ -122,7 +125,7 @@ class RunFileChanges:
 
 
 def _check_idle(view: SessionStateView, run_id: RunId) -> Facts:
-    busy = [each for each in view.open_runs() if each.status == "running" or each.id == run_id]
+    busy = [run for run in view.open_runs() if run.status == "running" or run.id == run_id]
     if busy:
         raise RunRefused(run_id=busy[0].id, status=busy[0].status, verb="have files put back meanwhile")
     return ()

@@ -1,4 +1,4 @@
-"""The end of a conversation read back from the store, as the model's context is made from."""
+"""Load the end of a conversation from the store, from which the agent builds the model's context."""
 
 from collections.abc import Sequence
 
@@ -15,8 +15,9 @@ FIRST_PAGE_MESSAGES = 32
 async def load_context(
     store: Store, session_id: SessionId, run_id: RunId | None, chars_max: int
 ) -> LoadedContext:
-    """Read the newest pages, small ones first, until the live messages are more than a context can hold or a
-    summary covers the rest. `run_id` is the run whose open calls are told.
+    """Load the newest pages, small ones first, until they exceed the context or reach a summary.
+
+    Only live messages count towards `chars_max`. The context includes the open calls of `run_id`.
     """
     summary, head = await store.summary(session_id)
     through = covered_through(summary)
@@ -34,7 +35,7 @@ async def load_context(
         if before is None or live_bytes > chars_max or first <= through:
             break
     fold.begin_at(first if before is not None else 0, summary)
-    # What those turns were given is no message; without it a later request would begin differently.
+    # Instructions and memories are no messages; without them a later request would begin differently.
     for event in await store.prepared_contexts(session_id, first):
         fold.add(event)
     return LoadedContext(fold, heads.pop() if len(heads) == 1 else None, size_bytes, before is None)

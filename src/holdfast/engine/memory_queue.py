@@ -1,4 +1,4 @@
-"""The store, as whoever tells memory what happened needs it."""
+"""Implement the memory's queue port on the store."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,7 +11,7 @@ from holdfast.store.ports import Append, Store, StoredMessage
 
 
 class StoreMemoryQueue:
-    """Reads what is owed and writes what became of it."""
+    """Read queued commits from the store, and record their results."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -61,9 +61,9 @@ class StoreMemoryQueue:
         return await self._store.turn_messages(session_id, turns, number)
 
     async def titles(self, session_ids: Sequence[SessionId]) -> Mapping[SessionId, str]:
-        """Those of conversations that are there."""
-        found = await self._store.session_statuses(session_ids) if session_ids else {}
-        return {session_id: standing.row.title for session_id, standing in found.items()}
+        """Return the titles of the sessions that exist."""
+        statuses = await self._store.session_statuses(session_ids) if session_ids else {}
+        return {session_id: status.row.title for session_id, status in statuses.items()}
 
     async def put_item(self, kind: str, item_id: str, body: bytes) -> None:
         await self._store.put_item(kind, item_id, body)

@@ -1,6 +1,6 @@
-"""What a run has streamed that is not certainly in the journal yet.
+"""Track the streamed deltas of a run until the journal has them.
 
-A spool keeps it while the store is stalled, and it is delivered late if the run is lost.
+A spool holds them while the store is stalled; if the run is lost, recovery delivers them late.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from holdfast.domain.events.tool_facts import ToolOutputAppended, ToolSettled
 
 
 class _Group(msgspec.Struct):
-    """Deltas of one message that are made durable by one commit."""
+    """Deltas of one message that one commit makes durable."""
 
     future: "asyncio.Future[Any]"
     name: str
@@ -29,7 +29,7 @@ class _Group(msgspec.Struct):
 
 
 class PendingDeltas:
-    """Follows each delta from its submission to its commit. Costs the same however much there was before."""
+    """Follow each delta from its submission to its commit, at a cost independent of the history."""
 
     def __init__(self) -> None:
         self._places: dict[str, tuple[int, int]] = {}
@@ -39,7 +39,7 @@ class PendingDeltas:
         self.spooled = False
 
     def open(self, name: str, turn: int, place: int) -> None:
-        """From here on `name` may stream: a message, or a call's output."""
+        """Allow deltas for `name`, a message or a call, from here on."""
         self._places[name] = (turn, place)
 
     def add(self, delta: Delta, future: "asyncio.Future[Any]") -> None:
@@ -52,7 +52,7 @@ class PendingDeltas:
         self._groups.append(_Group(future, name, time.monotonic(), [delta]))
 
     def on_committed(self, fact: AnyFact) -> None:
-        """A fact became durable: a body holds all that its message streamed."""
+        """Drop the deltas of a message or call that a committed fact now contains."""
         match fact:
             case ModelStepStarted():
                 self.open(fact.message_id, fact.turn, fact.place)
@@ -62,12 +62,12 @@ class PendingDeltas:
                 self._discard(fact.call_id)
 
     def stalled_s(self) -> float:
-        """How long the oldest delta has been waiting."""
+        """Return how long the oldest delta has been waiting."""
         self._drop_settled()
         return time.monotonic() - self._groups[0].since_s if self._groups else 0.0
 
     def remaining(self) -> list[UnsavedDeltas]:
-        """All that is not certainly saved, by message, in order."""
+        """Return all deltas that may not be saved, by message, in order."""
         self._drop_settled()
         deltas: dict[str, list[Delta]] = {}
         for group in (*self._refused, *self._groups):
@@ -79,7 +79,7 @@ class PendingDeltas:
         ]
 
     async def wait_settled(self, timeout_s: float) -> None:
-        """Wait until it is known of every delta whether it was saved, for at most `timeout_s`."""
+        """Wait up to `timeout_s` until the result of every delta's commit is known."""
         if self._groups:
             await asyncio.wait([group.future for group in self._groups], timeout=timeout_s)
 

@@ -1,4 +1,4 @@
-"""What people have allowed for good, and what is never run: the same for every process of a store."""
+"""Store the rules that people have made, and the denylist: the same for every process of a store."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -18,7 +18,7 @@ _KIND = "rule"
 
 
 class Permissions:
-    """Rules, kept on the store's shelf. `never_run` is the list that no rule and no person can overrule."""
+    """Rules in the store's key-value table. No rule and no person overrides the `never_run` list."""
 
     def __init__(
         self,
@@ -35,16 +35,16 @@ class Permissions:
         self.forbidden = Denylist(never_run)
 
     async def rules(self) -> Sequence[Rule]:
-        """The rules in force, the oldest first, whichever process made them."""
-        found: list[Rule] = []
+        """Return all rules of the store, the oldest first."""
+        rules: list[Rule] = []
         for body in (await self._store.items(_KIND)).values():
-            # One that a newer program wrote in another form allows nothing here.
+            # A rule in the format of a newer version allows nothing here.
             with suppress(msgspec.DecodeError):
-                found.append(msgspec.json.decode(body, type=Rule))
-        return sorted(found, key=lambda rule: (rule.created_at, rule.id))
+                rules.append(msgspec.json.decode(body, type=Rule))
+        return sorted(rules, key=lambda rule: (rule.created_at, rule.id))
 
     async def add(self, tool: str, pattern: str, session_id: SessionId | None = None) -> Rule:
-        """Allow calls from now on; the same again is the same rule. Raises RuleRefused, NoSuchSession."""
+        """Allow calls from now on; adding a rule twice has no effect. Raises RuleRefused, NoSuchSession."""
         pattern = validate_pattern(tool, self._mask(pattern))
         if session_id is not None:
             await self._store.session(session_id)
@@ -59,9 +59,9 @@ class Permissions:
         return new_rule
 
     async def move_to_successor(self, session_id: SessionId, successor: SessionId) -> None:
-        """What was allowed in one conversation is so where that goes on, and there alone. Raises StoreFault.
+        """Move a conversation's own rules to its successor. Raises StoreFault.
 
-        Whoever revokes a rule meanwhile has revoked it.
+        A rule that a person revokes meanwhile stays revoked.
         """
         for rule_id, body in (await self._store.items(_KIND)).items():
             with suppress(msgspec.DecodeError):
@@ -71,14 +71,14 @@ class Permissions:
                     await self._store.compare_and_swap_item(_KIND, rule_id, body, msgspec.json.encode(moved))
 
     async def revoke(self, rule_id: str) -> Rule:
-        """Ask again from the next call on. Raises NoSuchRule."""
+        """Remove a rule: the next such call needs approval again. Raises NoSuchRule."""
         body = await self._store.take_item(_KIND, rule_id)
         if body is None:
             raise NoSuchRule(rule_id=rule_id)
         return msgspec.json.decode(body, type=Rule)
 
     async def _remove_stale(self, rules: Sequence[Rule]) -> int:
-        """Let go of rules whose conversation was deleted; how many those were."""
+        """Remove the rules of deleted conversations; return how many there were."""
         removed = 0
         for rule in rules:
             if rule.session_id is None:

@@ -1,4 +1,4 @@
-"""What the engine needs of an agent: to carry out a run, and to keep contexts and files."""
+"""Ports of the engine to agents: run a worker, cache contexts, restore workspace files."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal, Protocol
@@ -14,45 +14,47 @@ from holdfast.engine.recorder import ConversationContext, RunRecorder
 
 
 class Worker(Protocol):
-    """Carries out one run by what the journal says of it; may be called again for the same run."""
+    """Execute one run from its journal. The engine may call it again for the same run."""
 
     async def check_files(self, parts: Sequence[AnyPart]) -> None:
-        """Be sure that the files among `parts` can be shown to the model. Raises FileNotSupported."""
+        """Raise FileNotSupported if the model cannot read one of the files among `parts`."""
 
     async def is_finished(self, tool: str, call_id: CallId) -> bool:
-        """Whether nothing of an earlier try at a call is still at work."""
+        """Return whether nothing of an earlier attempt at a call is still running."""
 
     async def run(self, recorder: RunRecorder) -> Literal["completed", "waiting"]: ...
 
     async def summarise(
         self, transcript: Callable[[int], Awaitable[Transcript]], threshold: float, keep_turns: int
     ) -> DraftSummary | None:
-        """The older part of a conversation in a few words, if it fills more than `above` of the window and
-        someone can be asked. `transcript` reads so much of its end. Raises a HoldfastError.
+        """Summarise the older turns if they fill more than `threshold` of the window.
+
+        Return None without a model to ask. `transcript` reads that many characters from the end of the
+        conversation. Raises a HoldfastError.
         """
 
 
 class ConversationContexts(Protocol):
-    """Conversations that are held ready for the next run. Counts how often that was of use."""
+    """A cache of conversations for their next runs. Counts its hits and rebuilds."""
 
     def on_change(self, change: CommittedChange) -> None:
-        """Told of every change that this process makes, in order."""
+        """Apply a change of this process. The store passes every change, in order."""
 
     def acquire(self, session_id: SessionId, *, is_run: bool = True) -> ConversationContext:
-        """Take hold of one. Only a run's use of it counts."""
+        """Acquire a conversation's context. Only a run's use counts as a hit or a rebuild."""
 
     async def evict_idle(self) -> None:
-        """Let go of what nobody has used for a while."""
+        """Evict contexts that nothing has used for a while."""
 
     async def close(self, timeout_s: float) -> None:
-        """Give everything back, at most so long after."""
+        """Release everything within `timeout_s`."""
 
     @property
     def hits(self) -> int: ...
 
     @property
     def rebuilds(self) -> Mapping[str, int]:
-        """How often something was built anew, by why it was."""
+        """Return the number of rebuilds by reason."""
 
     @property
     def entries(self) -> int: ...
@@ -62,22 +64,22 @@ class ConversationContexts(Protocol):
 
 
 ReadBlob = Callable[[str], Awaitable[bytes]]
-"""The content with that digest. Raises NoSuchBlob, StoreFault."""
+"""Return the content with that digest. Raises NoSuchBlob, StoreFault."""
 
 
 class WorkspaceFiles(Protocol):
-    """Workspaces, as whoever puts files back needs them."""
+    """Access to the files in workspaces."""
 
     async def restore(self, files: Sequence[FileRestore], read: ReadBlob) -> FileRestoreResult:
-        """Put them back as they were before, all or none; some only if others are changed meanwhile.
+        """Restore all files or none; only some if another program changes files meanwhile.
 
-        What they held is read one by one. Never reaches out of their workspaces. A file that is so already
-        counts as put back.
+        Reads their earlier contents one by one. Never writes outside their workspaces. A file that already
+        has its earlier content counts as restored.
         """
 
 
 class NoWorkspaceFiles:
-    """Where nobody can reach into workspaces."""
+    """Workspace files of an engine without access to workspaces: restores none."""
 
     async def restore(self, files: Sequence[FileRestore], read: ReadBlob) -> FileRestoreResult:
         return FileRestoreResult((), tuple((file.path, "there is nobody to put it back") for file in files))
@@ -86,4 +88,4 @@ class NoWorkspaceFiles:
 NO_WORKSPACE_FILES = NoWorkspaceFiles()
 
 WorkerFactory = Callable[[SessionRow], Worker]
-"""Who answers in a session."""
+"""Return the worker that answers in a session."""

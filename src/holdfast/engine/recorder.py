@@ -1,4 +1,4 @@
-"""What a run does, written down under its lease."""
+"""Record what a run does, under its lease."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -26,24 +26,24 @@ from holdfast.store.ports import Append, Lease, Store
 
 
 class ServerStopping(Exception):
-    """The server is stopping, and the run has come to the end of a step."""
+    """The server is stopping, and the run has reached the end of a step."""
 
 
 class ConversationContext(Protocol):
-    """A hold on one conversation, as the model's context is made from."""
+    """A hold on one conversation, from which the agent builds the model's context."""
 
     @property
     def is_changed_elsewhere(self) -> bool:
-        """Whether it would have to be read back for what another process has changed."""
+        """Return whether another process has changed the conversation since it was read."""
 
     async def fold(self, chars: int, read: Callable[[], Awaitable[LoadedContext]]) -> TranscriptFold:
-        """The conversation, with all that this process adds to it; `read` reads it back if need be."""
+        """Return the conversation with every change of this process; call `read` if it must be read."""
 
     def release(self) -> None: ...
 
 
 class RunRecorder:
-    """One run's pen."""
+    """Append a run's events under its lease."""
 
     def __init__(
         self,
@@ -66,14 +66,14 @@ class RunRecorder:
         self.workspace = workspace
         self._stopping = False
         self.has_written = False
-        """Whether anything of the run was decided here; until then it is as whoever was before left it."""
+        """True once this process has recorded something of the run; before, another's state stands."""
 
     def release(self) -> None:
-        """Nothing more of the run is asked for here."""
+        """Release the run's context. Nothing reads it through this recorder afterwards."""
         self._context.release()
 
     def stop(self) -> None:
-        """Go no further than the step under way."""
+        """Have the run stop after the step under way."""
         self._stopping = True
 
     async def record(self, decide: Decide) -> Facts:
@@ -111,8 +111,8 @@ class RunRecorder:
                 chars, lambda: load_context(self._store, self.session_id, self.run_id, chars)
             )
         transcript = self._fold.transcript()
-        # What waits in the queue is not said yet, as far as this run is concerned.
-        return replace(transcript, turns=tuple(each for each in transcript.turns if each.turn <= self._turn))
+        # Queued turns come after this run: it must not see their messages yet.
+        return replace(transcript, turns=tuple(turn for turn in transcript.turns if turn.turn <= self._turn))
 
     async def streamed_output(self, tool: ToolRow) -> OutputFold:
         events: list[Event] = []

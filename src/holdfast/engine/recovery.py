@@ -1,8 +1,8 @@
-"""What a dead process left: marked, folded in, and set going again by policy.
+"""Recover the runs of dead processes: mark them, deliver their output, resume them by policy.
 
-Any process that serves does this for all. A claim is one compare-and-set, so however many look, one acts.
-Output that has not arrived yet is waited for as long as its process lives; once that is gone and no spool
-names the run, the run is sealed, and a few looks that find nothing end the waiting.
+Every serving process does this for all runs. A claim is one compare-and-set, so only one process acts on a
+run. Recovery waits for missing output as long as its process lives. Once that process is gone and no spool
+names the run, a few reads that find nothing end the wait.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from holdfast.store.ports import Append, Lease, Store
 from holdfast.store.spool import Spools
 
 RECOVERY_READ_INTERVAL_MS = 500
-"""Looks for one run's output are at least this far apart, however many readers ask."""
+"""Minimum time between two reads of one run's output, however many readers ask."""
 
 
 class Recovery:
-    """Looks after runs that nobody works on."""
+    """Recover runs that no process works on."""
 
     def __init__(
         self,
@@ -46,10 +46,10 @@ class Recovery:
         self.recovered = 0
 
     async def mark_interrupted(self) -> None:
-        """Mark every run whose process is gone, and fold in what it wrote. Nothing is started yet."""
+        """Mark every run whose process is gone, and deliver its spooled output. Starts nothing."""
         for session_id, run in await self._store.active_runs():
             if run.status == "running" and not self._runner.is_active(run.id):
-                # One that cannot be marked must not keep all the others from being reached.
+                # A run that cannot be marked must not keep recovery from the others.
                 with suppress(HoldfastError):
                     lease, _ = await self._claim(session_id, run)
                     if lease is not None:
@@ -57,11 +57,11 @@ class Recovery:
         await self._deliver_spools()
 
     async def sweep(self) -> None:
-        """Mark what is new since the last look, and set going whatever should be."""
+        """Mark newly interrupted runs, and start or resume every run that is due."""
         for session_id, run in await self._store.active_runs():
             if self._runner.is_active(run.id):
                 continue
-            # One session's trouble is not another's; what failed here is met again at the next look.
+            # A failure in one session must not affect the others; the next sweep tries again.
             with suppress(HoldfastError):
                 await self._recover_run(session_id, run)
         pending = await self._store.pending_runs()
@@ -72,9 +72,9 @@ class Recovery:
         await self._deliver_spools()
 
     async def recover_output(self, session_id: SessionId, run: RunRow) -> None:
-        """Look once for output that is still to arrive; other readers do not wait for it.
+        """Try once to recover output that is still missing; other readers do not wait for it.
 
-        Past the age limit there is nothing to look for: the notice becomes final.
+        Past the age limit it looks for nothing, and the notice becomes final.
         """
         now = self._clock.now_ms()
         if run.pending is None or now - self._last_read_at.get(run.id, 0) < RECOVERY_READ_INTERVAL_MS:
@@ -111,13 +111,13 @@ class Recovery:
                     await self._deliver_spools()
                     await self._resume_or_release(session_id, run, lease)
                 elif lease is not None:
-                    # Answered by a person: it goes on, whatever the policy for what was cut off.
+                    # A person answered it: it continues, whatever the policy for interrupted runs.
                     self._runner.start_run(session_id, run.id, lease)
             case "interrupted":
                 await self._resume_or_release(session_id, run, None)
 
     async def _claim(self, session_id: SessionId, run: RunRow) -> tuple[Lease | None, bool]:
-        """Claim a run that nobody works on; whether someone had, and was cut off."""
+        """Claim a run that no process works on; also return whether one had been interrupted."""
         try:
             lease = await self._runner.claim(run.id)
         except (LeaseHeld, RunRefused, NoSuchRun):
@@ -138,7 +138,7 @@ class Recovery:
             await self._store.release(lease)
 
     async def _deliver_spools(self) -> None:
-        """Deliver what dead processes could not, then let their files go."""
+        """Deliver the spools of dead processes, then delete their files."""
         for run_id, process_id, path in await asyncio.to_thread(self._spools.list_files):
             if self._store.is_alive(process_id):
                 continue
@@ -147,7 +147,7 @@ class Recovery:
                 session_id, _ = await self._store.run(run_id)
                 await deliver_late_output(self._store, self._ids, session_id, run_id, pending_deltas)
             except NoSuchRun:
-                pass  # Its conversation was deleted; so is what is left of it.
+                pass  # Its conversation was deleted, so its output is dropped too.
             except (HoldfastError, OSError):
                 continue
             await asyncio.to_thread(path.unlink, missing_ok=True)

@@ -1,4 +1,4 @@
-"""Whether an interrupted run continues by itself: by its conversation, its agent or the settings."""
+"""Decide whether an interrupted run resumes: by its conversation, its agent or the settings."""
 
 from collections.abc import Callable
 
@@ -9,9 +9,9 @@ from holdfast.domain.state.rows import SessionRow
 
 
 class AgentDefaults(msgspec.Struct, frozen=True):
-    """What agents say, by their names; nothing here raises. `resume` is asked in the middle of transactions.
+    """Values from agent files, by agent name. Nothing here raises; transactions call `resume`.
 
-    `workspace` is the folder that a new conversation works in; empty where it gets one of its own.
+    `workspace` is the folder of an agent's new conversations; empty if each gets its own.
     """
 
     resume: Callable[[str], ResumeMode | None] = lambda agent: None
@@ -19,11 +19,11 @@ class AgentDefaults(msgspec.Struct, frozen=True):
 
 
 NO_AGENT_DEFAULTS = AgentDefaults()
-"""Where nobody has written any."""
+"""The defaults without agent files."""
 
 
 class ResumePolicy:
-    """What becomes of a run that was cut off; `usual` is the server's own word, and can be changed."""
+    """The resume policy of each session. `default` is the server's own and can change."""
 
     def __init__(self, default: ResumeMode, agent_defaults: AgentDefaults) -> None:
         self.default = default

@@ -1,7 +1,7 @@
-"""Runs at work in this process: each holds a lease that it renews, and stops when it has lost it.
+"""Execute this process's runs, each under a lease that the runner renews.
 
-So many are worked on at once; the others wait in line, first come first served. A conversation has at most
-one run that can be worked on, so none keeps the others from their turn.
+A limited number of runs executes at once; the others wait, first come first served. A conversation has at
+most one run that can execute, so none starves another conversation.
 """
 
 import asyncio
@@ -32,15 +32,15 @@ RENEW_EVERY_S = 2.5
 SPOOL_AFTER_S = 2.0
 """A store that has not taken a delta for this long is stalled."""
 DELIVER_S = 30.0
-"""How long a process that lost a run waits to learn what of its output was saved."""
+"""Time that a process waits, after losing a run, to learn which output was saved."""
 
 
 class Runner:
-    """Starts runs, keeps their leases, ends them in a settled state whatever happens.
+    """Start runs, renew their leases, and end each in a settled state.
 
-    `completed` is called with the session of each run that came to its end. `at_once` is how many are worked
-    on at the same time; a run that waits in line holds no lease, and is as the journal says. `resume` is what
-    becomes of one that is cut off.
+    Calls `on_completed` with the session of each completed run. Executes `concurrency` runs at once; a
+    waiting run holds no lease, and its journal is unchanged. `resume` decides what becomes of an interrupted
+    run.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Runner:
         self._stopping = False
 
     def is_active(self, run_id: RunId) -> bool:
-        """Whether this process looks after the run: works on it, or has it in line."""
+        """Return whether this process executes the run or has it waiting for a slot."""
         return run_id in self._tasks
 
     @property
@@ -85,14 +85,14 @@ class Runner:
 
     @property
     def waiting(self) -> int:
-        """Runs that wait until another has ended or needs a person."""
+        """Return the number of runs that wait for a slot."""
         return len(self._waiting)
 
     def start_run(self, session_id: SessionId, run_id: RunId, lease: Lease | None = None) -> None:
-        """Carry out a run in the background, unless the server is stopping.
+        """Execute a run in the background, unless the server is stopping.
 
-        If that is being done, it is begun once more afterwards: a run that waits for a person may be answered
-        before its work has quite ended.
+        If the run is executing already, it starts once more afterwards: a person may answer a waiting run
+        before its task has quite ended.
         """
         if self._stopping:
             return
@@ -111,13 +111,13 @@ class Runner:
             self.start_run(session_id, run_id, self._restarts.pop(run_id))
 
     def cancel_work(self, run_id: RunId) -> None:
-        """Stop working on a run that the journal says is over."""
+        """Stop working on a run that is over according to the journal."""
         task = self._tasks.get(run_id)
         if task is not None:
             task.cancel()
 
     async def start_next_queued(self, session_id: SessionId) -> None:
-        """Begin the next queued run, if it is its turn."""
+        """Start the session's next queued run, if no other run is before it."""
         run_ids: list[RunId] = []
 
         def decide(view: SessionStateView) -> Facts:
@@ -125,13 +125,13 @@ class Runner:
             run_ids[:] = [run.id] if run is not None else []
             return runs.dequeue(run) if run is not None else ()
 
-        with suppress(HoldfastError):  # Deleted meanwhile, or a fault: the next sweep looks again.
+        with suppress(HoldfastError):  # Deleted meanwhile, or a fault: the next sweep tries again.
             await self._store.append(Append(session_id, decide))
             for run_id in run_ids:
                 self.start_run(session_id, run_id)
 
     async def stop(self, grace_s: float) -> None:
-        """Let runs reach the end of a step, for at most `grace_s`; the rest is left to be resumed."""
+        """Let runs finish their step for at most `grace_s`, then interrupt the rest."""
         self._stopping = True
         for waiting in self._waiting.values():
             waiting.cancel()
@@ -151,7 +151,7 @@ class Runner:
             self._waiting[run_id] = task
         try:
             if lease is not None and self.slots.is_full:
-                # Whoever waits holds nothing: another process may well have room for it.
+                # A waiting run holds no lease: another process may have a free slot for it.
                 await self.release_lease(lease)
                 lease = None
             await self.slots.acquire()
@@ -183,9 +183,9 @@ class Runner:
         await self.start_next_queued(session_id)
 
     async def claim(self, run_id: RunId) -> Lease:
-        """The right to work on a run. Whoever is cancelled meanwhile leaves nobody holding it.
+        """Claim the right to work on a run; release it again if the caller is cancelled meanwhile.
 
-        Else the next process would take a run that a person has answered for one that was cut off. Raises
+        Otherwise the next process would take a run that a person has answered for an interrupted one. Raises
         LeaseHeld, RunRefused, NoSuchRun, StoreFault.
         """
         claiming = asyncio.ensure_future(self._store.claim(run_id, LEASE_MS))
@@ -197,9 +197,9 @@ class Runner:
             raise
 
     async def _claim_live(self, session_id: SessionId, run_id: RunId) -> Lease:
-        """Claim a run to work on. Raises LeaseLost if another process began it meanwhile and is gone.
+        """Claim a run. Raises LeaseLost if another process began it meanwhile and is gone.
 
-        That one is marked then, as any run is whose process is gone; whether it goes on is not decided here.
+        Marks such a run as interrupted; recovery decides whether it continues.
         """
         lease = await self.claim(run_id)
         if not lease.was_free and await self.mark_interrupted(session_id, lease):
@@ -219,8 +219,8 @@ class Runner:
             if await worker.run(recorder) == "completed":
                 self._on_completed(session_id)
         except LeaseLost:
-            # It was ended, or another process has it: nothing more of it is ours to write as new work.
-            # The renewal finds out too, and must not cut off what is handed in here.
+            # The run ended, or another process has it: this one may only deliver late output.
+            # The renewal notices the loss too, and must not cancel the delivery.
             renewing.cancel()
             await self._deliver(session_id, lease)
         except ServerStopping:
@@ -232,13 +232,17 @@ class Runner:
                 await self._deliver(session_id, lease)
             raise
         except StoreFault:
-            return  # Still the journal's: the sweep takes it up again when the store is back.
-        # The edge of a run: whatever went wrong is how it ended, and is said.
+            return  # The journal still has the run: the sweep continues it when the store is back.
+        # The edge of a run: any error ends it, and becomes its recorded failure.
         except Exception as error:
             await self._fail(session_id, lease, error)
 
     async def _workspace(self, session: SessionRow) -> Path:
-        """Where the run works. A server that stopped may have left it to the session before this one."""
+        """Return the run's folder.
+
+        A server that stopped while the conversation moved may have left the folder with the previous session:
+        move it then.
+        """
         workspace = workspace_path(self._folder, session.id, session.workspace)
         previous = session.previous_session_id if not session.workspace and not workspace.exists() else None
         if previous is not None and await self._store.successor(previous) == session.id:
@@ -252,12 +256,12 @@ class Runner:
         def decide(view: SessionStateView) -> Facts:
             return endings.fail(view, _run(view, lease.run_id), failure, view.message_events)
 
-        # What cannot even be failed stays as it is; whoever looks after interrupted runs takes it up.
+        # If the failure cannot be recorded, recovery finds the run and marks it as interrupted.
         with suppress(HoldfastError):
             await self._store.append(Append(session_id, decide, fence=lease.fence))
 
     async def _deliver(self, session_id: SessionId, lease: Lease) -> None:
-        """Hand in what this process still had when it lost the run."""
+        """Deliver the output that this process still had when it lost the run."""
         run_id = lease.run_id
         recorder = self._recorders.get(run_id)
         if recorder is None:
@@ -273,7 +277,7 @@ class Runner:
                 await asyncio.to_thread(self._spools.delete, run_id)
 
     async def _finish_output_recovery(self, session_id: SessionId, lease: Lease) -> None:
-        """Whoever waits for this process to hand something in waits no longer."""
+        """Record that no more output of this process will arrive."""
 
         def decide(view: SessionStateView) -> Facts:
             run = view.run(lease.run_id)
@@ -284,7 +288,7 @@ class Runner:
         await self._store.append(Append(session_id, decide))
 
     async def spool(self) -> None:
-        """Keep what a stalled store has not taken for too long; let it go once the store has it."""
+        """Spool output that a stalled store has not taken; delete the spool once the store has it."""
         for run_id, recorder in list(self._recorders.items()):
             pending_deltas = recorder.pending_deltas
             if pending_deltas.stalled_s() > SPOOL_AFTER_S:
@@ -303,10 +307,11 @@ class Runner:
     async def mark_interrupted(
         self, session_id: SessionId, lease: Lease, was_running: bool = False, graceful: bool = False
     ) -> bool:
-        """Say that a run's process is gone, with all there is of its output; False if none was at work.
+        """Record that a run's process is gone, with all its output; return False if none was working.
 
-        One that is known to have been is cut off between two steps too. If that process is alive after all,
-        only past its lease, more may come: the notice says so. `orderly`: it was asked to end.
+        `was_running` says that the process was working, so that a run between two steps is interrupted too.
+        If the process is alive but past its lease, more output may arrive, and the notice says so. `graceful`
+        says that it was asked to stop.
         """
         decided: list[Facts] = []
 
@@ -341,7 +346,7 @@ class Runner:
 async def deliver_late_output(
     store: Store, ids: IdGenerator, session_id: SessionId, run_id: RunId, deltas: Sequence[UnsavedDeltas]
 ) -> bool:
-    """Bring late output to its place before the notice; whether there was any."""
+    """Insert late output before the run's notice; return whether there was any."""
     decided: list[Facts] = []
 
     def decide(view: SessionStateView) -> Facts:
@@ -353,7 +358,7 @@ async def deliver_late_output(
 
 
 def _is_between_steps(view: SessionStateView, run: RunRow) -> bool:
-    """Whether nothing of a run is under way: a person has answered it, and nobody has begun since."""
+    """Return whether a person has answered the run and no process has continued it since."""
     writing = any(row.role == "assistant" for row in view.streaming_messages(run.turn))
     return not writing and all(tool.state != "started" for tool in view.open_tools(run.id))
 
@@ -374,7 +379,7 @@ def _start(view: SessionStateView, run_id: RunId) -> Facts:
         case "interrupted":
             return runs.resume(run)
         case "running":
-            return ()  # A person's answer has set it going already.
+            return ()  # A person's answer has continued it already.
         case _:
             raise LeaseLost(run_id=run_id)
 
@@ -387,9 +392,9 @@ def _run(view: SessionStateView, run_id: RunId) -> RunRow:
 
 
 def next_queued_run(view: SessionStateView) -> RunRow | None:
-    """The queued run whose turn it is: the first that is open, behind one that completed.
+    """Return the queued run to start: the first open run, if it follows a completed one.
 
-    Behind a failed, cancelled or interrupted run it waits, until a person lets it begin.
+    Behind a failed, cancelled or interrupted run it waits until a person starts it.
     """
     open_runs = view.open_runs()
     if not open_runs or open_runs[0].status != "queued":

@@ -1,4 +1,4 @@
-"""What can be done to a session, each one transaction: decided by the domain inside it, durable on return."""
+"""Change sessions: one transaction per command, decided by the domain, durable on return."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -31,9 +31,9 @@ from holdfast.store.ports import Append, AppendReceipt, Store
 
 
 class AcceptedMessage(msgspec.Struct, frozen=True):
-    """A message that is kept: its turn, its run, whether that waits in the queue.
+    """A stored message: its turn, its run, and whether that run is queued.
 
-    `begins` is the run to begin now: this one, or the first of a queue that stood still.
+    `run_to_start` is the run to start now: this one, or the first of a queue that had stopped.
     """
 
     session_id: SessionId
@@ -45,7 +45,7 @@ class AcceptedMessage(msgspec.Struct, frozen=True):
 
 
 class CallResolution(msgspec.Struct, frozen=True):
-    """What an answer brought about: whether the run can go on now, and the rule that came with it, if any."""
+    """The result of an answer: whether the run can continue, and the rule that came with it, if any."""
 
     session_id: SessionId
     resumes: bool
@@ -54,9 +54,10 @@ class CallResolution(msgspec.Struct, frozen=True):
 
 
 class SessionCommands:
-    """Changes to sessions. `ended` is told of runs that were ended here, so that their work is stopped.
+    """Commands that change sessions.
 
-    `resume` is what becomes of an interrupted run. Whatever people write goes through `mask` first.
+    Calls `on_run_ended` with each run that a command ended, so that its work stops. `resume` decides what
+    becomes of an interrupted run. Everything that people write goes through `mask` first.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class SessionCommands:
         key: str | None = None,
         if_busy: turns.BusyPolicy = "queue",
     ) -> AcceptedMessage:
-        """Keep a message and its run. The same key again gives the same answer."""
+        """Store a message and its run. The same key returns the same result."""
         parts, key = mask_value(parts, self._mask), mask_value(key, self._mask)
 
         def decide(view: SessionStateView) -> Facts:
@@ -97,11 +98,11 @@ class SessionCommands:
         return _accepted(*await self._change(session_id, decide))
 
     async def has_message(self, session_id: SessionId, key: str) -> bool:
-        """Whether a message with this key is there already."""
+        """Return whether the session has a message with this key."""
         return await self.find_accepted(session_id, key) is not None
 
     async def find_accepted(self, session_id: SessionId, key: str) -> AcceptedMessage | None:
-        """The message with this key, if it is there already, whatever it says."""
+        """Return the message with this key, whatever its content, or None."""
         key, found = self._mask(key), list[TurnRow | None]()
 
         def read(view: SessionStateView) -> Facts:
@@ -115,7 +116,7 @@ class SessionCommands:
         return AcceptedMessage(session_id, turn.id, turn.run_id, turn.seq)
 
     async def cancel(self, run_id: RunId, by: f.Actor = "user") -> SessionId:
-        """Stop a run for good: everything that said it was working is gone in the same moment."""
+        """Cancel a run for good, with everything that showed it as working."""
         session_id, _ = await self._store.run(run_id)
         await self._change(
             session_id, lambda view: endings.cancel(view, _run(view, run_id), by, view.message_events)
@@ -130,7 +131,7 @@ class SessionCommands:
         )
 
     async def restore(self, session_id: SessionId, turn_id: TurnId | None, expect: Seq | None = None) -> None:
-        """Make removed turns live again: with no `turn_id`, those that were undone last.
+        """Make removed turns live again: without `turn_id`, those that were undone last.
 
         Raises NoSuchTurn, RestoreRefused, SessionMoved.
         """
@@ -145,7 +146,7 @@ class SessionCommands:
         parts: tuple[AnyPart, ...] | None,
         expect: Seq | None = None,
     ) -> AcceptedMessage:
-        """Edit a turn, or with no parts try it again: what it and all after it said is undone."""
+        """Edit a turn, or without `parts` try it again; undo it and every turn after it."""
         parts = mask_value(parts, self._mask)
 
         def decide(view: SessionStateView) -> Facts:
@@ -168,12 +169,12 @@ class SessionCommands:
         )
 
     async def compact(self, session_id: SessionId, drafted: DraftSummary) -> None:
-        """Let a summary stand for what it was made of. Raises SummaryRefused, RunRefused, SessionMoved."""
+        """Replace older turns with their summary. Raises SummaryRefused, RunRefused, SessionMoved."""
         through, summary, before = drafted.through_turn, self._mask(drafted.summary), drafted.before
         await self._change(session_id, lambda view: turns.compact(view, session_id, through, summary, before))
 
     async def first_open_turn(self, session_id: SessionId) -> int | None:
-        """The first turn whose run is not over. Raises NoSuchSession, SessionMoved."""
+        """Return the first turn whose run is open. Raises NoSuchSession, SessionMoved."""
         found: list[int] = []
 
         def read(view: SessionStateView) -> Facts:
@@ -203,7 +204,7 @@ class SessionCommands:
         configuration: f.SessionConfigured,
         expect: Seq | None = None,
     ) -> None:
-        """Rename, archive and configure at once; what is None stays."""
+        """Rename, archive and configure in one transaction; None leaves a value unchanged."""
         title, configuration = mask_value(title, self._mask), mask_value(configuration, self._mask)
 
         def decide(view: SessionStateView) -> Facts:
@@ -216,14 +217,14 @@ class SessionCommands:
     async def delete(self, session_id: SessionId, expect: Seq | None = None, notes: bool = False) -> None:
         """Delete a conversation, and with `notes` what was saved from it.
 
-        Raises SeqMismatch unless it is still at the event that is expected.
+        Raises SeqMismatch unless its head is the event `expect`.
         """
         await self._change(
             session_id, lambda view: turns.delete(view, session_id, view.message_events, notes), expect
         )
 
     async def resume(self, run_id: RunId) -> SessionId:
-        """A person lets a run go on that was interrupted or waits at a limit, or a queued one begin."""
+        """Continue a run that was interrupted or waits at a limit, or start a queued one."""
         session_id, _ = await self._store.run(run_id)
 
         def decide(view: SessionStateView) -> Facts:
@@ -244,10 +245,10 @@ class SessionCommands:
         allowing: ApprovalGrant = ALLOW_ONCE,
         forbidden: Denylist | None = None,
     ) -> CallResolution:
-        """A person's word on a call.
+        """Apply a person's decision on a call.
 
-        `text` is the reason of a denial, or what a call that did run gave. Raises ToolRefused when it is not
-        asked about (any more), RuleRefused, CommandForbidden.
+        `text` is the reason of a denial, or the output of a call that did run. Raises ToolRefused if the call
+        needs no decision (any more), RuleRefused, CommandForbidden.
         """
         text, allowing = mask_value(text, self._mask), mask_value(allowing, self._mask)
         return await self._settle_call(
@@ -261,9 +262,9 @@ class SessionCommands:
     async def answer(
         self, run_id: RunId, call_id: CallId, reply: questions.Reply, key: str = ""
     ) -> CallResolution:
-        """A person's answer to a question; `key` names what it came with.
+        """Apply a person's answer to a question; `key` identifies the message that brought it.
 
-        Raises ToolRefused when it is not asked (any more), AnswerRefused, TooLarge.
+        Raises ToolRefused if the question is not open (any more), AnswerRefused, TooLarge.
         """
         reply = mask_value(reply, self._mask)
         return await self._settle_call(
@@ -276,7 +277,7 @@ class SessionCommands:
         call_id: CallId,
         decide_call: Callable[[SessionStateView, RunRow, ToolRow], list[f.AnyFact]],
     ) -> CallResolution:
-        """What `say` says of a call, and that the run goes on if that was the last it waited for."""
+        """Apply `decide_call` to a call, and continue the run if it waited for nothing else."""
         session_id, _ = await self._store.run(run_id)
         resolved: list[CallResolution] = []
 
@@ -297,7 +298,7 @@ class SessionCommands:
     ) -> SessionId:
         """Create a session that begins with a copy of this one's live turns, up to `turn_id`.
 
-        Raises SeqMismatch unless what is copied ends with the event `expect`.
+        Raises SeqMismatch unless the copy ends with the event `expect`.
         """
         events: list[Event] = []
         while batch := await self._store.read(session_id, events[-1].seq if events else 0, READ_EVENTS_MAX):

@@ -1,7 +1,7 @@
-"""Moving a conversation on to a new session, and following those that have moved.
+"""Continue a conversation in a new session, and follow the sessions that have continued.
 
-The move is one change to both sessions. Whoever sends to the old id comes before it, and is part of what is
-moved, or after it, and is carried over: there is nothing in between.
+One transaction changes both sessions. A message to the old id comes before it and moves along, or after it
+and is forwarded: there is nothing in between.
 """
 
 import asyncio
@@ -29,14 +29,15 @@ from holdfast.engine.workspaces import move_workspace
 from holdfast.store.ports import Append, Store
 
 _ATTEMPTS_MAX = 3
-"""Of a conversation that goes on while it is summarised."""
+"""Attempts for a conversation that changes while the model summarises it."""
 _CACHED_SUCCESSORS_MAX = 1_000
 
 
 class SessionContinuation:
-    """`begin` sets a run going; `ended` is told of the session that is over for now.
+    """Continue sessions in new ones. Belongs to one event loop.
 
-    `carry` takes along what people have allowed in the old one. One event loop's.
+    Calls `start_run` for a run that moved along, `on_session_end` with the session that is over for now, and
+    `move_rules` to take along what people have allowed in it.
     """
 
     def __init__(
@@ -62,12 +63,12 @@ class SessionContinuation:
         self._cached_successors: OrderedDict[SessionId, SessionId] = OrderedDict()
 
     async def continue_session(self, session_id: SessionId) -> SessionId:
-        """Go on in a new session that begins with a summary; returns it, or where it is by now if it went on
-        before.
+        """Start a successor that begins with a summary, and return its id.
 
-        If the old one is deleted while it is summarised, the new one begins all the same. Raises
-        NoSuchSession, SuccessorDeleted, Busy while it is worked on or waits for a person, NothingToSummarise,
-        SummaryRefused and SummaryFailed.
+        If the session has continued before, return the id of its current session. If the session is deleted
+        while the model summarises it, the successor begins all the same. Raises NoSuchSession,
+        SuccessorDeleted, Busy while a run works or waits for a person, NothingToSummarise, SummaryRefused and
+        SummaryFailed.
         """
         for attempt in range(1, _ATTEMPTS_MAX + 1):
             try:
@@ -84,14 +85,14 @@ class SessionContinuation:
         raise AssertionError("the last try returns or raises")
 
     async def current_session(self, session_id: SessionId) -> SessionId:
-        """Where a conversation is now: itself, or the last of those that it went on in.
+        """Return the id of a conversation's current session: itself, or its last successor.
 
-        Raises NoSuchSession for one that was deleted and did not go on, SuccessorDeleted.
+        Raises NoSuchSession if it was deleted without a successor, and SuccessorDeleted.
         """
         return await self._follow(session_id, session_id)
 
     async def missing_error(self, session_id: SessionId, last: SessionId) -> NoSuchSession:
-        """What is to be said of a conversation that went on as far as `last`, which is not there."""
+        """Return the error for a conversation whose successor `last` does not exist."""
         with suppress(NoSuchSession):
             if session_id != last:
                 await self._store.head(session_id)
@@ -111,17 +112,17 @@ class SessionContinuation:
         return current
 
     async def _start_successor(self, row: SessionRow, drafted: DraftSummary) -> SessionId:
-        successor, moves = self._ids.session(), list[Continuation]()
+        successor, continuations = self._ids.session(), list[Continuation]()
         drafted = DraftSummary(drafted.through_turn, drafted.before, self._mask(drafted.summary))
         was_pinned = row.id in await self._store.pinned((row.id,))
 
         def decide_old(view: SessionStateView) -> Facts:
-            # Decided first, and for both: whoever begins sees what the other one left.
-            moves[:] = [continue_in(view, row.id, successor, drafted, row.workspace, self._ids)]
-            return moves[0].old_facts
+            # Decides for both sessions: the store runs this before `decide_new`.
+            continuations[:] = [continue_in(view, row.id, successor, drafted, row.workspace, self._ids)]
+            return continuations[0].old_facts
 
         def decide_new(view: SessionStateView) -> Facts:
-            return moves[0].new_facts
+            return continuations[0].new_facts
 
         try:
             await self._store.append(Append(row.id, decide_old), Append(successor, decide_new, expect=0))
@@ -131,12 +132,12 @@ class SessionContinuation:
         self._cache_successor(row.id, successor)
         if not row.workspace:
             await move_workspace(self._folder, row.id, successor)
-        with suppress(StoreFault):  # What is not taken along is asked again.
+        with suppress(StoreFault):  # The agent asks again for a rule that does not move.
             await self._move_rules(row.id, successor)
         if was_pinned:
             await self._store.pin(successor, True)
         self._on_session_end(row.id)
-        run_to_start = moves[0].first_run
+        run_to_start = continuations[0].first_run
         if run_to_start is not None:
             self._start_run(successor, run_to_start)
         return successor
@@ -144,10 +145,11 @@ class SessionContinuation:
     async def _start_after_deletion(
         self, row: SessionRow, successor: SessionId, drafted: DraftSummary
     ) -> SessionId:
-        """The old one was deleted meanwhile: what was said there is summed up all the same.
+        """Start the successor of a session that was deleted while the model summarised it.
 
-        As long as anything is left of it, it leads to the first that went on from it; after that, as long as
-        this process knows of that. What was allowed in it is not taken along. Raises SessionMoved.
+        While anything is left of the old session, it leads to its first successor; after that, as long as
+        this process remembers it. What people have allowed in the old session does not move. Raises
+        SessionMoved.
         """
         creation = Append(successor, opening_facts(row, drafted, row.workspace, self._ids), expect=0)
         number = await self._store.deleted_session_number(row.id)
@@ -157,7 +159,7 @@ class SessionContinuation:
         try:
             await self._store.append(*([forwarding] if number else []), creation)
         except NoSuchSession:
-            await self._store.append(creation)  # Nothing is left of it by now.
+            await self._store.append(creation)  # Nothing is left of the old session by now.
         self._cache_successor(row.id, successor)
         if not row.workspace:
             await move_workspace(self._folder, row.id, successor)

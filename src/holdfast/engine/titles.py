@@ -1,4 +1,4 @@
-"""A title for a conversation that nobody has named: asked for in the background, never in anyone's way."""
+"""Give conversations without a title one, in the background."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,13 +16,13 @@ from holdfast.engine.session_commands import SessionCommands
 from holdfast.store.ports import Store
 
 GenerateTitle = Callable[[SessionRow, str], Awaitable[str]]
-"""Gives a few words for the beginning of a conversation; raises a HoldfastError when it cannot."""
+"""Return a few words for the beginning of a conversation; raises a HoldfastError on failure."""
 
 _READ_TURNS, _READ_MESSAGES = 4, 50
 
 
 class Titles:
-    """Names conversations. Without someone to `ask`, by the first words of what a person wrote."""
+    """Give conversations titles; without `generate_title`, the first words of the first message."""
 
     def __init__(self, store: Store, commands: SessionCommands, generate_title: GenerateTitle | None) -> None:
         self._store = store
@@ -31,7 +31,7 @@ class Titles:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def schedule(self, session_id: SessionId) -> None:
-        """Give the session a title later, if it has none by then."""
+        """Give the session a title in the background, if it has none by then."""
         task = asyncio.create_task(self._set_title(session_id))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -42,7 +42,7 @@ class Titles:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _set_title(self, session_id: SessionId) -> None:
-        # A title is a convenience: whatever keeps it from being made, the next completed run tries again.
+        # A title is a convenience: after a failure, the next completed run tries again.
         with suppress(HoldfastError):
             session = await self._store.session(session_id)
             if session.title or session.last_turn > _READ_TURNS:
@@ -51,7 +51,7 @@ class Titles:
             fold = TranscriptFold()
             fold.add_messages(page.messages)
             entries = [entry for turn in fold.transcript().turns for entry in turn.entries]
-            # What a person said first, and the first answer to it.
+            # The model gets a person's first message and the first answer.
             questions = [message_text(e.parts) or _file_names(e.parts) for e in entries if e.role == "user"]
             answers = [text for e in entries if e.role == "assistant" and (text := message_text(e.parts))]
             texts = [*questions[:1], *answers[:1]]

@@ -1,4 +1,4 @@
-"""The folders that sessions' tools work in: one of its own for each, unless a person chose another."""
+"""The folders of sessions' tools: each has its own, unless a person chose another."""
 
 import asyncio
 import os
@@ -14,35 +14,37 @@ from holdfast.store.plain_files import remove_tree
 from holdfast.store.ports import DELETED, Store, SweepResult
 
 SYSTEM_FOLDERS = (Path("/proc"), Path("/sys"), Path("/dev"))
-"""What lies there are no files: the state of the system, its processes, its devices."""
+"""Folders with the state of the system, its processes and devices rather than files."""
 
 
 def workspace_path(folder: Path, session_id: SessionId, chosen: str) -> Path:
-    """Where a session's tools work. A folder in the data folder or of the system itself cannot be chosen;
-    its own is used then."""
+    """Return a session's folder: the chosen one if tools may work there, else its own.
+
+    They may not work in the data folder or in a system folder.
+    """
     own = folder / WORKSPACES / session_id
     return Path(chosen) if chosen and not forbidden_reason(folder, chosen) else own
 
 
 def workspace_problem(folder: Path, chosen: str) -> str:
-    """Why tools cannot work now in what somebody chose, in words after its name; nothing if they can."""
+    """Return why tools cannot work in the chosen folder now, without its name; empty if they can."""
     if "\0" in chosen or not Path(chosen).is_absolute() or not Path(chosen).is_dir():
         return "must be the whole path of a folder that is there"
     return forbidden_reason(folder, chosen)
 
 
 def forbidden_reason(folder: Path, chosen: str) -> str:
-    """Why they never can, by where it lies; `folder` is the server's own."""
+    """Return why tools may never work there; `folder` is the data folder."""
     if is_inside(folder, Path(chosen)):
         return "must not lie in the server's own data folder"
-    system = next((each for each in SYSTEM_FOLDERS if is_inside(each, Path(chosen))), None)
+    system = next((path for path in SYSTEM_FOLDERS if is_inside(path, Path(chosen))), None)
     return f"must not lie in {system}, which is the system's own" if system is not None else ""
 
 
 def is_inside(folder: Path, chosen: Path) -> bool:
-    """Whether a folder that somebody chose is `folder` or lies in it, links followed.
+    """Return whether the folder `chosen` is `folder` or inside it, following links.
 
-    So does one that cannot be followed: nobody knows where it leads.
+    True if its links cannot be followed: it may lead anywhere.
     """
     try:
         return chosen.resolve().is_relative_to(folder.resolve())
@@ -51,9 +53,9 @@ def is_inside(folder: Path, chosen: Path) -> bool:
 
 
 async def move_workspace(folder: Path, old: SessionId, new: SessionId) -> None:
-    """Have the conversation `new` work in the folder that was made for `old`, which works no longer.
+    """Give the folder of the session `old`, which works no longer, to the session `new`.
 
-    Does nothing where that was done before, or there is nothing to take over.
+    Does nothing if that was done before, or there is no folder.
     """
     await asyncio.to_thread(_move_folder, folder / WORKSPACES / old, folder / WORKSPACES / new)
 
@@ -65,14 +67,16 @@ def _move_folder(old: Path, new: Path) -> None:
 
 
 def find_workspace_owner(folder: Path, session_ids: Sequence[SessionId]) -> SessionId:
-    """Which of a conversation's sessions, each of which went on in the next, has the folder that was made for
-    the first; the last, where none has."""
-    return next((each for each in session_ids if (folder / WORKSPACES / each).exists()), session_ids[-1])
+    """Return the session that has the folder of the first one; without a folder, the last.
+
+    Each of the sessions is the successor of the one before it.
+    """
+    return next((own for own in session_ids if (folder / WORKSPACES / own).exists()), session_ids[-1])
 
 
 async def sweep(store: Store, folder: Path) -> SweepResult:
-    """Remove what is not needed any more: the folders of deleted sessions, then what the store holds."""
-    # In this order: a purge forgets where a deleted conversation went on, which may have the folder now.
+    """Remove the folders of deleted sessions, then the store's own leftovers."""
+    # In this order: a purge forgets the successor of a deleted conversation, which may have the folder.
     await remove_deleted_workspaces(store, folder)
     return await store.sweep()
 
@@ -92,16 +96,16 @@ async def remove_deleted_workspaces(store: Store, folder: Path) -> int:
                 await move_workspace(folder, session_id, successor)
             if successor is None or (folder / WORKSPACES / successor).exists():
                 removed += await _remove(store, own, deletion)
-        # Recorded until the purge: a tool that is being stopped may still make the folder anew.
+        # Recorded until the purge: a tool that is being stopped may still create the folder again.
         if not await asyncio.to_thread(_exists, own) and not await store.deleted_session_number(session_id):
             await store.compare_and_swap_item(DELETED, name, deletion, None)
     return removed
 
 
 async def _live_successor(store: Store, session_id: SessionId) -> SessionId | None:
-    """Return the session in which a deleted conversation goes on, if there is one: the folder is its own.
+    """Return the session in which a deleted conversation continues, or None: the folder is its own.
 
-    A server that stopped while the conversation moved on may not have moved the folder.
+    A server that stopped while the conversation continued may not have moved the folder.
     """
     for _ in range(SUCCESSORS_MAX):
         successor = await store.successor(session_id)
@@ -118,7 +122,7 @@ async def _remove(store: Store, own: Path, deletion: bytes) -> bool:
     """Rename the folder, then remove it, unless its session was created again in the meantime."""
     renamed = _removal_path(own)
     was_there = await asyncio.to_thread(_rename, own, renamed)
-    # Asked after the renaming: what is created from now on makes a folder of its own.
+    # Read after the renaming: a session that is created from now on makes a folder of its own.
     if await store.item(DELETED, own.name) != deletion:
         await asyncio.to_thread(_rename, renamed, own)
         return False

@@ -1,4 +1,4 @@
-"""The route table: which path is answered by what. Knows HTTP, nothing of sockets."""
+"""Build the HTTP application: its routes, its error handlers and the gate in front. No sockets here."""
 
 import asyncio
 import sys
@@ -76,7 +76,7 @@ PATHS = (
     "/api/agents", "/api/agents/{name}", "/api/agents/{name}/prompt", "/api/prompts",
     "/api/pairing", "/api/senders", "/api/senders/{channel}/{sender}",
 )  # fmt: skip
-"""Every path there is; a test compares this with the routes and with the documentation."""
+"""All paths. A test compares this list with the routes and with the documentation."""
 
 
 def create_app(
@@ -89,9 +89,9 @@ def create_app(
     mask: MaskFunction = no_mask,
     services: Services | None = None,
 ) -> RequestGate:
-    """Everything that is answered, behind the gate that every request passes; problems go through `mask`.
+    """Return the ASGI application behind its request gate; `mask` removes secrets from problem documents.
 
-    Without an office there is nothing to be changed of the server itself.
+    Without `services` it has no administration routes.
     """
     error_handlers = _ErrorHandlers(mask)
     metrics = Metrics(
@@ -104,7 +104,7 @@ def create_app(
 
     @get(description.OPENAPI_PATH)
     async def describe() -> Response[bytes]:
-        # Made when it is first asked for: most servers never are.
+        # Built on the first request: most servers never get one.
         document_cache[:] = document_cache or [await asyncio.to_thread(description.build_document, routes())]
         return Response(document_cache[0], media_type="application/json")
 
@@ -134,7 +134,7 @@ def _routes(
     hosts: HostPolicy,
     services: Services | None,
 ) -> list[Any]:
-    """Every route but the page's, made anew each time."""
+    """Return new instances of all routes except the page's."""
     groups: tuple[RouteGroup, ...] = (
         SessionRoutes(engine, read_status, services.agents if services is not None else None),
         TurnRoutes(engine),
@@ -153,9 +153,9 @@ def _routes(
 
 
 class Api(Litestar):
-    """Litestar without what it adds for whatever else happens to be installed.
+    """A Litestar application without plugins for other installed libraries.
 
-    It would load pydantic, which MCP brings along and no route uses: 5 MB and a seventh of a start.
+    Litestar would load pydantic, which MCP installs and no route uses: 5 MB and a seventh of the start time.
     """
 
     @staticmethod
@@ -164,7 +164,7 @@ class Api(Litestar):
 
 
 class _ErrorHandlers:
-    """What becomes of an error that a route raises."""
+    """Handlers that turn the errors of routes into problem documents."""
 
     def __init__(self, mask: MaskFunction) -> None:
         self._mask = mask
@@ -179,7 +179,7 @@ class _ErrorHandlers:
         )
 
     def on_http_exception(self, request: Request[Any, Any, Any], exception: HTTPException) -> Response[bytes]:
-        """Litestar's own words become ours: one shape and one set of codes, whoever refuses."""
+        """Respond to Litestar's own exception with one of our errors, so that clients see one format."""
         path = request.scope["path"]
         match exception.status_code:
             case 404:
@@ -195,7 +195,7 @@ class _ErrorHandlers:
         return self.on_holdfast_error(request, error)
 
     def on_unexpected_error(self, request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-        """A fault of ours: the log has all of it, the client a code."""
+        """Log an unexpected exception in full and send the client only a code."""
         print(f"holdfast: {request.method} {request.scope['path']} failed", file=sys.stderr)
         traceback.print_exception(error)
         return self.on_holdfast_error(request, InternalError())
@@ -203,6 +203,6 @@ class _ErrorHandlers:
 
 def _reason(exception: HTTPException) -> str:
     if isinstance(exception, ValidationException) and isinstance(exception.extra, list):
-        messages = [f"{each.get('key', '')}: {each.get('message', '')}" for each in exception.extra]
+        messages = [f"{detail.get('key', '')}: {detail.get('message', '')}" for detail in exception.extra]
         return "; ".join(messages) or exception.detail
     return exception.detail

@@ -1,4 +1,4 @@
-"""The shapes of ASGI, and an answer as a value: what a route returns, and what is sent."""
+"""ASGI types, the security headers, and a response as a value."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -14,7 +14,7 @@ _CONTENT_SECURITY_POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; worker-src 'self'; "
     b"img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-# Nothing here is to be framed, sniffed, cached, used by other sites or told to them.
+# No other site may frame, sniff, cache, load or learn the address of anything here.
 SECURITY_HEADERS = (
     (b"cache-control", b"no-store"),
     (b"content-security-policy", _CONTENT_SECURITY_POLICY),
@@ -27,7 +27,7 @@ SECURITY_HEADERS = (
 
 
 class AsgiResponse(msgspec.Struct, frozen=True):
-    """A whole response."""
+    """A response with a complete body."""
 
     body: bytes
     content_type: str = "application/json"
@@ -46,5 +46,5 @@ async def send_response(send: Send, response: AsgiResponse) -> None:
 
 
 def header(scope: Scope, name: bytes) -> str:
-    """The first header of that name, or nothing."""
+    """Return the first header of that name, or an empty string."""
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")

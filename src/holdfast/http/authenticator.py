@@ -1,7 +1,7 @@
-"""Who somebody is, by what they show; and how those are cut off who may no longer be here.
+"""Authenticate requests, and end the connections of principals whose credential was revoked.
 
-What lets people in is read from the store once a second at most, not for each request. Only a secret that is
-not known is looked up anew: it may have just been made by another process.
+The credentials are read from the store at most once a second, not for each request. Only an unknown secret
+causes another read: another process may have just created it.
 """
 
 import asyncio
@@ -24,15 +24,15 @@ from holdfast.http.hosts import HostPolicy
 from holdfast.http.routes.files import FILES_PATH
 
 PAGE_HEADER = b"x-holdfast-page"
-"""What a page shows beside the cookie."""
+"""The header in which a page sends its key, beside the cookie."""
 _COOKIES_TRIED_MAX = 4
 _THROTTLED_KEYS_AGE_S = 0.05
-"""For whoever has failed too often, what is known may be so old."""
+"""The greatest age of the credentials against which a throttled client is checked."""
 _SAVE_LAST_USED_EVERY_MS = 60_000
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """Somebody who is in. `digest` names what let them in, where it can be taken away."""
+    """An authenticated caller. `digest` identifies its credential, if that can be revoked."""
 
     name: str
     rights: frozenset[Right]
@@ -46,7 +46,7 @@ _BROWSER = "browser"
 
 
 class Authenticator:
-    """Belongs to one event loop. `watch_revocations` must be running for those inside to be cut off."""
+    """Authenticator of one event loop; it ends revoked connections while `watch_revocations` runs."""
 
     def __init__(
         self,
@@ -71,11 +71,10 @@ class Authenticator:
 
     @property
     def is_auth_disabled(self) -> bool:
-        """Nobody has to sign in."""
         return not self._auth_config.auth
 
     async def authenticate(self, scope: Scope) -> Principal:
-        """Who sends this. Raises NotSignedIn; TooManyAttempts for one wrong token after another."""
+        """Return who sends this request. Raises NotSignedIn; TooManyAttempts after repeated wrong tokens."""
         if self.is_auth_disabled:
             return _EVERYONE
         token = _bearer_token(scope)
@@ -97,9 +96,9 @@ class Authenticator:
         raise NotSignedIn(password=self._keys.password is not None)
 
     async def redeem_code(self, code: str, address: str) -> None:
-        """Raises SignInFailed or TooManyAttempts unless the code was good; it is used up then.
+        """Use up a sign-in code. Raises SignInFailed or TooManyAttempts if it is not valid.
 
-        However often others failed, a good code is let in: it cannot be guessed.
+        A valid code works however often others have failed: nobody can guess it.
         """
         is_throttled = self._secret_throttle.retry_after_s(address) > 0
         keys = await self._load_keys(_THROTTLED_KEYS_AGE_S if is_throttled else 0)
@@ -108,11 +107,11 @@ class Authenticator:
             raise SignInFailed()
 
     async def check_password(self, password: str, address: str) -> None:
-        """Raises SignInFailed or TooManyAttempts unless it is the password."""
+        """Raise SignInFailed or TooManyAttempts unless `password` is right."""
         wait_s = self._password_throttle.retry_after_s(address)
         if wait_s or self._pending_password_checks >= PASSWORD_CHECKS_WAITING_MAX:
             raise TooManyAttempts(seconds=wait_s or 1)
-        # Counted first: many at once must not all get past the check above.
+        # Counted before the check: many simultaneous attempts must not all pass the limit above.
         self._password_throttle.record_attempt(address)
         self._pending_password_checks += 1
         try:
@@ -125,13 +124,13 @@ class Authenticator:
         self._password_throttle.undo_attempt(address)
 
     async def refresh(self) -> None:
-        """Hold to what the store says now: something was made or taken away here."""
+        """Reload the credentials after a change in this process, and end revoked connections."""
         await self._load_keys(0)
         self._abort_revoked()
 
     @contextmanager
     def track(self, principal: Principal, abort: Callable[[], None]) -> Generator[None]:
-        """While somebody stays: `abort` is called when they may no longer be here."""
+        """Call `abort` if the principal's credential is revoked while the context is open."""
         if not principal.digest:
             yield
             return
@@ -145,7 +144,7 @@ class Authenticator:
                 self._tracked.pop(principal.digest, None)
 
     async def watch_revocations(self) -> None:
-        """Cut off whoever was let in by what is gone, and note which tokens are used."""
+        """End the connections of revoked principals and save when tokens were last used, until cancelled."""
         while True:
             await asyncio.sleep(CREDENTIALS_STALE_MS / 1000)
             try:
@@ -154,7 +153,7 @@ class Authenticator:
                     self._abort_revoked()
                 await self._save_last_used()
             except HoldfastError:
-                continue  # The store is away: nobody comes in, and who is inside is looked at next time.
+                continue  # The store is unavailable; the next round checks again.
 
     def _find_principal(self, keys: CredentialSnapshot, digests: list[str]) -> Principal | None:
         for digest in digests:
@@ -170,9 +169,9 @@ class Authenticator:
         return None
 
     def _has_page_key(self, scope: Scope, digest: str) -> bool:
-        """Whether more than the cookie is shown, which other programs of this machine may have been sent.
+        """Return whether the request has the page key: other programs on this machine may receive the cookie.
 
-        A picture is asked for by the browser itself; its address cannot be guessed.
+        Files need only the cookie: the browser itself requests images, and nobody can guess their address.
         """
         if scope["method"] in ("GET", "HEAD") and scope["path"].startswith(f"{FILES_PATH}/"):
             return True
@@ -193,7 +192,7 @@ class Authenticator:
                     abort()
 
     async def _load_keys(self, max_age_s: float) -> CredentialSnapshot:
-        """What lets people in, read at most so long before this call."""
+        """Return the credentials, read at most `max_age_s` ago."""
         fresh_since = self._now() - max_age_s
         if self._read_at >= fresh_since:
             return self._keys
@@ -213,12 +212,12 @@ class Authenticator:
 
 
 def client_address(scope: Scope) -> str:
-    """Where a connection comes from; a proxy stands for all who come through it."""
+    """Return the peer's address; all clients behind a proxy share the proxy's."""
     client = scope.get("client")
     return str(client[0]) if client else ""
 
 
 def _bearer_token(scope: Scope) -> str | None:
-    """The token that is shown. Another scheme is a proxy's business."""
+    """Return the bearer token, if any; a proxy may use other schemes for itself."""
     scheme, _, token = header(scope, b"authorization").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else None

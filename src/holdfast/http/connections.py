@@ -1,7 +1,7 @@
-"""Connections, and how long and how large what comes over them may be before anybody looks at it.
+"""HTTP connections with limits on the size and duration of requests, enforced before any handler runs.
 
-uvicorn reads a head of any length at any pace. Here a request must arrive within limits, and connections on
-which nobody has come in yet cannot use up all there are.
+uvicorn reads a head of any length at any pace. Here a request must arrive within limits, and unauthenticated
+connections cannot use up all there are.
 """
 
 import asyncio
@@ -27,13 +27,13 @@ from holdfast.http.sse.streams import ABORT
 
 _CHECK_EVERY_S = 0.5
 _LINGER_S = 1.0
-"""How long who was refused may take to hear it."""
+"""Time for a refused client to read the response."""
 _HEADER_OVERHEAD_BYTES = 4
-"""What a header has beside its name and value."""
+"""Bytes of a header line beside its name and value."""
 
 
 class _ErrorsOnlyLogger(logging.LoggerAdapter[logging.Logger]):
-    """uvicorn's log without what others send wrongly: it is answered, and anybody could fill a disk by it."""
+    """uvicorn's logger without warnings about malformed requests, with which anybody could fill the disk."""
 
     level = logging.ERROR
 
@@ -42,7 +42,7 @@ class _ErrorsOnlyLogger(logging.LoggerAdapter[logging.Logger]):
 
 
 class ConnectionTimeouts:
-    """How long is waited for what, in seconds."""
+    """Time limits of a connection, in seconds, and the most unauthenticated connections."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class ConnectionTimeouts:
 
 
 class ConnectionRegistry:
-    """All that are open. `run_timeout_checks` must be running for slow ones to be cut off."""
+    """The open connections; it cuts off slow ones while `run_timeout_checks` runs."""
 
     def __init__(self, now: Callable[[], float], timeouts: ConnectionTimeouts) -> None:
         self.now = now
@@ -69,7 +69,7 @@ class ConnectionRegistry:
     def add(self, connection: "HttpConnection") -> None:
         self._unauthenticated[connection] = None
         if len(self._unauthenticated) > self._timeouts.new_max:
-            # The oldest: whoever means it has come in long since.
+            # The oldest: an honest client has authenticated long before.
             oldest = next(iter(self._unauthenticated))
             self.cut_off += 1
             self.remove(oldest)
@@ -79,7 +79,7 @@ class ConnectionRegistry:
         self._unauthenticated.pop(connection, None)
 
     def set_reading(self, connection: "HttpConnection", is_reading: bool) -> None:
-        """Whether the rest of a request is awaited on it."""
+        """Record whether the connection waits for the rest of a request."""
         (self._reading.add if is_reading else self._reading.discard)(connection)
 
     def remove(self, connection: "HttpConnection") -> None:
@@ -92,7 +92,7 @@ class ConnectionRegistry:
             self.check_timeouts()
 
     def check_timeouts(self) -> None:
-        """Cut off whoever has taken too long."""
+        """Refuse requests that have taken too long to arrive."""
         for connection in tuple(self._reading):
             if connection.has_timed_out(self.now(), self._timeouts):
                 self.cut_off += 1
@@ -100,7 +100,7 @@ class ConnectionRegistry:
 
 
 class HttpConnection(HttpToolsProtocol):
-    """uvicorn's, with limits, and a way to end one whose reader takes nothing: closing would wait for it."""
+    """uvicorn's connection with limits, and a way to abort it: closing would wait for a stalled reader."""
 
     def __init__(self, registry: ConnectionRegistry, **options: Any) -> None:
         super().__init__(**options)
@@ -119,11 +119,11 @@ class HttpConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._registry.remove(self)
         if self.scope is not None:
-            self.scope.pop("extensions", None)  # They know this connection, which knows its scope.
+            self.scope.pop("extensions", None)  # Breaks a reference cycle: they refer to this connection.
         super().connection_lost(exc)
 
     def handle_data(self, data: bytes) -> None:
-        """Some more of a request has come."""
+        """Feed received bytes to the parser, and refuse a head that is too large."""
         if self._is_refused:
             return
         self._last_data_at = self._registry.now()
@@ -135,7 +135,7 @@ class HttpConnection(HttpToolsProtocol):
             if self._head_bytes > REQUEST_HEAD_BYTES_MAX:
                 self.refuse(HeadTooLarge(limit=REQUEST_HEAD_BYTES_MAX))
 
-    data_received = handle_data  # As asyncio calls it.
+    data_received = handle_data  # The name that asyncio calls.
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -172,7 +172,7 @@ class HttpConnection(HttpToolsProtocol):
         if self._expected == "head":
             return now - self._expected_since > timeouts.head_s
         if self.flow.read_paused:
-            # Nothing can come while we do not read: this is our own time.
+            # While we do not read, no data can arrive: the client must not pay for our delay.
             self._expected_since += now - self._last_data_at
             self._last_data_at = now
             return False
@@ -180,7 +180,7 @@ class HttpConnection(HttpToolsProtocol):
         return now - self._last_data_at > timeouts.silent_s or now - self._expected_since > limit_s
 
     def refuse(self, error: HoldfastError) -> None:
-        """Say why, where an answer can still be begun, and end the connection."""
+        """Send `error`, if no response has begun, and end the connection."""
         self._is_refused = True
         self._registry.remove(self)
         has_request = (
@@ -194,15 +194,15 @@ class HttpConnection(HttpToolsProtocol):
         head_lines += [f"content-length: {len(response.body)}", "connection: close"]
         head_lines += [f"{name.decode()}: {value.decode()}" for name, value in SECURITY_HEADERS]
         self.transport.write("\r\n".join((*head_lines, "", "")).encode() + response.body)
-        # Closed while more is coming, the connection would be reset, and with it what was just said.
+        # Closing while data still arrives would reset the connection before the client reads the response.
         self.transport.write_eof()
         self.loop.call_later(_LINGER_S, self.transport.abort)
 
     def _is_responding(self) -> bool:
-        """Whether an answer has begun that another one cannot follow now."""
+        """Return whether a response is under way, so that no other can be sent."""
         if self.cycle is None:
             return False
-        # While a head is awaited, the last answer belongs to the request before.
+        # While it waits for a head, the last response belongs to the previous request.
         return self.cycle.response_started if self._expected == "body" else not self.cycle.response_complete
 
     def _mark_authenticated(self) -> None:

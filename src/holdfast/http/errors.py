@@ -1,4 +1,4 @@
-"""Errors over HTTP: RFC 9457 problem documents with our stable `code`, and the errors only this door has."""
+"""Errors over HTTP: RFC 9457 problem documents with our stable `code`, and the errors that only HTTP has."""
 
 from http import HTTPStatus
 from types import MappingProxyType
@@ -11,7 +11,7 @@ from holdfast.http.asgi import AsgiResponse
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 BEARER_CHALLENGE = MappingProxyType({"www-authenticate": "Bearer"})
-"""How to say who one is, to those who did not."""
+"""The response header that names the authentication scheme."""
 
 
 class NoSuchPage(HoldfastError):
@@ -37,7 +37,7 @@ class MethodNotAllowed(HoldfastError):
 class WrongHost(HoldfastError):
     """This server does not answer to the name {host}."""
 
-    # A page of another site that resolves its own name to this machine must not reach us.
+    # Stops DNS rebinding: a page of another site may resolve its own name to this machine.
     code, status = "wrong_host", 421
     remedy = (
         "Use the address that `holdfast serve` printed. If {host} is a name of this server, add it to the "
@@ -64,7 +64,7 @@ class NotSignedIn(HoldfastError):
     code, status = "not_signed_in", 401
     remedy = "Open the link that `holdfast link` prints, or send `Authorization: Bearer` with a token."
     public_fields = ("password",)
-    """Whether one is set, so that a page offers only what lets people in."""
+    """Tells the page whether a password is set, so that it offers only sign-in methods that work."""
     headers = BEARER_CHALLENGE
 
 
@@ -106,7 +106,7 @@ class HeadTooLarge(HoldfastError):
 class NotJson(HoldfastError):
     """What is sent here must be application/json, not {content_type}."""
 
-    # A form of another site cannot send this type without asking first.
+    # A form of another site cannot send this type without a CORS preflight.
     code, status = "not_json", 415
 
 
@@ -146,12 +146,12 @@ class ProblemDocument(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def problem_document(error: HoldfastError, mask: MaskFunction = no_mask) -> ProblemDocument:
-    """What a client is told of `error`."""
+    """Return the problem document of `error`, without secrets."""
     members = {
-        name: mask(each) if isinstance(each, str) else each for name, each in error.public_members.items()
+        name: mask(value) if isinstance(value, str) else value for name, value in error.public_members.items()
     }
     title, detail, remedy = HTTPStatus(error.status).phrase, mask(str(error)), mask(error.advice)
-    # Converted, so that nobody is told what the description of the interface does not have.
+    # Converted, so that no field is sent that the OpenAPI document does not describe.
     standard_members = {
         "title": title,
         "status": error.status,
@@ -163,7 +163,7 @@ def problem_document(error: HoldfastError, mask: MaskFunction = no_mask) -> Prob
 
 
 def problem_response(error: HoldfastError, mask: MaskFunction = no_mask) -> AsgiResponse:
-    """The answer that tells a client of `error`."""
+    """Return the response for `error`."""
     headers = tuple((name.encode(), text.encode()) for name, text in error.response_headers.items())
     return AsgiResponse(
         msgspec.json.encode(problem_document(error, mask)), PROBLEM_MEDIA_TYPE, error.status, headers

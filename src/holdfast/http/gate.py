@@ -1,7 +1,7 @@
-"""What every request passes: is it meant for us, who sends it, may they, is there still time.
+"""Check every request: host, origin, authentication, authorization, and whether the server is stopping.
 
-Pure ASGI, in front of everything else. Streams are answered from here, without anything between them and
-their connection.
+It is pure ASGI in front of everything else. It serves the streams itself, so that nothing stands between them
+and their connection.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,15 +37,15 @@ from holdfast.http.routes.files import FILES_PATH
 from holdfast.http.sse.streams import ABORT, EVENTS_PATH, STREAM_PATH, Streams
 
 AUTHENTICATED = "holdfast.proven"
-"""The extension of a scope whose `call` says that somebody has come in on this connection."""
+"""The ASGI extension whose `call` marks the connection as authenticated."""
 _READ_METHODS = frozenset({"GET", "HEAD"})
 _BODY_METHODS = frozenset({"POST", "PATCH"})
 _ALLOWED_WHILE_STOPPING = frozenset({"/health/live", "/metrics"})
-"""Answered even while the server stops."""
+"""Paths that are served even while the server stops."""
 
 
 class RequestGate:
-    """The ASGI application. `stop_accepting` closes it for everyone but those who are inside."""
+    """The ASGI application. After `stop_accepting` it refuses new requests and finishes open ones."""
 
     def __init__(
         self,
@@ -86,19 +86,22 @@ class RequestGate:
         except HoldfastError as error:
             await self._respond(send, problem_response(error, self._mask))
             return
-        # The server itself leaves out the body of an answer to HEAD.
+        # uvicorn leaves out the body of a response to HEAD.
         api_scope = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
         await self._api(api_scope, receive, self._wrap_send(send))
 
     async def _authorize(self, scope: Scope) -> Principal | None:
-        """Who sends this; None where nobody asks. Raises NotSignedIn, TooManyAttempts, NotAllowed, CrossSite."""
+        """Return who sends this; None for a public path.
+
+        Raises NotSignedIn, TooManyAttempts, NotAllowed, CrossSite.
+        """
         right = required_right(scope["method"], scope["path"])
         if right is None:
             return None
         principal = await self._authenticator.authenticate(scope)
         if right not in principal.rights:
             raise NotAllowed(right=right, name=principal.name)
-        # A cookie comes along by itself, whoever makes a browser send something.
+        # Browsers send the cookie with every request, also those that another site's page causes.
         if principal.is_browser and scope["method"] not in _READ_METHODS and not is_same_origin(scope):
             raise CrossSite(site="unknown")
         _extension(scope, AUTHENTICATED)()
@@ -139,15 +142,15 @@ class RequestGate:
 
 
 def _check_content_type(scope: Scope) -> None:
-    """Raises NotJson."""
+    """Raise NotJson if the request has a body that is not JSON."""
     content_type = header(scope, b"content-type").partition(";")[0].strip().lower()
-    # A file says itself what it is, and its content is looked at.
+    # The type of an uploaded file is detected from its content.
     if content_type != "application/json" and scope["path"] != FILES_PATH and _has_body(scope):
         raise NotJson(content_type=content_type[:100] or "nothing")
 
 
 def _has_body(scope: Scope) -> bool:
-    """Whether something is sent: by these methods always, so that no form of another site gets through."""
+    """Return whether the request has a body; POST and PATCH always count, so that no foreign form passes."""
     if scope["method"] in _BODY_METHODS:
         return True
     length = header(scope, b"content-length")
@@ -157,7 +160,7 @@ def _has_body(scope: Scope) -> bool:
 
 
 def _limit_body(scope: Scope, receive: Receive) -> Receive:
-    """Limit a body that comes without a sign-in, before any of it is held. Raises TooLarge."""
+    """Limit the body of an unauthenticated request before any of it is buffered. Raises TooLarge."""
     limit, received = PUBLIC_BODY_BYTES_MAX, 0
 
     def check(size: int) -> None:

@@ -1,6 +1,6 @@
-"""By which names a server may be called, from which pages, below which path, and how its cookies are named.
+"""Check the host and origin of requests, strip the base path, and name the cookies.
 
-Decides from the request's own head alone: what a proxy adds about where a request came from is not believed.
+It decides from the request's own head alone and ignores forwarding headers of a proxy.
 """
 
 import re
@@ -19,25 +19,25 @@ _PAGE_PATH = "/"
 
 
 class Cookie(msgspec.Struct, frozen=True):
-    """How a sign-in is kept by a browser that came this way."""
+    """The name and attributes of the cookie that holds a sign-in."""
 
     name: str
     path: str
     secure: bool
 
     def set_cookie_header(self, secret: str, age_s: int) -> str:
-        """The header that sets it; with no age it goes away."""
+        """Return the Set-Cookie header; an age of 0 removes the cookie."""
         line = f"{self.name}={secret}; Path={self.path}; Max-Age={age_s}; HttpOnly; SameSite=Strict"
         return line + ("; Secure" if self.secure else "")
 
 
 class HostPolicy:
-    """`host` and `port` are what the server listens on."""
+    """The hosts, origins and base path that a server on `host` and `port` accepts."""
 
     def __init__(self, host: str, port: int, auth_config: AuthConfig) -> None:
         public = urlsplit(auth_config.public_url)
         self.base = public.path.rstrip("/")
-        """The path in front of every path, where people come through a proxy."""
+        """The path prefix of public_url, under which a proxy serves this server."""
         self._port = port
         self._public_host = _authority(public.netloc, public.scheme)
         self._public_origin = f"{public.scheme}://{self._public_host}" if auth_config.public_url else ""
@@ -46,14 +46,14 @@ class HostPolicy:
         own = set() if host in _WILDCARDS else {f"[{host}]" if ":" in host else host.lower()}
         self._allowed_hosts = frozenset(
             {self._public_host} - {""}
-            | {each for entry in configured | own for each in self._host_variants(entry)}
+            | {variant for entry in configured | own for variant in self._host_variants(entry)}
         )
         self._allowed_origins = frozenset(
             f"{scheme}://{name}" for name in self._allowed_hosts for scheme in ("http", "https")
         )
 
     def check(self, scope: Scope) -> None:
-        """Raises WrongHost, WrongOrigin or CrossSite."""
+        """Raise WrongHost, WrongOrigin or CrossSite if the request must not reach this server."""
         hosts = [value for key, value in scope["headers"] if key == b"host"]
         host = hosts[0].decode("latin-1").lower() if len(hosts) == 1 else ""
         if not (_LOOPBACK.fullmatch(host) or host in self._allowed_hosts):
@@ -67,16 +67,16 @@ class HostPolicy:
             and origin not in self._allowed_origins
         ):
             raise WrongOrigin(origin=origin[:200])
-        # A browser says whose page asks, also where it sends no Origin; a page of another port of this
-        # machine is of the same "site", and as foreign as any.
+        # Browsers send this header also where they send no Origin. A page on another port of this machine
+        # is of the same "site", and as foreign as any other.
         site = header(scope, b"sec-fetch-site")
         if site in ("cross-site", "same-site") and (scope["path"] != _PAGE_PATH or scope["method"] != "GET"):
             raise CrossSite(site=site)
 
     def strip_base_path(self, scope: Scope) -> Scope | None:
-        """The request without the path in front, whether a proxy passed it on or not.
+        """Return the request without the base path, which a proxy may or may not have removed.
 
-        None where only the last slash is missing: what the page loads is named relative to it.
+        Return None if only the trailing slash is missing: the page's links are relative to it.
         """
         path: str = scope["path"]
         if not self.base or not path.startswith(self.base):
@@ -89,9 +89,9 @@ class HostPolicy:
         return {**scope, "path": rest, "raw_path": scope["raw_path"].removeprefix(self.base.encode())}
 
     def cookie(self, scope: Scope) -> Cookie:
-        """How a browser that came this way keeps its sign-in.
+        """Return the sign-in cookie for the address that this browser used.
 
-        Browsers send a cookie to every port of a host name, so the name tells which one it is for.
+        Browsers send a cookie to every port of a host, so the cookie's name contains the port.
         """
         is_public = bool(self._public_host) and (
             header(scope, b"host").lower() == self._public_host
@@ -103,7 +103,7 @@ class HostPolicy:
         return Cookie(f"holdfast_{self._port}", "/", False)
 
     def cookie_secrets(self, scope: Scope) -> list[str]:
-        """The secrets that a browser sends. A neighbour on another port may have added its own."""
+        """Return the cookie secrets that a browser sends; a server on another port may have set its own."""
         names = {f"holdfast_{self._port}", f"holdfast_{self._public_port}"}
         secrets = []
         for key, value in scope["headers"]:
@@ -115,18 +115,18 @@ class HostPolicy:
         return secrets
 
     def _host_variants(self, entry: str) -> set[str]:
-        """A name with a port stands for itself; one without also for it with a usual port, or ours."""
+        """Return a host with its port; one without a port also with the standard ports and ours."""
         if re.search(r":\d+$", entry):
             return {entry}
         return {entry, f"{entry}:80", f"{entry}:443", f"{entry}:{self._port}"}
 
 
 def is_same_origin(scope: Scope) -> bool:
-    """Whether a browser says that a page of ours asks. `Hosts.check` has looked at the origin already."""
+    """Return whether the browser says that our own page sends this; `HostPolicy.check` comes first."""
     return bool(header(scope, b"origin")) or header(scope, b"sec-fetch-site") == "same-origin"
 
 
 def _authority(netloc: str, scheme: str) -> str:
-    """As browsers write it: lower case, without the port that goes without saying."""
+    """Return the authority as browsers write it: in lower case, without the default port."""
     usual = f":{_PORTS(scheme)}"
     return netloc.lower().removesuffix(usual)

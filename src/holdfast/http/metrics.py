@@ -1,4 +1,4 @@
-"""What there is to count, as Prometheus reads it: a few lines of text, made when they are asked for."""
+"""Collect the metrics and format them for Prometheus on request."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,16 +40,16 @@ METRICS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "holdfast_channel_delivered_total": ("counter", "Tries to say something in a chat, by what came of it."),
     "holdfast_channel_waiting": ("gauge", "Chats of an app that have something to be sent, when last seen."),
 })  # fmt: skip
-"""Every metric with its type and what it means."""
+"""The type and the help text of each metric."""
 MEMORY_OUTCOMES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "commits": ("paid", "failed", "in_doubt", "no_owner", "forget_done", "forget_failed", "forget_cannot"),
     "recalls": ("found", "none", "slow", "failed", "resting"),
 })  # fmt: skip
-"""What may come of telling memory and of asking it: there from the start, so that a first one is a change."""
+"""The outcomes of memory operations. All are exported from the start, so that the first shows as a change."""
 
 
 class Metrics:
-    """Asks the parts what they have counted."""
+    """The counters of all components, read when Prometheus asks."""
 
     def __init__(
         self,
@@ -69,12 +69,11 @@ class Metrics:
         self._responses: Counter[int] = Counter()
 
     def count_response(self, status: int) -> None:
-        """An answer was sent."""
         self._responses[status // 100] += 1
 
     async def text(self) -> str:
         pending: dict[str, float] = {}
-        # What else is counted is told also while the store fails or closes.
+        # The other metrics are exported even while the store fails or closes.
         with suppress(HoldfastError):
             count, since = await self._engine.store.pending_commit_totals()
             age_s = max(self._clock.now_ms() - since, 0) / 1000 if count else 0
@@ -111,7 +110,7 @@ class Metrics:
                     yield f"{name}{{{label}}} {count}"
 
     def _labelled_counts(self, name: str) -> Mapping[str, int]:
-        """What is counted by a label."""
+        """Return the counts of a metric by label."""
         if name == "holdfast_http_requests_total":
             return {f'status="{status}xx"': count for status, count in self._responses.items()}
         if name == "holdfast_agent_cache_rebuilds_total":
@@ -125,30 +124,31 @@ class Metrics:
 
 
 def _channel_lines(name: str, channels: Sequence[ChannelInfo]) -> Iterator[str]:
-    for each in channels:
-        label = f'channel="{each.name}"'
+    for channel in channels:
+        label = f'channel="{channel.name}"'
         if name == "holdfast_channel_delivered_total":
-            for outcome, count in sorted(each.delivered.items()):
+            for outcome, count in sorted(channel.delivered.items()):
                 yield f'{name}{{{label},outcome="{outcome}"}} {count}'
-        elif each.connected:
-            yield f"{name}{{{label}}} {each.waiting if name == 'holdfast_channel_waiting' else each.received}"
+        elif channel.connected:
+            count = channel.waiting if name == "holdfast_channel_waiting" else channel.received
+            yield f"{name}{{{label}}} {count}"
 
 
 def _mcp_lines(name: str, servers: Sequence[McpServerInfo]) -> Iterator[str]:
-    for each in servers:
-        label = f'server="{each.name}"'
+    for server in servers:
+        label = f'server="{server.name}"'
         if name == "holdfast_mcp_calls_total":
-            for outcome, count in sorted(each.calls.items()):
+            for outcome, count in sorted(server.calls.items()):
                 yield f'{name}{{{label},outcome="{outcome}"}} {count}'
         else:
             is_gauge = name == "holdfast_mcp_ready"
-            yield f"{name}{{{label}}} {int(each.state == 'ready') if is_gauge else each.connections}"
+            yield f"{name}{{{label}}} {int(server.state == 'ready') if is_gauge else server.connections}"
 
 
-def _histogram_lines(name: str, meter: CommitMetrics) -> Iterator[str]:
+def _histogram_lines(name: str, commit_metrics: CommitMetrics) -> Iterator[str]:
     cumulative = 0
-    for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), meter.counts, strict=True):
+    for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), commit_metrics.counts, strict=True):
         cumulative += count
         yield f'{name}_bucket{{le="{bound}"}} {cumulative}'
-    yield f"{name}_sum {meter.total_s:.6f}"
+    yield f"{name}_sum {commit_metrics.total_s:.6f}"
     yield f"{name}_count {cumulative}"

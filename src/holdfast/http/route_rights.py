@@ -1,4 +1,4 @@
-"""Which right each request needs, in one table."""
+"""The right that each request needs, in one table."""
 
 import re
 
@@ -6,19 +6,19 @@ from holdfast.domain.credentials import Right
 
 _READ_METHODS = frozenset({"GET", "HEAD"})
 _PUBLIC = re.compile(r"/|/page/[^/]+|/health/live")
-"""What is there for everyone who may reach the server: it holds nothing of anybody's."""
+"""The paths that need no sign-in: they hold no private data."""
 _SELF_AUTHENTICATED = frozenset({"/api/sign-in", "/api/channels/telegram", "/api/channels/webhook"})
-"""Where what is sent shows by itself who sends it."""
+"""The paths whose request body or headers authenticate the sender."""
 
 
 def required_right(method: str, path: str) -> Right | None:
-    """The right that a request needs; None where it needs none."""
+    """Return the right that a request needs; None if it is public."""
     if (method in _READ_METHODS and _PUBLIC.fullmatch(path)) or (
         method == "POST" and path in _SELF_AUTHENTICATED
     ):
         return None
-    # As routes read a path: empty steps count for nothing.
-    match [step for step in path.split("/") if step]:
+    # The router ignores empty path segments, so this must too.
+    match [segment for segment in path.split("/") if segment]:
         case ["api", "tokens" | "password" | "sign-ins" | "backup" | "backups", *_]:
             return "admin"
         case ["api", "channels" | "pairing" | "senders", *_]:

@@ -1,4 +1,4 @@
-"""A listening socket and the HTTP server behind it, inside our own event loop."""
+"""Listen on a socket and run the HTTP server inside our own event loop."""
 
 import asyncio
 import errno
@@ -31,7 +31,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _BACKLOG = 1_024
 _DATE_HEADER_EVERY_S = 1.0
 PORTS_TRIED_MAX = 100
-"""How far past the default port a free one is looked for."""
+"""The most ports that are tried to find a free one."""
 
 
 class PortTaken(HoldfastError):
@@ -49,7 +49,7 @@ class CannotListen(HoldfastError):
 
 
 class UvicornHttpServer:
-    """Bound at once, so that the address is known; answers from `run` on."""
+    """An HTTP server that is bound when created, so that its address is known, and serves from `run` on."""
 
     def __init__(
         self,
@@ -65,8 +65,8 @@ class UvicornHttpServer:
         self._host, self._port = listener.getsockname()[:2]
         bound = ipaddress.ip_address(self._host.partition("%")[0])
         self.is_local = bound.is_loopback
-        """Only this machine can reach it."""
-        # Whoever listens everywhere is found here too.
+        """True if only this machine can reach it."""
+        # A server that listens on all interfaces is reachable on the loopback address too.
         reachable_host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._host, self._host)
         self.address = (
             f"http://[{reachable_host}]:{self._port}/"
@@ -84,7 +84,7 @@ class UvicornHttpServer:
         timeouts: ConnectionTimeouts | None = None,
         mask: MaskFunction = no_mask,
     ) -> "UvicornHttpServer":
-        """Listen on `port`, or with `or_next` on the first free one from there; problems go through `mask`.
+        """Listen on `port`, or with `or_next` on the first free port from there.
 
         Raises PortTaken or CannotListen.
         """
@@ -105,10 +105,10 @@ class UvicornHttpServer:
         on_stop: Callable[[], Awaitable[None]],
         services: Services | None = None,
     ) -> None:
-        """Answer until SIGINT or SIGTERM; `on_ready` is called once requests are answered.
+        """Serve until SIGINT or SIGTERM, and call `on_ready` once requests are served.
 
-        Told to stop, it accepts nothing more, awaits `on_stop` while streams still follow, and lets go. A
-        second signal does not wait for `on_stop`.
+        On a signal it refuses new requests, awaits `on_stop` while streams go on, and ends. A second signal
+        does not wait for `on_stop`.
         """
         now = asyncio.get_running_loop().time
         streams, connections = (
@@ -179,14 +179,14 @@ class UvicornHttpServer:
 
 
 class _StopSignals:
-    """Whether a signal has come, and a second one."""
+    """The first and the second stop signal, as events."""
 
     def __init__(self) -> None:
         self.first, self.second = asyncio.Event(), asyncio.Event()
 
     @contextmanager
     def installed(self) -> Generator[None]:
-        # Not by the loop's own means: those end with the loop, and a signal after that would end the process.
+        # Not with the loop's own handlers: they end with the loop, and a later signal would kill the process.
         loop = asyncio.get_running_loop()
         for signum in _SIGNALS:
             signal.signal(signum, lambda signum, frame: _call_soon(loop, self._record))
@@ -194,7 +194,7 @@ class _StopSignals:
             yield
         finally:
             for signum in _SIGNALS:
-                # What is left to do is short, and is not to be cut short.
+                # The rest of the shutdown is short; a further signal must not interrupt it.
                 signal.signal(signum, lambda signum, frame: None)
 
     def _record(self) -> None:
@@ -206,9 +206,9 @@ def _call_soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> Non
 
 
 class _EmbeddedUvicorn(uvicorn.Server):
-    """uvicorn without its signal handling, which would raise the signal again before the store is closed.
+    """A uvicorn server without its signal handling, which would raise the signal before the store is closed.
 
-    The date that each answer carries is told anew once a second.
+    It updates the date header once a second.
     """
 
     def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
@@ -221,7 +221,7 @@ class _EmbeddedUvicorn(uvicorn.Server):
         self._exit_requested.set()
 
     async def main_loop(self) -> None:
-        """Told to leave, where uvicorn's own wakes ten times a second to see whether it should."""
+        """Wait for `request_exit`; uvicorn's own loop polls ten times a second."""
         while not await self.on_tick(0):
             with suppress(TimeoutError):
                 async with asyncio.timeout(_DATE_HEADER_EVERY_S):
@@ -237,17 +237,17 @@ class _EmbeddedUvicorn(uvicorn.Server):
 
 
 def _listen(host: str, port: int) -> socket.socket | None:
-    """A listening socket, or None when the port is taken. Raises CannotListen."""
+    """Return a listening socket, or None if the port is taken. Raises CannotListen."""
     try:
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, proto)
     except OSError as error:
         raise CannotListen(host=host, port=port, detail=error.strerror) from None
     try:
-        # A port of a process that has just ended is free again at once.
+        # Otherwise the port of a process that has just ended stays blocked for a while.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        # Two sockets may be bound to one port; only one may listen.
+        # Two sockets can be bound to one port, so only listening shows that it is taken.
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()

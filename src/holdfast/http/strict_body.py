@@ -1,4 +1,4 @@
-"""Bodies as they are declared: JSON is read straight into its struct, and nothing is converted on the way."""
+"""Decode JSON bodies straight into their structs, without type conversion."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,10 +10,10 @@ from holdfast.http.errors import BadRequest
 
 
 class StrictBody(AbstractDTO[Any]):
-    """Litestar would take "true" for true and "5" for 5; this does not."""
+    """A Litestar DTO that refuses "true" for true and "5" for 5, which Litestar would convert."""
 
     def decode_bytes(self, value: bytes) -> Any:
-        """The body as its struct. Raises BadRequest."""
+        """Return the body as its struct. Raises BadRequest."""
         body_field = self.asgi_connection.route_handler.parsed_data_field
         assert body_field is not None, "a body is read only where one is declared"
         try:
@@ -25,7 +25,7 @@ class StrictBody(AbstractDTO[Any]):
     def create_for_field_definition(
         cls, field_definition: Any, handler_id: str, backend_cls: Any = None
     ) -> None:
-        """Nothing is prepared: msgspec keeps what it knows of a struct by itself."""
+        """Do nothing: msgspec caches its own decoders."""
 
     @classmethod
     def create_openapi_schema(cls, field_definition: Any, handler_id: str, schema_creator: Any) -> Any:

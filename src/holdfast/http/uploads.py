@@ -1,6 +1,6 @@
-"""A file as it comes in over HTTP: read in pieces, judged by its beginning, cut off where it is too large.
+"""Read an uploaded file in chunks: detect its type from its start, and refuse it if too large or too slow.
 
-Or too slow: files are held in memory until they are whole, and nobody is to keep that from others.
+Files are buffered in memory until they are complete, so a slow upload must not hold memory that others need.
 """
 
 import asyncio
@@ -53,11 +53,11 @@ class TooManyUploads(HoldfastError):
 
 
 Reserve = Callable[[int], Awaitable[None]]
-"""Waits for room for so many more bytes. Raises TooManyUploads."""
+"""Wait until so many more bytes may be buffered. Raises TooManyUploads."""
 
 
 class MinUploadRate(NamedTuple):
-    """What must come, and in which time."""
+    """The fewest bytes that must arrive in each time window."""
 
     window_s: float = UPLOAD_WINDOW_S
     bytes_min: int = UPLOAD_WINDOW_BYTES_MIN
@@ -67,7 +67,7 @@ MIN_UPLOAD_RATE = MinUploadRate()
 
 
 class UploadBudget:
-    """What may be held of all bodies together. Who came first never waits, so that none does for ever."""
+    """The memory that all uploads share. The oldest upload never waits, so that none waits for ever."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class UploadBudget:
 
     @contextmanager
     def reservation(self) -> Generator[Reserve]:
-        """While one body is held: what it takes is free again afterwards."""
+        """Yield a function that reserves memory for one upload; free it at the end."""
         owner = object()
         self._reserved[owner] = 0
         try:
@@ -115,9 +115,9 @@ class UploadBudget:
 
 
 class IncomingUpload:
-    """One body. `claimed` is its Content-Type; `announced` its Content-Length, if it says one.
+    """The body of one upload. It trusts neither `content_type` nor `content_length`.
 
-    Neither is believed. What is held never exceeds the limit for what the content turns out to be.
+    The buffer never exceeds the limit for the detected type.
     """
 
     def __init__(
@@ -136,8 +136,11 @@ class IncomingUpload:
         self._ended = False
 
     async def read(self, reserve: Reserve) -> bytes:
-        """All of it. Raises UploadBroken and UploadTooSlow, or UnsupportedFile, TooLarge and TooManyUploads:
-        then discard the rest."""
+        """Return the whole body.
+
+        Raises UploadBroken and UploadTooSlow, or UnsupportedFile, TooLarge and TooManyUploads: call `discard`
+        after those.
+        """
         content_length = self._content_length or 0
         if content_length > FILE_BYTES_MAX:
             raise _too_large(content_length, FILE_BYTES_MAX)
@@ -153,11 +156,11 @@ class IncomingUpload:
                     raise _too_large(content_length, limit)
             return bytes(buffer)
         finally:
-            # A refusal keeps its frames, and this with them, while the rest is still being read.
+            # The traceback of a refusal keeps this buffer alive while the rest is still being read.
             buffer.clear()
 
     async def discard(self) -> None:
-        """Read on and keep nothing, so that the sender gets to read the refusal.
+        """Read the rest without storing it, so that the sender gets to read the response.
 
         Raises UploadCutOff, UploadBroken, UploadTooSlow.
         """
@@ -179,7 +182,7 @@ class IncomingUpload:
         return chunk
 
     async def _next_message(self) -> dict[str, Any]:
-        """What comes next. Raises UploadTooSlow."""
+        """Return the next ASGI message. Raises UploadTooSlow."""
         while True:
             try:
                 async with asyncio.timeout_at(self._window_ends):
@@ -194,6 +197,6 @@ class IncomingUpload:
 
 
 def _too_large(size_bytes: int, limit: int) -> TooLarge:
-    """`size_bytes` is 0 where nobody has said how much there is."""
+    """Return the error; `size_bytes` is 0 if the size is unknown."""
     size = f"{size_bytes:,} bytes" if size_bytes else f"more than {limit:,} bytes"
     return TooLarge(what="The file", size=size, limit=f"{limit:,} bytes")

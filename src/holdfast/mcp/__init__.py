@@ -1,1 +1,1 @@
-"""Tools of other programs, by the Model Context Protocol."""
+"""Tools that other programs offer over the Model Context Protocol."""

@@ -1,4 +1,7 @@
-"""The way to a configured MCP server. Imports the SDK, which takes a second: loaded when there is one."""
+"""Connect to a configured MCP server.
+
+Imports the SDK, which takes a second; `service` imports this module only when a server is configured.
+"""
 
 from contextlib import AbstractAsyncContextManager
 
@@ -11,9 +14,11 @@ from holdfast.mcp.stdio import McpStdioTransport
 from holdfast.mcp.transport import McpTransport
 
 
-def reach(server: McpServer, yard: McpSpawnContext, version: str) -> AbstractAsyncContextManager[McpSession]:
-    """Connect to a server whose variables are put in. Raises as `OpenSession` says."""
+def connect(
+    server: McpServer, spawn_context: McpSpawnContext, version: str
+) -> AbstractAsyncContextManager[McpSession]:
+    """Connect to a server whose variables are resolved. Raises what `OpenSession` raises."""
     transport: McpTransport = (
-        McpHttpTransport(server) if server.is_remote else McpStdioTransport(server, yard)
+        McpHttpTransport(server) if server.is_remote else McpStdioTransport(server, spawn_context)
     )
     return open_session(server, transport, version)

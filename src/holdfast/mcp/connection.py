@@ -1,7 +1,7 @@
-"""One MCP server, kept connected: reached, asked for its tools, tried again after a while when it fails.
+"""Keep one MCP server connected: connect, list its tools, and retry with a backoff.
 
-A connection lives in one task of its own, from its opening to its end; calls come from others. Its tools stay
-offered while it is tried again, and a call waits a little for it: but not after several failures in a row.
+Each connection runs in its own task; calls come from other tasks. While the task retries, the connection
+still offers its tools, and a call waits briefly for it. After several failures in a row it does neither.
 """
 
 import asyncio
@@ -40,7 +40,10 @@ _FIRST = asyncio.FIRST_COMPLETED
 
 
 class McpConnection:
-    """Belongs to one event loop. `wrap` is what becomes of each tool before anyone has it."""
+    """A connection to one server that reconnects itself. Belongs to one event loop.
+
+    `wrap` decorates each tool before the connection offers it.
+    """
 
     def __init__(
         self,
@@ -75,7 +78,7 @@ class McpConnection:
 
     @property
     def tools(self) -> Mapping[str, Tool]:
-        """What is offered now, by the names that models use."""
+        """The offered tools, by the names that models use."""
         return self._tools if self._session is not None or self._failures < MCP_FAILURES_MAX else {}
 
     def info(self) -> McpServerInfo:
@@ -86,16 +89,16 @@ class McpConnection:
         )  # fmt: skip
 
     def reconnect(self) -> None:
-        """End the connection, if there is one, and reach the server again at once."""
+        """Close the connection, if any, and connect again at once."""
         self._failures = 0
         self._reconnect_requested.set()
 
     def load_cached_tools(self) -> None:
-        """Offer what it offered last, in whichever process that was."""
+        """Offer the tools that the server last listed, to this process or an earlier one."""
         self._set_tools(mask_value(self._tool_cache.read(self.server), self._mask))
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Connect again and again until cancelled."""
         try:
             while True:
                 self._reconnect_requested.clear()
@@ -105,7 +108,7 @@ class McpConnection:
             self._state = "stopped"
 
     async def wait_ready(self) -> McpSession:
-        """The connection, once it is ready. Raises CallNotSent when that takes too long."""
+        """Return the session once it is ready. Raises CallNotSent if that takes too long."""
         retry_in_s = max(0, self._retry_at - self._clock.now_ms()) / 1000
         with suppress(TimeoutError):
             async with asyncio.timeout(MCP_WAIT_S_MAX if retry_in_s < MCP_WAIT_S_MAX else 0):
@@ -113,12 +116,12 @@ class McpConnection:
                     await self._is_ready.wait()
                     if self._session is not None and not self._session.close_reason:
                         return self._session
-                    self._set_disconnected()  # Whoever tends it is about to find out too.
+                    self._set_disconnected()  # The task that runs the connection is about to notice too.
         reason = f" ({self._last_error})" if self._last_error else ""
         raise CallNotSent(f"the MCP server {self.server.name} is not connected{reason}")
 
     async def _connect(self) -> None:
-        """One connection, from its opening to its end, however it ends."""
+        """Open one session, watch it until it ends, and record a failure."""
         self._state, self._retry_at = "connecting", 0
         limit = asyncio.timeout(self.server.start_timeout_s)
         try:
@@ -132,7 +135,7 @@ class McpConnection:
         except TimeoutError as error:
             message = f"it was not ready within {self.server.start_timeout_s} s"
             reason = message if limit.expired() else error_text(error)
-        # The edge of a connection: whatever went wrong is told, and it is tried again.
+        # The edge of the connection's task: it records any error, then retries.
         except Exception as error:
             reason = error_text(error)
         finally:
@@ -158,8 +161,10 @@ class McpConnection:
         self._last_error_at = self._clock.now_ms()
 
     async def _watch_session(self, session: McpSession) -> str:
-        """List its tools anew whenever that is asked for, until it breaks; returns why, or nothing if
-        another connection is wanted."""
+        """List the tools again on each change until the session closes, and return the reason.
+
+        The reason is empty if somebody asked to reconnect.
+        """
         closed = asyncio.ensure_future(session.wait_closed())
         reconnect_requested = asyncio.ensure_future(self._reconnect_requested.wait())
         changed = asyncio.ensure_future(session.tools_changed.wait())
@@ -194,10 +199,10 @@ class McpConnection:
                 await self._reconnect_requested.wait()
 
     def _update_tools(self, listing: ToolListing) -> None:
-        listing = mask_value(listing, self._mask)  # It may repeat what it was sent, to models and people.
+        listing = mask_value(listing, self._mask)  # A server may repeat secrets that it was sent.
         if listing != self._listing:
             self._set_tools(listing)
-            with suppress(OSError):  # It is only known later after a restart.
+            with suppress(OSError):  # Without the cache, tools only appear later after a restart.
                 self._tool_cache.write(self.server, listing)
 
     def _set_tools(self, listing: ToolListing) -> None:

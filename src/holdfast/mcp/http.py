@@ -1,8 +1,8 @@
-"""An MCP server over HTTP: the SDK's own transport, over a client that says what became of each request.
+"""Connect to an MCP server over HTTP: the SDK's transport over a client that maps each failure.
 
-The SDK ends a whole connection over one request that fails. So failures come to it as what a server may
-answer, and each tells whether its request can have been carried out. Long answers are refused, and what never
-ends is read at a pace.
+The SDK closes the whole connection when one request fails. So the client turns failures into JSON-RPC
+errors, whose codes say whether the server may have carried out the request. It refuses long answers and
+limits the rate at which it reads endless ones.
 """
 
 import asyncio
@@ -21,15 +21,15 @@ from holdfast.mcp.transport import NOT_SENT, REJECTED, UNREADABLE, McpRateLimite
 _CONNECT_S_MAX = 10.0
 _BAD_GATEWAY = 502
 _LINES_OF_MESSAGE = 3
-"""What kind of event it is, what it says, and an empty line."""
+"""An event takes three lines: its kind, its data and an empty line."""
 _OPENING_MESSAGES = 50
-"""As many messages an opened stream of notices counts for: one that ends at once is opened again at once."""
+"""Messages that opening a notification stream counts as: the SDK reopens one that ends, at once."""
 _UNCERTAIN_STATUSES = frozenset({408})
-"""Refusals after which a request may have been carried out all the same, beside every fault of a server."""
+"""Client errors after which, as after any server error, the server may have carried out the request."""
 
 
 class McpHttpTransport:
-    """One connection to a server at its address."""
+    """The transport to a server at a URL."""
 
     reports_lost_requests = True
 
@@ -45,7 +45,7 @@ class McpHttpTransport:
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[TransportStreams]:
         transport = _ErrorMappingTransport(httpx2.AsyncHTTPTransport(), self._close)
-        # Calls have a time of their own; a stream of notices may be silent for ever.
+        # Calls have their own timeout; a notification stream may stay silent for ever.
         timeout = httpx2.Timeout(None, connect=_CONNECT_S_MAX)
         headers, url = {"accept-encoding": "identity"} | self._server.headers, self._server.url
         async with (
@@ -64,7 +64,7 @@ class McpHttpTransport:
 
 
 class _ErrorMappingTransport(httpx2.AsyncBaseTransport):
-    """Sends requests; `lose` is told when there is no use in sending more."""
+    """Send requests and map failures to JSON-RPC errors; `on_lost` receives a fatal one's message."""
 
     def __init__(self, inner: httpx2.AsyncBaseTransport, on_lost: Callable[[str], None]) -> None:
         self._inner = inner
@@ -77,7 +77,7 @@ class _ErrorMappingTransport(httpx2.AsyncBaseTransport):
         if request.method == "GET":
             await self._notices_limiter.throttle(now(), _OPENING_MESSAGES)
         try:
-            # Saying goodbye must not keep anyone; all else has a time of its own.
+            # Ending the session must not delay a stop; other requests have their own timeouts.
             async with asyncio.timeout(None if request.method in ("POST", "GET") else MCP_STOP_S_MAX):
                 response = await self._inner.handle_async_request(request)
         except TimeoutError:
@@ -97,7 +97,7 @@ class _ErrorMappingTransport(httpx2.AsyncBaseTransport):
         return response
 
     async def _read_whole(self, response: httpx2.Response, kind: str) -> httpx2.Response:
-        """An answer that is not a stream, read to its end."""
+        """Read an answer that is not a stream to its end."""
         body = bytearray()
         try:
             async for chunk in response.aiter_raw():
@@ -125,7 +125,7 @@ class _ErrorMappingTransport(httpx2.AsyncBaseTransport):
         message = f"it answered with HTTP {status} {response.reason_phrase}".rstrip()
         if response.is_server_error or status in _UNCERTAIN_STATUSES:
             return self._error_response(UNREADABLE, message)
-        # A server that was started anew knows the old connection no longer.
+        # A server that has restarted no longer knows the session.
         return self._error_response(
             REJECTED, message, ends=self._has_answered and status == httpx2.codes.NOT_FOUND
         )
@@ -142,7 +142,7 @@ class _ErrorMappingTransport(httpx2.AsyncBaseTransport):
 
 
 class _RateLimitedStream(httpx2.AsyncByteStream):
-    """What an answer says, no faster than `pace` allows."""
+    """A response body, read no faster than `rate_limiter` allows."""
 
     def __init__(self, response: httpx2.Response, rate_limiter: McpRateLimiter) -> None:
         assert isinstance(response.stream, httpx2.AsyncByteStream), "it comes from the network"

@@ -1,4 +1,4 @@
-"""What the rest of `mcp` needs of a connected server, whatever its transport. Knows nothing of the SDK."""
+"""Define a session with an MCP server, independent of its transport and of the SDK."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from holdfast.tools.ports import KeepBlob, ToolResult
 
 
 class OfferedTool(msgspec.Struct, frozen=True):
-    """A tool as its server lists it: bounded, and with a schema that models take."""
+    """A tool that a server lists, with bounded texts and a schema that models accept."""
 
     name: str
     description: str
@@ -21,37 +21,37 @@ class OfferedTool(msgspec.Struct, frozen=True):
 
 
 class ToolListing(msgspec.Struct, frozen=True):
-    """The tools of a server that can be used, and in sentences why others are left out."""
+    """The usable tools of a server, and one sentence for each group of tools that is left out."""
 
     tools: tuple[OfferedTool, ...] = ()
     left_out: tuple[str, ...] = ()
 
 
 class CallNotSent(Exception):
-    """A call did not reach its server; says why. Nothing has happened."""
+    """A call did not reach its server, so it had no effect; the message says why."""
 
 
 class CallTimeout(Exception):
-    """A call was sent and nothing came back in its time. It may have been carried out."""
+    """The server did not answer a call in time; it may have carried it out."""
 
 
 class CallLost(Exception):
-    """A call was sent, and its answer cannot come any more. It may have been carried out."""
+    """The answer to a sent call can no longer arrive; the server may have carried it out."""
 
 
 class McpSession(Protocol):
-    """One connection to a server, while it lasts."""
+    """One open connection to a server."""
 
     @property
     def tools_changed(self) -> asyncio.Event:
-        """Set when its tools are to be listed anew."""
+        """An event that is set when the caller must list the tools again."""
 
     @property
     def close_reason(self) -> str:
-        """Why it can be used no longer; empty while it can."""
+        """The reason why the session has closed; empty while it is open."""
 
     async def list_tools(self) -> ToolListing:
-        """Ask for them. Raises a McpConnectionError."""
+        """Return the server's tools. Raises McpConnectionError."""
 
     async def call(
         self,
@@ -61,25 +61,26 @@ class McpSession(Protocol):
         on_progress: Callable[[str], None],
         keep: KeepBlob,
     ) -> ToolResult:
-        """Call one; `say` takes lines of progress. An error that the server answers with is a result.
+        """Call a tool and return its result, which may be the server's error.
 
-        Raises CallNotSent, CallTimeout, Lost. Cancelling it tells the server, and returns soon.
+        `on_progress` receives lines of progress. Cancelling notifies the server and returns soon.
+        Raises CallNotSent, CallTimeout, CallLost.
         """
 
     async def wait_closed(self) -> str:
-        """Wait until it can be used no longer; returns why."""
+        """Wait until the session has closed, and return the reason."""
 
 
 class McpConnectionError(Exception):
-    """A server cannot be reached or understood; says why."""
+    """The client cannot connect to a server or understand it; the message says why."""
 
 
 OpenSession = Callable[[], AbstractAsyncContextManager[McpSession]]
-"""Reaches a server. Raises McpConnectionError, and whatever else goes wrong on the way; leaves nothing behind."""
+"""Open a session and clean up after it. Raises McpConnectionError, and any error of the transport."""
 
 
 def error_text(error: BaseException) -> str:
-    """What an error says; of several that came together, the first."""
+    """Return an error's message; for a group, that of its first error."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return str(error).strip() or type(error).__name__

@@ -1,4 +1,4 @@
-"""What an MCP server answers to a call, as the model reads it; and what it lists, as tools models take."""
+"""Convert an MCP server's answers into tool results, and its tool list into tools that models accept."""
 
 import base64
 import re
@@ -25,15 +25,15 @@ from holdfast.tools.ports import KeepBlob, ToolResult
 _UNSUPPORTED_KEYWORDS = frozenset(
     {"$schema", "$id", "anyOf", "oneOf", "allOf", "not", "if", "then", "else", "title"}
 )
-"""What some models refuse at the top of a schema; without it more is allowed, and the server still checks."""
+"""Keywords that some models refuse at the top of a schema; without them the server still validates."""
 _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 _NOTES_MAX = 5
-_WHY_CHARS_MAX = 300
+_REASON_CHARS_MAX = 300
 _NOT_SHOWN = "it cannot be shown here"
 
 
 async def to_tool_result(answer: types.CallToolResult, keep: KeepBlob) -> ToolResult:
-    """What an answer says. Images are kept as files for people; of what is not shown it says what it is."""
+    """Convert an answer: keep its images as files for people, and describe what cannot be shown."""
     texts: list[str] = []
     files: list[File] = []
     for block in answer.content:
@@ -42,7 +42,7 @@ async def to_tool_result(answer: types.CallToolResult, keep: KeepBlob) -> ToolRe
         texts.append(_block_text(block, file is not None))
     if not texts and answer.structured_content is not None:
         texts = [_json(answer.structured_content)]
-    # Neither models nor stores take a NUL or half a character.
+    # Neither models nor stores accept a NUL or a lone surrogate.
     text = Text(_replace_unstorable("\n".join(texts)))
     return ToolResult("failed" if answer.is_error else "done", (text, *files))
 
@@ -92,12 +92,14 @@ def _json(value: Any) -> str:
 def build_listing(
     server: McpServer, listed: Iterable[types.Tool], dropped: Iterable[tuple[str, str]] = ()
 ) -> ToolListing:
-    """The tools that can be used of those that a server lists; of two with one name the first.
+    """Return the usable tools among those that a server lists; of two with one name, the first.
 
-    `dropped` are names of more that it lists, each with what is wrong with it.
+    `dropped` holds the names of malformed tools in the list, each with the problem.
     """
     found: dict[str, OfferedTool] = {}
-    refused = [_left_out(name, why) for name, why in dropped if server.tools is None or name in server.tools]
+    refused = [
+        _left_out(name, reason) for name, reason in dropped if server.tools is None or name in server.tools
+    ]
     for tool in listed:
         if (server.tools is not None and tool.name not in server.tools) or tool.name in found:
             continue
@@ -119,12 +121,15 @@ def build_listing(
     return ToolListing(tuple(tools[:MCP_TOOLS_MAX]), tuple(notes))
 
 
-def _left_out(name: str, why: str) -> str:
-    return f"{_replace_unstorable(name)[:100] or 'A tool without a name'} is left out: {_replace_unstorable(why)[:_WHY_CHARS_MAX]}."
+def _left_out(name: str, reason: str) -> str:
+    return (
+        f"{_replace_unstorable(name)[:100] or 'A tool without a name'} is left out:"
+        f" {_replace_unstorable(reason)[:_REASON_CHARS_MAX]}."
+    )
 
 
 def _offered_tool(server: McpServer, tool: types.Tool) -> OfferedTool:
-    """Raises ValueError, which says what is wrong with it."""
+    """Convert a listed tool. Raises ValueError with the problem."""
     if not tool.name:
         raise ValueError("it has no name")
     try:
@@ -148,7 +153,7 @@ def _offered_tool(server: McpServer, tool: types.Tool) -> OfferedTool:
 
 
 def _effect(server: McpServer, tool: types.Tool) -> Effect:
-    """By our own word, else by what the server says of it; what says nothing may do anything."""
+    """Return the configured effect, else the one that the server hints at, else `unsafe`."""
     if tool.name in server.effects:
         return server.effects[tool.name]
     hints = tool.annotations

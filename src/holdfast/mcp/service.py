@@ -1,4 +1,4 @@
-"""All MCP servers of this process: started in the background, stopped in time, their tools in one mapping."""
+"""Start and stop all MCP servers of this process, and offer their tools in one mapping."""
 
 import asyncio
 import importlib
@@ -21,14 +21,14 @@ _CONNECT_MODULE = "holdfast.mcp.connect"
 
 
 class McpServerConfig(NamedTuple):
-    """A server as its table says, and as it is reached: with the variables put in that the table names."""
+    """A server's table, as configured and with its variables resolved."""
 
     configured: McpServer
     resolved: McpServer
 
 
 class McpServers(Mapping[str, Tool]):
-    """The tools that are offered at the moment, by the names that models use. Belongs to one event loop."""
+    """A live mapping of the offered tools by the names that models use. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -44,8 +44,8 @@ class McpServers(Mapping[str, Tool]):
         self._version = version
         tool_cache = ToolCache(spawn_context.folder / "mcp")
         self._connections = {
-            each.configured.name: self._build_connection(each, tool_cache, wrap, clock, rng, mask)
-            for each in servers
+            config.configured.name: self._build_connection(config, tool_cache, wrap, clock, rng, mask)
+            for config in servers
         }
         self._tasks: tuple[asyncio.Task[None], ...] = ()
 
@@ -63,12 +63,12 @@ class McpServers(Mapping[str, Tool]):
         @asynccontextmanager
         async def open_session() -> AsyncIterator[McpSession]:
             try:
-                # Takes a second, and is of no use to those who have no server.
-                part = await asyncio.to_thread(importlib.import_module, _CONNECT_MODULE)
+                # The import takes a second, which a process without servers need not pay.
+                module = await asyncio.to_thread(importlib.import_module, _CONNECT_MODULE)
             except ImportError as error:
                 raise McpConnectionError(f"holdfast[mcp] is not installed ({error})") from None
-            async with part.reach(config.resolved, self._spawn_context, self._version) as link:
-                yield link
+            async with module.connect(config.resolved, self._spawn_context, self._version) as session:
+                yield session
 
         return McpConnection(
             server,
@@ -82,15 +82,16 @@ class McpServers(Mapping[str, Tool]):
         )
 
     def start(self) -> None:
-        """Begin to reach all of them; nobody waits for that."""
-        for each in self._connections.values():
-            each.load_cached_tools()
+        """Begin to connect to all servers, and return at once."""
+        for connection in self._connections.values():
+            connection.load_cached_tools()
         self._tasks = tuple(
-            asyncio.create_task(each.run(), name=f"mcp {name}") for name, each in self._connections.items()
+            asyncio.create_task(connection.run(), name=f"mcp {name}")
+            for name, connection in self._connections.items()
         )
 
     async def stop(self) -> None:
-        """End all of them, within a bounded time. A second time does nothing."""
+        """Close all connections within a bounded time. A second call does nothing."""
         tasks, self._tasks = self._tasks, ()
         for task in tasks:
             task.cancel()
@@ -98,11 +99,9 @@ class McpServers(Mapping[str, Tool]):
             await asyncio.wait(tasks, timeout=2 * MCP_STOP_S_MAX)
 
     def info(self) -> Sequence[McpServerInfo]:
-        """How each of them fares."""
-        return [each.info() for each in self._connections.values()]
+        return [connection.info() for connection in self._connections.values()]
 
     def reconnect(self, name: str) -> None:
-        """Raises NoSuchMcpServer."""
         if name not in self._connections:
             raise NoSuchMcpServer(name=name)
         self._connections[name].reconnect()
@@ -114,24 +113,24 @@ class McpServers(Mapping[str, Tool]):
         return connection.tools[name]
 
     def __iter__(self) -> Iterator[str]:
-        return (name for each in self._connections.values() for name in each.tools)
+        return (name for connection in self._connections.values() for name in connection.tools)
 
     def __len__(self) -> int:
-        return sum(len(each.tools) for each in self._connections.values())
+        return sum(len(connection.tools) for connection in self._connections.values())
 
 
 class McpService(Protocol):
     """The MCP servers whose tools agents use."""
 
     def info(self) -> Sequence[McpServerInfo]:
-        """How each of them fares, in the order of the file."""
+        """Return the status of each server, in the order of the configuration file."""
 
     def reconnect(self, name: str) -> None:
-        """End its connection, if there is one, and reach it again at once. Raises NoSuchMcpServer."""
+        """Close the server's connection, if any, and connect again at once. Raises NoSuchMcpServer."""
 
 
 class NoMcpServers:
-    """The desk of a process that has no MCP servers."""
+    """The McpService of a process without MCP servers."""
 
     def info(self) -> Sequence[McpServerInfo]:
         return ()

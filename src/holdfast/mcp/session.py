@@ -1,7 +1,7 @@
-"""A connection to an MCP server by the official SDK, whatever its transport.
+"""Talk to an MCP server through the official SDK, over any transport.
 
-Whether a call may have been carried out is decided here. An error that the server answers with is a result;
-where the answer cannot come any more, or cannot be read, the call is lost. Nothing here makes a call twice.
+This module decides whether a server may have carried out a call. An error from the server is a result. If
+the answer can no longer arrive, or is unreadable, the call is lost. Nothing here sends a call twice.
 """
 
 import asyncio
@@ -30,9 +30,9 @@ from holdfast.tools.ports import KeepBlob, ToolResult
 _LISTEN_AGAIN_S = 30.0
 _LINE_CHARS_MAX = 500
 _LOST_CODES = frozenset({types.CONNECTION_CLOSED, types.PARSE_ERROR})
-"""What the SDK answers in a server's place whose answer over HTTP ends too early, or is none."""
+"""Codes with which the SDK answers in the server's place if an HTTP answer ends early or is malformed."""
 _CLOSED = "Connection closed"
-"""What the SDK answers a request with that is under way when a connection ends."""
+"""The SDK's answer to a request that is pending when the connection ends."""
 _LOGGERS = ("mcp", "client", "httpx2", "httpcore2")
 _ANSWER: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
@@ -43,8 +43,8 @@ _ANSWER: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAda
 async def open_session(
     server: McpServer, transport: McpTransport, version: str
 ) -> "AsyncIterator[SdkSession]":
-    """Connect over `transport`. Raises McpConnectionError, and what the SDK raises."""
-    for name in _LOGGERS:  # What a server says wrong is not ours to print.
+    """Connect over `transport`. Raises McpConnectionError, and any error of the SDK."""
+    for name in _LOGGERS:  # The SDK would print a server's protocol errors on our console.
         logging.getLogger(name).propagate = False
         logging.getLogger(name).addHandler(logging.NullHandler())
     tools_changed = asyncio.Event()
@@ -66,13 +66,13 @@ async def open_session(
             async with client:
                 tool_filter.version = client.protocol_version
                 yield SdkSession(server, transport, client, tools_changed, tool_filter)
-        # Errors come in groups, of the tasks that the SDK has: what the way itself knows says more.
+        # The SDK's task groups raise error groups; the transport's own reason says more.
         except Exception as error:
             raise McpConnectionError(transport.close_reason or error_text(error)) from error
 
 
 class _OpenStreams:
-    """Streams that are open already, as the SDK takes a transport."""
+    """Open streams in the form in which the SDK takes a transport."""
 
     def __init__(self, streams: Any) -> None:
         self._streams = streams
@@ -85,7 +85,7 @@ class _OpenStreams:
 
 
 class SdkSession:
-    """As its port says."""
+    """The McpSession over the SDK's client."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class SdkSession:
                 if not cursor or len(listed) > TOOLS_READ_MAX:
                     break
         except MCPError as error:
-            if error.code == types.METHOD_NOT_FOUND:  # It has none.
+            if error.code == types.METHOD_NOT_FOUND:  # A server without tools need not know the method.
                 return ToolListing()
             raise McpConnectionError(
                 self._transport.close_reason or f"it did not list its tools: {error.message}"
@@ -144,7 +144,7 @@ class SdkSession:
             async with asyncio.timeout(timeout_s):
                 answer = await self._request_call(name, arguments, on_progress)
         except TimeoutError:
-            self.tools_changed.set()  # One that answers nothing at all is found out by that, and connected anew.
+            self.tools_changed.set()  # Listing the tools finds out whether the server still answers at all.
             raise CallTimeout(
                 f"{self._server_label} did not answer within {timeout_s:g} s; it may have done it."
             ) from None
@@ -174,10 +174,10 @@ class SdkSession:
             ) from error
 
     def _error_result(self, error: MCPError) -> types.CallToolResult:
-        """An error that the server answered with. Raises CallNotSent, Lost for one that it did not."""
+        """Return an error of the server as a result. Raises CallNotSent, CallLost for any other."""
         if error.code == NOT_SENT:
             raise CallNotSent(f"{self._server_label}: {error.message}") from error
-        # Over a pipe, who uses the SDK's own codes is a server that means an error of its own by them.
+        # Over a pipe the SDK does not send these codes, so there they are the server's own errors.
         lost = error.code == UNREADABLE or (
             error.code in _LOST_CODES and self._transport.reports_lost_requests
         )
@@ -198,13 +198,13 @@ class SdkSession:
             listening.cancel()
 
     async def _watch_tool_changes(self) -> None:
-        """Hear of changed tools, where that has to be asked for."""
+        """Subscribe to tool changes if the protocol version requires a subscription."""
         has_tools = self._client.server_capabilities.tools
         notifies = has_tools is not None and has_tools.list_changed
         while notifies and self._client.protocol_version in MODERN_PROTOCOL_VERSIONS:
             try:
                 async with self._client.listen(tools_list_changed=True) as events:
-                    self.tools_changed.set()  # What changed before this was not heard.
+                    self.tools_changed.set()  # Changes before the subscription went unnoticed.
                     async for _ in events:
                         self.tools_changed.set()
             except (MCPError, SubscriptionLost, TimeoutError):

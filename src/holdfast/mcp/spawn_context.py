@@ -1,4 +1,4 @@
-"""Where MCP servers run that are processes of this one."""
+"""Give the folder, environment and sandbox of MCP servers that are child processes."""
 
 import re
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ from holdfast.tools.sandbox.supervised import is_finished
 
 
 class McpSpawnContext(NamedTuple):
-    """The data folder, what servers may know of the environment, the walls around them.
+    """The data folder, and the environment and sandbox of the servers that this process starts.
 
-    `token` tells the servers of this process from those of any other that has the folder.
+    `token` distinguishes this process's servers from those of other processes on the same folder.
     """
 
     folder: Path
@@ -22,15 +22,15 @@ class McpSpawnContext(NamedTuple):
     token: str
 
     def working_folder(self, server: McpServer) -> Path:
-        """The folder that a server works in where its table names none."""
+        """Return a server's default working folder."""
         return self.folder / "mcp" / server.name
 
     def lock_path(self, server: McpServer) -> Path:
-        """Held while a server of this process is there, or anything that it has started."""
+        """Return the lock file that a server of this process and its children hold while they live."""
         return self.folder / "calls" / f"mcp-{server.name}-{self.token}.lock"
 
     def is_finished(self, server: McpServer) -> bool:
-        """Whether no server of that name is left that another process has started."""
+        """Return whether every server of that name that another process started has ended."""
         pattern = re.compile(rf"mcp-{re.escape(server.name)}-[0-9a-f]+\.lock")
-        locks = [each for each in (self.folder / "calls").glob("mcp-*.lock") if pattern.fullmatch(each.name)]
+        locks = [path for path in (self.folder / "calls").glob("mcp-*.lock") if pattern.fullmatch(path.name)]
         return all(is_finished(lock) for lock in locks if lock != self.lock_path(server))

@@ -1,7 +1,7 @@
-"""An MCP server as a process of ours, confined as commands are: one message for each line, both ways.
+"""Run an MCP server as a child process and exchange one message per line with it.
 
-It runs under the supervisor of commands, behind the same walls, and talks with us through two sockets. So it
-never outlives this process, nor does anything that it starts.
+The server runs under the supervisor and in the sandbox of shell commands, and talks to us through two
+sockets. So neither the server nor any process that it starts outlives this process.
 """
 
 import asyncio
@@ -37,11 +37,11 @@ _SHELL = "/bin/sh"
 _CHUNK_BYTES = 65_536
 _ENDING_S_MAX = 2.0
 _EXIT_GRACE_S = 0.5
-"""How long a server that hears no more from us has to end by itself, before it is stopped."""
+"""Seconds that a server has to exit after we close its input, before we stop it."""
 
 
 class McpStdioTransport:
-    """One run of a server."""
+    """The transport to one run of a server process."""
 
     reports_lost_requests = False
 
@@ -102,7 +102,7 @@ class McpStdioTransport:
         async def read() -> None:
             async with incoming:
                 reason = await _read_lines(sockets.output, incoming)
-                # Why is known before those hear of it who wait for an answer.
+                # Record the reason before `incoming` closes, since that ends the calls that report it.
                 self._close(reason or await self._ending_reason(ended, "it says no more"))
 
         async def write() -> None:
@@ -121,7 +121,7 @@ class McpStdioTransport:
                     stream.close()
 
     async def _read_frames(self, supervised: SupervisedProcess) -> None:
-        """What it says on the side, of which the end is kept, and how it ended."""
+        """Record how the server ended, and the last of what it wrote to its stderr."""
         async for tag, body in supervised.frames():
             if tag == "x":
                 self._ending = body.decode()
@@ -129,7 +129,7 @@ class McpStdioTransport:
                 self._stderr_tail = (self._stderr_tail + body.decode(errors="replace"))[-MCP_ERROR_CHARS_MAX:]
 
     async def _ending_reason(self, ended: "asyncio.Future[None]", default: str) -> str:
-        """How it ended, if that is heard soon."""
+        """Return how the server ended, or `default` if the supervisor does not report it soon."""
         await asyncio.wait({ended}, timeout=_ENDING_S_MAX)
         how, _, number = self._ending.partition(" ")
         kinds = {"exit": f"it ended with exit code {number}", "signal": f"it was killed by signal {number}"}
@@ -143,7 +143,7 @@ class McpStdioTransport:
 
 
 class _SocketPairs:
-    """Our ends of the two sockets, and theirs until they are handed over."""
+    """Our ends of the two sockets, and the server's ends until it has them."""
 
     def __init__(self) -> None:
         self.input, self._their_input = socket.socketpair()
@@ -166,7 +166,7 @@ class _SocketPairs:
 
 
 async def _stop_server(ended: "asyncio.Future[None]", supervised: SupervisedProcess) -> None:
-    """Wait a little for a server to end by itself, then have it stopped."""
+    """Give a server a moment to exit, then stop it."""
     await asyncio.wait({ended}, timeout=_EXIT_GRACE_S)
     ended.cancel()
     with suppress(asyncio.CancelledError):
@@ -177,7 +177,7 @@ async def _stop_server(ended: "asyncio.Future[None]", supervised: SupervisedProc
 async def _read_lines(
     output: socket.socket, incoming: MemoryObjectSendStream[SessionMessage | Exception]
 ) -> str:
-    """Hand on each line until there are no more; returns what is wrong, if something is."""
+    """Send each line on until the output ends, and return what went wrong, or an empty text."""
     loop, buffer = asyncio.get_running_loop(), bytearray()
     rate_limiter = McpRateLimiter(loop.time())
     while chunk := await _receive_bytes(loop, output):
@@ -206,9 +206,9 @@ async def _receive_bytes(loop: asyncio.AbstractEventLoop, output: socket.socket)
 
 
 def _parse_message(line: bytes) -> SessionMessage | None:
-    """A line as a message; None for what is none, as many programs greet and warn on their output.
+    """Parse a line; return None if it is no message, since many programs print greetings and warnings.
 
-    Whoever waits for an answer that cannot be read hears that, and not nothing for ever.
+    An unreadable answer becomes an error, or its caller would wait for ever.
     """
     with suppress(ValueError):
         return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
@@ -224,10 +224,10 @@ def _parse_message(line: bytes) -> SessionMessage | None:
 
 
 async def _write_lines(input_: socket.socket, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
-    """Say what there is to say. A server that listens no more is found out by whoever reads."""
+    """Write each message as a line until the server stops reading."""
     loop = asyncio.get_running_loop()
-    async for each in outgoing:
-        line = each.message.model_dump_json(by_alias=True, exclude_unset=True)
+    async for outgoing_message in outgoing:
+        line = outgoing_message.message.model_dump_json(by_alias=True, exclude_unset=True)
         try:
             await loop.sock_sendall(input_, line.encode() + b"\n")
         except OSError:

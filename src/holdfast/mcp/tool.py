@@ -1,4 +1,4 @@
-"""A tool of an MCP server as the agent uses it, and its name here."""
+"""Offer a tool of an MCP server to the agent, under a name that models accept."""
 
 import hashlib
 import re
@@ -18,19 +18,20 @@ from holdfast.tools.arguments import ToolError, argument_error, failed_result
 from holdfast.tools.ports import ToolResult, ToolRun
 
 _TRIES_MAX = 2
-"""Times that a call is tried which may be repeated, or which did not reach its server."""
+"""Attempts at a call that is safe to repeat or did not reach its server."""
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
 GetSession = Callable[[], Awaitable[McpSession]]
-"""The connection to the server, once it is ready. Raises CallNotSent."""
+"""Return the session with the server once it is ready. Raises CallNotSent."""
 _CHARS_MAX = 64
 _INVALID_CHARS = re.compile(r"[^A-Za-z0-9_-]")
 _DIGEST_CHARS = 6
 
 
 class McpTool:
-    """Calls `offered` over whatever connection there is at the time.
+    """Call `offered` over the current session.
 
-    `counted` is told how each call ended; `is_over` says whether an earlier process's server has gone.
+    `on_outcome` receives each call's outcome; `is_server_finished` says whether an earlier process's server
+    has ended.
     """
 
     def __init__(
@@ -52,14 +53,14 @@ class McpTool:
 
     @property
     def needs_approval(self) -> bool:
-        """One that only looks does not."""
+        """True unless the tool only reads."""
         return self.effect != "pure"
 
     def validate(self, arguments: str) -> str:
         return argument_error(arguments, self._check_required)
 
     def _check_required(self, text: str) -> None:
-        """Refuse a call without what the server says it needs. All else is for the server to say."""
+        """Raise ToolError if a required argument is missing; the server checks the rest."""
         given, needed = _decode_arguments(text), self.spec.parameters.get("required")
         for name in needed if isinstance(needed, list | tuple) else ():
             if isinstance(name, str) and name not in given:
@@ -79,7 +80,7 @@ class McpTool:
         for _ in range(_TRIES_MAX):
             try:
                 return await self._call_once(call, arguments)
-            except CallNotSent as error:  # Then it does no harm to try again, whatever it is.
+            except CallNotSent as error:  # The call had no effect, so even an unsafe one may run again.
                 reason = f"Not run: {error}"
             except (CallTimeout, CallLost) as error:
                 reason = str(error)
@@ -91,7 +92,7 @@ class McpTool:
         return failed_result(ToolError(reason))
 
     async def _call_once(self, call: ToolRun, arguments: Mapping[str, Any]) -> ToolResult:
-        """Once. Raises CallNotSent, CallTimeout, Lost."""
+        """Make one attempt. Raises CallNotSent, CallTimeout, CallLost."""
         progress, session = _Progress(call), await self._get_session()
         try:
             return await session.call(
@@ -105,7 +106,7 @@ class McpTool:
 
 
 class _Progress:
-    """Lines of progress, so many and no more, and none once the call has ended."""
+    """Emit a bounded number of progress lines, and none once the call has ended."""
 
     def __init__(self, call: ToolRun) -> None:
         self._emit = call.emit
@@ -121,7 +122,7 @@ class _Progress:
 
 
 def _decode_arguments(text: str) -> Mapping[str, Any]:
-    """What the model wrote. Whether it is right is for the server to say. Raises Refused."""
+    """Decode a JSON object; the server validates its fields. Raises ToolError."""
     try:
         return _OBJECT.decode(validate_arguments(text))
     except UnreadableArguments as error:
@@ -135,12 +136,12 @@ def _decode_arguments(text: str) -> Mapping[str, Any]:
 
 
 def tool_name_for(server: str, tool: str) -> str:
-    """The name under which models call it. Two tools never have the same one, whatever they are called."""
+    """Return the name under which models call a tool; it is unique whatever the tool is called."""
     prefix = server + SEPARATOR
     sanitized = _INVALID_CHARS.sub("_", tool)
     if sanitized == tool and tool and len(prefix + tool) <= _CHARS_MAX:
         return prefix + tool
-    # Changed or cut it may look like another: then it ends with what tells it apart.
+    # A sanitized or shortened name may equal another one, so it ends with a digest.
     digest = hashlib.blake2b(tool.encode("utf-8", "replace")).hexdigest()[:_DIGEST_CHARS]
     room = _CHARS_MAX - len(prefix) - len(digest) - 1
     return f"{prefix}{sanitized[:room]}_{digest}"

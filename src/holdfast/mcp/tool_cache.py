@@ -1,6 +1,6 @@
-"""The tools that a server offered last, kept in the data folder: known before it is ready again.
+"""Keep each server's last tool list in the data folder, so that tools exist before it reconnects.
 
-So a call that was allowed before a restart finds its tool, and the first answer after one has all tools.
+A call that a person allowed before a restart then finds its tool, and the first run has all tools.
 """
 
 import os
@@ -15,14 +15,14 @@ _MODE = 0o600
 
 
 class _CacheEntry(msgspec.Struct, frozen=True):
-    """For whom it is: another server of the same name is not it."""
+    """A tool list with a key that changes if another server takes the name."""
 
     reached: str
     listing: ToolListing
 
 
 class ToolCache:
-    """One file for each server, in `folder`. What cannot be read is as if it was not there."""
+    """A cache with one file per server in `folder`; an unreadable file counts as missing."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -35,7 +35,7 @@ class ToolCache:
         return entry.listing if entry.reached == _cache_key(server) else ToolListing()
 
     def write(self, server: McpServer, listing: ToolListing) -> None:
-        """Raises OSError."""
+        """Store the tools that a server listed. Raises OSError."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         part = self._path(server).with_suffix(f".{os.getpid()}.part")
         part.touch(_MODE)
@@ -47,7 +47,7 @@ class ToolCache:
 
 
 def _cache_key(server: McpServer) -> str:
-    """How it is reached and what of it may be used, with no secret in it: variables are not put in."""
+    """Return a server's configuration as text, without secrets: its variables stay unresolved."""
     parts = (
         server.command,
         server.args,

@@ -1,7 +1,4 @@
-"""What an MCP server says, on its way to the SDK: a tool that is none is taken out of a list of good ones.
-
-The SDK takes a list of tools whole or not at all, so that one bad tool would cost its server all the others.
-"""
+"""Drop malformed tools from `tools/list` before the SDK rejects the whole list."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -21,10 +18,10 @@ _METHOD = "tools/list"
 
 
 class ToolListFilter:
-    """As the SDK reads a transport. `version` is the protocol's, once that is agreed on; before, all passes.
+    """A read stream for the SDK that drops malformed tools.
 
-    `dropped` are the tools that were, by name, each with what is wrong with it; whoever asks for a list
-    empties it first.
+    `version` is the protocol version after the handshake; until then every message passes. `dropped` holds
+    the names of dropped tools, each with its problem; callers clear it before they list tools.
     """
 
     def __init__(self, inner: ReadStream[StreamMessage]) -> None:
@@ -34,7 +31,7 @@ class ToolListFilter:
 
     @property
     def last_context(self) -> object:
-        """What the SDK wants to know of a message beside it."""
+        """The context that the SDK reads beside a message."""
         return getattr(self._inner, "last_context", None)
 
     async def receive(self) -> StreamMessage:
@@ -59,11 +56,11 @@ class ToolListFilter:
     def _filter(self, message: StreamMessage) -> StreamMessage:
         content = message.message if isinstance(message, SessionMessage) else None
         result = content.result if isinstance(content, types.JSONRPCResponse) else {}
-        # Nothing but a list of tools has tools and no content.
+        # Only a list of tools has `tools` but no `content`.
         if not self.version or not isinstance(result.get("tools"), list) or "content" in result:
             return message
         if not _list_problem(self.version, result) or _list_problem(self.version, {**result, "tools": []}):
-            return message  # All is well, or more is wrong than a tool.
+            return message  # The list is valid, or it has a problem beside its tools.
         valid: list[Any] = []
         for tool in result["tools"][:TOOLS_READ_MAX]:
             problem = _list_problem(self.version, {**result, "tools": [tool]})
@@ -76,9 +73,9 @@ class ToolListFilter:
 
 
 def _list_problem(version: str, result: Mapping[str, Any]) -> str:
-    """What the SDK would refuse a list of tools for; nothing if it takes it."""
+    """Return the problem for which the SDK would reject a list of tools, or an empty text."""
     try:
-        with suppress(KeyError):  # Of some version it may know nothing in particular.
+        with suppress(KeyError):  # The SDK has no schema for some versions.
             validate_server_result(_METHOD, version, result)
         for tool in result["tools"]:
             types.Tool.model_validate(tool, by_name=False)

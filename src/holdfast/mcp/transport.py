@@ -1,4 +1,4 @@
-"""What a transport to an MCP server gives, over a pipe or over HTTP, and how fast it is read."""
+"""Define a transport to an MCP server, and limit the rate at which the client reads messages."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
@@ -8,49 +8,49 @@ from mcp.client._transport import TransportStreams
 
 from holdfast.domain.limits import MCP_MESSAGES_AT_ONCE, MCP_MESSAGES_PER_S_MAX
 
-# Codes of errors that we answer with in a server's place. Between two programs none of them is ever sent.
+# Our own error codes, which a transport answers with in the server's place; they never go over the wire.
 NOT_SENT = -41_001
 """The request never reached the server."""
 REJECTED = -41_002
-"""The server refused it before looking at it."""
+"""The server refused the request before it processed it."""
 UNREADABLE = -41_003
-"""There was an answer, or the beginning of one, and nobody can say what it was."""
+"""The answer, or a part of it, cannot be read; the server may have carried out the request."""
 
 
 class McpTransport(Protocol):
-    """One way to a server, to be opened once."""
+    """A channel to a server; `connect` may be called once."""
 
     close_reason: str
-    """Why it can be used no longer; empty while it can."""
+    """The reason why the transport has closed; empty while it is open."""
 
     reports_lost_requests: bool
-    """Whether the SDK itself says of one request that its connection was closed, while others go on."""
+    """True if the SDK reports a lost connection for one request while others go on."""
 
     def connect(self) -> AbstractAsyncContextManager[TransportStreams]:
-        """What the SDK reads from and writes to. Raises McpConnectionError; leaves nothing behind."""
+        """Open the streams for the SDK and clean up after them. Raises McpConnectionError."""
 
     async def wait_closed(self) -> str:
-        """Wait until it can be used no longer; returns why."""
+        """Wait until the transport has closed, and return the reason."""
 
 
 _WAIT_S_MIN = 0.05
-"""It is not worth while to wait for less."""
+"""Shorter waits are skipped."""
 
 
 class McpRateLimiter:
-    """Of one server: much at once, but not for ever."""
+    """A token bucket for the messages of one server."""
 
     def __init__(self, now: float) -> None:
         self._at = now
         self._left = float(MCP_MESSAGES_AT_ONCE)
 
     def wait_s(self, now: float, messages: float = 1) -> float:
-        """How long to wait before so many more messages are read."""
+        """Take `messages` tokens and return how long to wait before reading."""
         gained = (now - self._at) * MCP_MESSAGES_PER_S_MAX
         self._at, self._left = now, min(self._left + gained, MCP_MESSAGES_AT_ONCE) - messages
         return max(-self._left, 0.0) / MCP_MESSAGES_PER_S_MAX
 
     async def throttle(self, now: float, messages: float = 1) -> None:
-        """Wait as long as that is, before they are read."""
+        """Take `messages` tokens and wait until they may be read."""
         if (wait_s := self.wait_s(now, messages)) > _WAIT_S_MIN:
             await asyncio.sleep(wait_s)

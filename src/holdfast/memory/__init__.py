@@ -1,4 +1,4 @@
-"""Long-term memory: commit completed turns to a provider, once, and ask it what it knows.
+"""Long-term memory: commit completed turns to a provider once, and recall what it knows.
 
-It knows no engine and no store: they are reached through `ports`.
+This package imports neither the engine nor the store. It reaches them through `ports`.
 """

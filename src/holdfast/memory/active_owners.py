@@ -1,4 +1,4 @@
-"""The conversations whose agent is at hand to commit them: the longest unused goes first."""
+"""Keep the active owners of conversations in a cache with least-recently-used eviction."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from holdfast.domain.ids import SessionId
 
 
 class ActiveOwner:
-    """An agent that is at hand for one conversation. `leaving` is under way once it is let go."""
+    """The owner that commits one conversation. `eviction` is set once its eviction has started."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
@@ -14,14 +14,14 @@ class ActiveOwner:
 
 
 class ActiveOwners:
-    """Handles by conversation. Plain bookkeeping: nothing here waits."""
+    """Active owners by conversation. Nothing here awaits."""
 
     def __init__(self, owners_max: int) -> None:
         self._owners_max = owners_max
-        self._owners: dict[SessionId, ActiveOwner] = {}  # The longest unused first.
+        self._owners: dict[SessionId, ActiveOwner] = {}  # Least recently used first.
 
     def put(self, session_id: SessionId, owner: str) -> list[SessionId]:
-        """`owner` is at hand from now on; returns the conversations whose agents there is no room for."""
+        """Set a conversation's owner; return the conversations to evict."""
         before = self._owners.pop(session_id, None)
         is_same = before is not None and before.owner == owner and before.eviction is None
         self._owners[session_id] = before if before is not None and is_same else ActiveOwner(owner)
@@ -34,6 +34,6 @@ class ActiveOwners:
         return self._owners.get(session_id)
 
     def remove(self, session_id: SessionId, handle: ActiveOwner | None = None) -> None:
-        """Forget the handle; where one is named, only if it is still the one at hand."""
+        """Remove the owner; if `handle` is given, only if it is still the current one."""
         if handle is None or self._owners.get(session_id) is handle:
             self._owners.pop(session_id, None)

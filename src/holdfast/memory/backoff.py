@@ -1,4 +1,4 @@
-"""When memory is tried again after a failure: later each time, and not for every conversation at once."""
+"""Delay memory commits after a failure, exponentially and with jitter."""
 
 from collections.abc import Callable
 
@@ -16,9 +16,9 @@ class _BackoffState(msgspec.Struct, frozen=True):
 
 
 class OwnerBackoff:
-    """Owners whose provider failed, and until when nobody is told by them unless a person asks.
+    """Backoff by owner: until when the scheduler skips it, unless a person requests a commit.
 
-    `chance` gives a number from 0 to 1: what failed together is not tried again together.
+    `rng` returns a number from 0 to 1, for jitter.
     """
 
     def __init__(self, clock: Clock, rng: Callable[[], float]) -> None:
@@ -27,13 +27,13 @@ class OwnerBackoff:
         self._states: dict[str, _BackoffState] = {}
 
     def retry_at(self, attempts: int) -> Instant:
-        """When to try again what has been tried `attempts` times."""
+        """Return the time of the next attempt after `attempts` attempts."""
         doubled = COMMIT_RETRY_MS * 2 ** min(max(attempts, 1) - 1, _DOUBLINGS_MAX)
         wait_ms = min(int(doubled * (0.5 + self._rng())), COMMIT_RETRY_MS_MAX)
         return self._clock.now_ms() + wait_ms
 
     def record_failure(self, owner: str) -> Instant:
-        """Let `owner` rest, and say until when; failures of the same moment count as one."""
+        """Start the owner's backoff and return its end; failures during a backoff count as one."""
         before = self._states.get(owner)
         if before is not None and self.is_backing_off(owner):
             return before.until
@@ -49,5 +49,4 @@ class OwnerBackoff:
         return state is not None and not is_due(state.until, self._clock.now_ms(), COMMIT_RETRY_MS_MAX)
 
     def owners_backing_off(self) -> list[str]:
-        """The owners that rest now."""
         return [owner for owner in self._states if self.is_backing_off(owner)]

@@ -1,7 +1,7 @@
-"""Memory where it meets a conversation: who tells it, what it brings to a turn, and the tools' way to it.
+"""Recall memories for a turn, register the owner of a conversation, and serve the memory tools.
 
-No turn depends on anything here. A provider that was too slow or failed is not waited for again before it has
-shown, with no turn waiting for it, that it answers in time.
+No turn depends on anything here. After a provider was too slow or failed, no turn waits for it again until a
+background probe was answered in time.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from holdfast.memory.ports import Owner, Provider
 from holdfast.memory.provider_calls import ProviderTimeout, call_with_timeout
 
 RegisterOwner = Callable[[SessionId, Owner], Awaitable[str]]
-"""Has an agent tell memory of a session from now on; returns its name. Raises StoreFault."""
+"""Make an agent the owner of a session's commits from now on; return its digest. Raises StoreFault."""
 Titles = Callable[[Sequence[SessionId]], Awaitable[Mapping[SessionId, str]]]
-"""The titles of those conversations that are there."""
+"""Return the titles of those conversations that exist."""
 QUERY_CHARS_MAX = 4_000
-"""As much of a long message is enough to know what it is about."""
+"""The start of a long message is enough for a query."""
 PROBE_QUERY = "hello"
-"""What a provider is asked at the start, to see whether it answers in time."""
+"""The query of the first probe."""
 
 
 class SessionNotRemembered(HoldfastError):
@@ -42,10 +42,10 @@ class SessionNotRemembered(HoldfastError):
 
 
 class MemoryClient:
-    """`provider` is the present one, `owner` the present agent; both are None where nothing is remembered.
+    """Memory for the engine and the tools.
 
-    A turn's start waits `recall_s` for it. `recalls` counts what came of that: found, none, slow, failed,
-    resting.
+    `provider` returns the current provider, `owner` the current agent; both return None while memory is off.
+    A turn's start waits at most `recall_s`. `recalls` counts outcomes: found, none, slow, failed, resting.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class MemoryClient:
         self.recalls: Counter[str] = Counter()
 
     def probe(self) -> None:
-        """See whether the provider answers in time, before a turn has to wait for it."""
+        """Check in the background whether the provider answers in time."""
         provider = self._provider()
         if provider is not None:
             self._start_probe(provider, PROBE_QUERY, "")
@@ -83,19 +83,19 @@ class MemoryClient:
             self._probe_task.cancel()
             await asyncio.wait({self._probe_task})
 
-    # As someone who answers needs it.
+    # For the engine.
 
     async def owner(self, session_id: SessionId) -> str | None:
         return await self.register_owner(session_id, self._owner())
 
     async def register_owner(self, session_id: SessionId, owner: Owner | None) -> str | None:
-        """The same, where it is known which agent answers."""
+        """Register `owner` and return its digest; empty if the store failed, None without an owner."""
         if owner is None:
             return None
         try:
             return await self._register_owner(session_id, owner)
         except StoreFault:
-            # It is owed all the same; who tells it is found out when it is told.
+            # The turn stays pending all the same; its owner is resolved at the commit.
             return ""
 
     async def recall(
@@ -155,7 +155,7 @@ class MemoryClient:
         )
 
     def _select_texts(self, found: Sequence[Memory], given: Collection[str]) -> Iterator[str]:
-        """What they say, each once, as far as there is room: a long one leaves its place to shorter ones."""
+        """Yield each text once while there is room. A text that does not fit is skipped, for shorter ones."""
         seen, room = set(given), RECALLED_BYTES_MAX
         for text in (self._mask(memory.text).strip() for memory in found):
             size = len(text.encode("utf-8", "replace"))
@@ -164,10 +164,13 @@ class MemoryClient:
                 room -= size
                 yield text
 
-    # As tools reach it.
+    # For the tools.
 
     async def remember(self, text: str, session_id: SessionId, turn: int, key: str) -> str:
-        """Raises MemoryOff, SessionNotRemembered, ProviderFailure, ProviderCannot, TooLarge, StoreFault."""
+        """Remember one text and return it as stored.
+
+        Raises MemoryOff, SessionNotRemembered, ProviderFailure, ProviderCannot, TooLarge, StoreFault.
+        """
         provider, session = await self._require_provider(session_id)
         masked, origin = self._mask(text), Origin("model", session_id, turn, turn)
         memory = await call_with_timeout(
@@ -176,7 +179,10 @@ class MemoryClient:
         return memory.text
 
     async def search(self, query: str, session_id: SessionId) -> Sequence[RecalledMemory]:
-        """Raises MemoryOff, SessionNotRemembered, ProviderFailure, ProviderCannot, StoreFault."""
+        """Return memories that match `query`, with their sources.
+
+        Raises MemoryOff, SessionNotRemembered, ProviderFailure, ProviderCannot, StoreFault.
+        """
         provider, session = await self._require_provider(session_id)
         found = await self._call_recall(provider, query, session.agent, PROVIDER_REQUEST_S_MAX)
         titles = await self._titles(sorted({each.origin.session_id for each in found} - {""}))
@@ -192,7 +198,7 @@ class MemoryClient:
 
 
 class AgentMemoryClient:
-    """Memory where it meets the conversations of one agent: that one tells it, and it is asked as ever."""
+    """Memory for the conversations of one agent, which owns their commits."""
 
     def __init__(self, client: MemoryClient, owner: Callable[[], Owner | None]) -> None:
         self._client = client
@@ -219,7 +225,7 @@ def _source(memory: Memory, titles: Mapping[SessionId, str]) -> str:
 
 
 def _day(at: Instant) -> str:
-    """The day of a time that a provider names; nothing where there is no such day."""
+    """Return `at` as a date for a source note; empty if it is out of range."""
     if not 0 < at <= INSTANT_MAX:
         return ""
     return f", {datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d}"

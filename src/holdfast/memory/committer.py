@@ -1,7 +1,7 @@
-"""Telling memory of one stretch of turns: read, begun in the ledger, told outside of it, and written down.
+"""Commit one segment of turns to a provider: record the start, call the provider, record the outcome.
 
-The caller sees to it that a conversation is told of by one at a time in this process; between processes the
-state of the debt does, and its attempts fence whoever was taken for lost.
+Within this process the caller runs one commit per conversation at a time. Between processes the state of the
+queue entry does, and its attempt number fences a process that was presumed lost.
 """
 
 import asyncio
@@ -33,21 +33,21 @@ CommitStatus = Literal["committed", "nothing", "failed", "no_owner", "in_doubt",
 InDoubtPolicy = Literal["ask", "retry"]
 Sleep = Callable[[float], Awaitable[None]]
 EntryKey = tuple[int, int]
-"""A stretch: the store's number for its conversation, and its own in there."""
+"""A segment: the store's number of its conversation, and its own number in it."""
 
 LOST_MS = COMMIT_S_MAX * 1000 + 60_000
-"""A try that began so long ago will never say how it went, even if its process lives."""
+"""An attempt that started this long ago is lost, even if its process lives."""
 TURNS_PER_READ = 20
-"""How many turns of a stretch are read at once: each may be a megabyte and more."""
+"""Turns of a segment that one read loads: each may exceed a megabyte."""
 REREADS_MAX = 8
-"""How often a stretch that changes while it is looked at is looked at again."""
+"""Reads of an entry that keeps changing, before the committer gives up."""
 WRITE_ATTEMPTS_MAX = 3
-"""How often it is tried to write down what a provider has answered."""
+"""Attempts to record a provider's answer."""
 WRITE_RETRY_S = 1.0
 
 
 class SegmentCommitResult(msgspec.Struct, frozen=True):
-    """What came of telling memory: `paid` is how many stretches it was told of."""
+    """The outcome of a commit; `committed` counts segments."""
 
     status: CommitStatus
     committed: int = 0
@@ -55,7 +55,7 @@ class SegmentCommitResult(msgspec.Struct, frozen=True):
 
 
 class MemoryCommitter:
-    """Pays stretches and takes them back, one at a time. `counts` is how often each thing came of it."""
+    """Commit and retract segments, one at a time. `counts` counts outcomes."""
 
     def __init__(
         self,
@@ -83,8 +83,11 @@ class MemoryCommitter:
     async def commit_next(
         self, session_id: SessionId, fallback_owner: str, active_owner: str, requested: bool
     ) -> SegmentCommitResult:
-        """Tell memory of the oldest stretch, by its own owner, else by `named` or, if it never had one, by
-        `registered`. Not `asked`, it waits until its time has come. Raises StoreFault."""
+        """Commit the oldest pending segment. Raises StoreFault.
+
+        Its own owner commits it, else `fallback_owner`; if it never had an owner, `fallback_owner` or else
+        `active_owner`. Unless `requested`, it must be due.
+        """
         for _ in range(REREADS_MAX):
             entry, has_doubt = await self._next_entry(session_id)
             if entry is None:
@@ -97,7 +100,7 @@ class MemoryCommitter:
                 (entry.row.owner, fallback_owner) if entry.row.owner else (fallback_owner or active_owner,)
             )
             async with self._caller.slots:
-                # Looked at again with a slot in hand: whoever was before us may have met a failure.
+                # Checked again once a slot is free: an earlier commit may have started a backoff.
                 if not requested and not self._is_due(entry.row):
                     return SegmentCommitResult("failed", detail=_failure_detail(entry.row))
                 resolved = await self._resolver.resolve_first(*candidates)
@@ -117,8 +120,10 @@ class MemoryCommitter:
         requested: bool,
         tried: Collection[EntryKey],
     ) -> tuple[EntryKey, SegmentCommitResult] | None:
-        """Have memory forget one stretch that was undone, none of `tried`. None: there is none whose time has
-        come. Returns which one it was too. Raises StoreFault."""
+        """Retract one undone segment that is not in `tried`, if one is due. Raises StoreFault.
+
+        Returns its key and the outcome; None if none is due.
+        """
         for entry in await self._pending_retractions(session_id):
             row = entry.row
             entry_key = (entry.number, row.n)
@@ -133,20 +138,20 @@ class MemoryCommitter:
         return None
 
     async def write(self, session_id: SessionId, decide: Decide, number: int) -> Facts:
-        """Commit `decide` to the conversation of that number, deleted meanwhile or not.
+        """Commit `decide` to the conversation of that number, even if it was deleted.
 
-        Nothing if it is not there any more. Raises StoreFault, and what `decide` raises.
+        Returns no facts if it no longer exists. Raises StoreFault, and what `decide` raises.
         """
         with suppress(NoSuchSession):
             return await self._queue.change(session_id, decide, number)
         return ()
 
-    # One try.
+    # One attempt.
 
     async def _commit(
         self, session_id: SessionId, entry: QueuedCommit, resolved: ResolvedProvider
     ) -> SegmentCommitResult | None:
-        """None: it is not as it was read any more."""
+        """Make one attempt; return None if the entry changed since it was read."""
         full_messages, digest = await self._read_messages(session_id, entry)
         begun = await self._begin(session_id, entry, resolved, digest)
         if begun is None:
@@ -163,7 +168,7 @@ class MemoryCommitter:
             answer = await self._caller.call(lambda: resolved.provider.commit(segment), self._commit_s)
         except asyncio.CancelledError:
             if resolved.takes_key:
-                # Best effort: if it cannot be written now, the next start finds the same by itself.
+                # Best effort: if this write fails, the next start recovers the entry.
                 with suppress(HoldfastError):
                     stopped = _failure_decision(started, Failure("memory_failed", "the server stopped"), 0)
                     await self.write(session_id, stopped, entry.number)
@@ -173,7 +178,7 @@ class MemoryCommitter:
     async def _read_messages(
         self, session_id: SessionId, entry: QueuedCommit
     ) -> tuple[tuple[SegmentMessage, ...], str]:
-        """What was said in a stretch, and its digest. A long one takes a while: nobody else waits for it."""
+        """Return a segment's messages and their digest. Reads in batches and hashes in a thread."""
         messages: list[SegmentMessage] = []
         numbers = expand_ranges(entry.row.turns)
         for first in range(0, len(numbers), TURNS_PER_READ):
@@ -210,7 +215,7 @@ class MemoryCommitter:
         resolved: ResolvedProvider,
         answer: ProviderCallResult,
     ) -> SegmentCommitResult:
-        """Write down what a provider answered: what is no receipt is no success."""
+        """Record a provider's answer. Only a receipt is a success."""
         n, attempt, failure = started.segment, started.attempt, answer.failure
         if failure is None and not isinstance(answer.value, str):
             kind = type(answer.value).__name__
@@ -221,7 +226,7 @@ class MemoryCommitter:
             receipt = self._caller.safe_text(str(answer.value))
             commit = partial(memory_queue.complete, n=n, attempt=attempt, receipt=receipt)
             facts = await self._write_with_retry(session_id, commit, number)
-            # Fenced: another process took this try for lost, and it is for that one to say.
+            # Fenced: another process presumed this attempt lost, and reports it.
             return self._count(SegmentCommitResult("committed", 1)) if facts else SegmentCommitResult("busy")
         self._backoff.record_failure(resolved.owner)
         if answer.cut_off and not resolved.takes_key and self._in_doubt == "ask":
@@ -254,7 +259,7 @@ class MemoryCommitter:
     async def _record_retraction(
         self, session_id: SessionId, entry: QueuedCommit, owner: str, answer: ProviderCallResult
     ) -> SegmentCommitResult:
-        """Write down what came of taking a stretch back."""
+        """Record the outcome of a retraction."""
         failure, outcome, retry_at = answer.failure, "done", 0
         if failure is None:
             self._backoff.record_success(owner)
@@ -271,14 +276,14 @@ class MemoryCommitter:
         return SegmentCommitResult("failed" if outcome == "failed" else "nothing", detail=detail)
 
     async def _recover_if_lost(self, session_id: SessionId, entry: QueuedCommit) -> bool:
-        """Whether a try that is under way was lost; then it is told again, or is in doubt from now on."""
+        """Return whether a running attempt was lost; if so, schedule a retry or mark it in doubt."""
         row = entry.row
-        # This process is not at it: whoever asks here is the only one who could be.
+        # This process is not running it: the caller holds the conversation's lock.
         is_own = row.process_id == self._queue.own_process
         is_dead = row.process_id is None or not self._queue.is_alive(row.process_id)
         if not (is_own or is_dead or is_due(row.started_at + LOST_MS, self._clock.now_ms(), LOST_MS)):
             return False
-        # What its provider said of itself when it was told: it may not be there to be asked any more.
+        # Recorded at the start: the provider may no longer exist.
         may_retry = self._in_doubt == "retry" or row.takes_key
         failure = Failure("memory_failed", "the server stopped while memory was being told")
         is_lost = partial(_is_attempt, attempt=row.attempts)
@@ -292,12 +297,12 @@ class MemoryCommitter:
     # Reading and writing.
 
     async def _next_entry(self, session_id: SessionId) -> tuple[QueuedCommit | None, bool]:
-        """The stretch that is told next, and whether one is in doubt. What was deleted comes last."""
+        """Return the entry to commit next, and whether one is in doubt. Deleted conversations come last."""
         has_doubt = False
         pending = await self._queue.pending_for(session_id)
-        for _, entries in groupby(pending, lambda debt: debt.number):
-            by_number = {debt.row.n: debt for debt in entries}
-            rows = [debt.row for debt in by_number.values()]
+        for _, entries in groupby(pending, lambda entry: entry.number):
+            by_number = {entry.row.n: entry for entry in entries}
+            rows = [entry.row for entry in by_number.values()]
             has_doubt = has_doubt or any(row.state == "in_doubt" for row in rows)
             row = memory_queue.first_pending(rows)
             if row is not None:
@@ -305,14 +310,16 @@ class MemoryCommitter:
         return None, has_doubt
 
     async def _pending_retractions(self, session_id: SessionId) -> list[QueuedCommit]:
-        return [debt for debt in await self._queue.pending_for(session_id) if debt.row.retraction == "wanted"]
+        return [
+            entry for entry in await self._queue.pending_for(session_id) if entry.row.retraction == "wanted"
+        ]
 
     def _is_due(self, row: QueuedCommitRow) -> bool:
         is_time = is_due(row.retry_at, self._clock.now_ms(), COMMIT_RETRY_MS_MAX)
         return is_time and not (row.owner and self._backoff.is_backing_off(row.owner))
 
     async def _write_with_retry(self, session_id: SessionId, decide: Decide, number: int) -> Facts:
-        """Write what a provider has answered; it would be a pity to forget it because the store stumbled."""
+        """Record a provider's answer; retry, so that a brief fault of the store does not lose it."""
         for _ in range(WRITE_ATTEMPTS_MAX - 1):
             with suppress(StoreFault):
                 return await self.write(session_id, decide, number)

@@ -1,8 +1,8 @@
-"""What a memory provider is, as cases that anyone's can be put through. Ships for those who write one.
+"""Test a memory provider against the `Provider` port. Ships for authors of providers.
 
-Derive a class whose name begins with `Test` from `ProviderCases`, say how your provider is made, and let
-pytest run it (with a plugin for async tests, such as pytest-asyncio with `asyncio_mode = "auto"`). Nothing
-here needs pytest: each case is an async method without arguments that asserts.
+Derive a class whose name begins with `Test` from `ProviderCases`, override `provider`, and let pytest run it
+(with a plugin for async tests, such as pytest-asyncio with `asyncio_mode = "auto"`). Nothing here needs
+pytest: each case is an async method without arguments that asserts.
 
     class TestMine(ProviderCases):
         async def provider(self) -> Provider:
@@ -34,7 +34,7 @@ ODD_TEXTS = (
     "a" * 100_000,
     "é" * 5_000,
 )
-"""What people, models and files may hold."""
+"""Texts that people, models and files may contain."""
 UNKNOWN_ID = "n_0000000000000000"
 UNKNOWN_KEY = "o_0000000000000000"
 _FAILURES = (ProviderFailure, ProviderCannot, TooLarge)
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 def segment(key: str, text: str, scope: str = "", turn: int = 1) -> Segment:
-    """A stretch of one turn in which a person says `text`."""
+    """Return a segment of one turn in which a person says `text`."""
     messages = (
         SegmentMessage("m_0000000000000001", "user", 1_700_000_000_000, text),
         SegmentMessage("m_0000000000000002", "assistant", 1_700_000_001_000, "Noted."),
@@ -51,14 +51,14 @@ def segment(key: str, text: str, scope: str = "", turn: int = 1) -> Segment:
 
 
 class ProviderCases:
-    """The cases. Each opens a provider that must know nothing yet, and closes it."""
+    """The conformance cases. Each opens an empty provider and closes it."""
 
     recallable = True
-    """Whether what was committed can be recalled by its own words at once. False where that takes time, or
-    where a provider keeps something else than what was said."""
+    """Set this to False if committed text cannot be recalled by its own words at once: if that takes time, or
+    if the provider stores something else."""
 
     async def provider(self) -> Provider:
-        """A provider that knows nothing yet: yours to say."""
+        """Return an empty provider; override this."""
         raise NotImplementedError("say how your provider is made")
 
     @asynccontextmanager
@@ -69,20 +69,20 @@ class ProviderCases:
         finally:
             await provider.close()
 
-    # What it is.
+    # Properties and health.
 
-    async def test_it_says_who_it_is(self) -> None:
+    async def test_it_has_a_name_and_declares_takes_key(self) -> None:
         async with self.opened() as it:
             assert isinstance(it.name, str) and it.name, "a provider has a name"
             assert isinstance(it.takes_key, bool), "whether a key twice is harmless is yes or no"
 
-    async def test_its_health_is_told_and_nothing_else(self) -> None:
+    async def test_it_is_healthy(self) -> None:
         async with self.opened() as it:
             health = await it.health()
             assert isinstance(health, Health), f"{health!r} is no Health"
             assert health.ok, f"it is not well: {health.detail}"
 
-    async def test_health_is_told_of_one_that_was_closed_too(self) -> None:
+    async def test_health_does_not_raise_after_close(self) -> None:
         it = await self.provider()
         await it.close()
         assert isinstance(await it.health(), Health), "health never raises"
@@ -92,14 +92,14 @@ class ProviderCases:
         await it.close()
         await it.close()
 
-    # Being told.
+    # Committing.
 
-    async def test_what_it_was_told_is_answered_with_a_receipt(self) -> None:
+    async def test_a_commit_returns_a_receipt(self) -> None:
         async with self.opened() as it:
             receipt = await it.commit(segment("o_1", FIRST))
             assert isinstance(receipt, str), f"{receipt!r} is no text"
 
-    async def test_what_it_was_told_can_be_recalled(self) -> None:
+    async def test_a_committed_segment_can_be_recalled(self) -> None:
         async with self.opened() as it:
             await it.commit(segment("o_1", FIRST))
             await it.commit(segment("o_2", SECOND, turn=2))
@@ -125,25 +125,25 @@ class ProviderCases:
             found = await recalled_texts(it, "dentist")
             assert len(found) == len(set(found)), f"{found} holds the same thing twice"
 
-    async def test_it_can_be_told_several_things_at_the_same_time(self) -> None:
+    async def test_concurrent_commits_are_all_remembered(self) -> None:
         async with self.opened() as it:
-            told = (it.commit(segment(f"o_{n}", f"Shelf {n} holds jar{n}x.", turn=n)) for n in range(1, 7))
-            receipts = await asyncio.gather(*told)
+            commits = (it.commit(segment(f"o_{n}", f"Shelf {n} holds jar{n}x.", turn=n)) for n in range(1, 7))
+            receipts = await asyncio.gather(*commits)
             assert all(isinstance(each, str) for each in receipts), f"{receipts} are not all text"
             if self.recallable:
                 for n in range(1, 7):
                     found = await recalled_texts(it, f"jar{n}x")
                     assert any(f"jar{n}x" in text for text in found), f"shelf {n} was lost: {found}"
 
-    async def test_one_scope_does_not_see_what_another_was_told(self) -> None:
+    async def test_one_scope_does_not_recall_memories_of_another(self) -> None:
         async with self.opened() as it:
             await it.commit(segment("o_1", FIRST, scope="gardener"))
             found = await recalled_texts(it, "dentist Okonkwo")
             assert not any("Okonkwo" in text for text in found), f"{found} is of another scope"
 
-    # Taking back.
+    # Retracting.
 
-    async def test_what_is_taken_back_is_gone(self) -> None:
+    async def test_a_retracted_segment_is_not_recalled(self) -> None:
         async with self.opened() as it:
             receipt = await it.commit(segment("o_1", FIRST))
             await it.commit(segment("o_2", SECOND, turn=2))
@@ -153,7 +153,7 @@ class ProviderCases:
                 if self.recallable:
                     assert any("greenhouse" in text for text in found), "more was taken back than was asked"
 
-    async def test_taking_back_without_a_receipt_is_enough(self) -> None:
+    async def test_a_retraction_works_without_a_receipt(self) -> None:
         async with self.opened() as it:
             if it.takes_key:
                 await it.commit(segment("o_1", FIRST))
@@ -161,7 +161,7 @@ class ProviderCases:
                     found = await recalled_texts(it, "dentist Okonkwo")
                     assert not any("Okonkwo" in text for text in found), f"{found} was taken back"
 
-    async def test_taking_back_what_is_not_there_is_harmless(self) -> None:
+    async def test_retracting_an_unknown_segment_is_harmless(self) -> None:
         async with self.opened() as it:
             await it.commit(segment("o_1", FIRST))
             await is_supported(it.retract(UNKNOWN_KEY, ""))
@@ -219,12 +219,12 @@ class ProviderCases:
             assert cursor is None, "the pages do not end"
             assert sorted(seen) == [f"Shelf {n} is full." for n in range(5)], f"pages held {seen}"
 
-    async def test_an_unknown_memory_is_told_as_such(self) -> None:
+    async def test_an_unknown_memory_cannot_be_edited_or_forgotten(self) -> None:
         async with self.opened() as it:
             assert await is_refused(it.edit(UNKNOWN_ID, SECOND)), "an unknown memory was changed"
             assert await is_refused(it.forget(UNKNOWN_ID)), "an unknown memory was forgotten"
 
-    async def test_a_cursor_that_is_none_is_refused_or_passed_over(self) -> None:
+    async def test_an_invalid_cursor_is_refused_or_ignored(self) -> None:
         async with self.opened() as it:
             for cursor in ("", "rubbish", "9" * 400, "\0", "eyJhIjoxfQ"):
                 try:
@@ -233,9 +233,9 @@ class ProviderCases:
                 except (BadCursor, *_FAILURES):
                     pass
 
-    # Whatever comes.
+    # Odd input.
 
-    async def test_odd_text_raises_nothing_but_what_is_declared(self) -> None:
+    async def test_odd_text_raises_only_declared_errors(self) -> None:
         async with self.opened() as it:
             for n, text in enumerate(ODD_TEXTS):
                 await expect_declared_errors(it.commit(segment(f"o_odd{n}", text, turn=n + 1)))
@@ -249,23 +249,23 @@ class ProviderCases:
                 await expect_declared_errors(it.retract(text, text))
             assert isinstance(await it.health(), Health), "it did not live through odd text"
 
-    async def test_a_stretch_in_which_nothing_was_said_is_taken(self) -> None:
+    async def test_an_empty_segment_is_accepted(self) -> None:
         async with self.opened() as it:
             empty = Segment("o_empty", SESSION, "", "", ((1, 1),), ())
             assert isinstance(await it.commit(empty), str), "nothing said is nothing to fail over"
 
-    async def test_no_more_is_recalled_than_was_asked_for(self) -> None:
+    async def test_recall_returns_at_most_the_limit(self) -> None:
         async with self.opened() as it:
             for n in range(4):
                 await it.commit(segment(f"o_{n}", f"Jar {n} holds plum jam.", turn=n + 1))
             assert len(await it.recall("plum jam", "", 2)) <= 2, "more was recalled than was asked for"
 
 
-# How the cases look at a provider.
+# Helpers.
 
 
 async def recalled_texts(it: Provider, query: str) -> list[str]:
-    """The texts that come to mind. A provider that cannot recall recalls nothing."""
+    """Return the recalled texts; none if the provider cannot recall."""
     try:
         found = await it.recall(query, "", 20)
     except ProviderCannot:
@@ -275,7 +275,7 @@ async def recalled_texts(it: Provider, query: str) -> list[str]:
 
 
 async def result_or_none(call: Awaitable[T]) -> T | None:
-    """What was asked for; None where the provider says that it has no way."""
+    """Return the result of a call; None if the provider does not support it."""
     try:
         return await call
     except ProviderCannot:
@@ -283,7 +283,7 @@ async def result_or_none(call: Awaitable[T]) -> T | None:
 
 
 async def is_supported(call: Awaitable[None]) -> bool:
-    """Whether it was done; a provider may say that it has no way."""
+    """Return False if the provider raises ProviderCannot."""
     try:
         await call
     except ProviderCannot:
@@ -292,7 +292,7 @@ async def is_supported(call: Awaitable[None]) -> bool:
 
 
 async def is_refused(call: Awaitable[object]) -> bool:
-    """Whether there is no such memory, or no way to change any."""
+    """Return whether the provider raises NoSuchMemory or ProviderCannot."""
     try:
         await call
     except (NoSuchMemory, ProviderCannot):
@@ -301,7 +301,7 @@ async def is_refused(call: Awaitable[object]) -> bool:
 
 
 async def expect_declared_errors(call: Awaitable[object]) -> None:
-    """Done or refused in one of the declared ways; anything else fails the case."""
+    """Await a call that may raise declared errors; any other error fails the case."""
     try:
         await call
     except (NoSuchMemory, BadCursor, *_FAILURES) as error:

@@ -1,7 +1,7 @@
-"""Where texts lie in meaning: an OpenAI-compatible embedding server, asked over HTTP.
+"""Get embeddings from an OpenAI-compatible server over HTTP.
 
-It is not ours: it may be slow, away, or answer with anything. All of that is a ProviderFailure that says what
-is wrong, without the key.
+The server may be slow, unreachable, or answer with anything. Each such fault becomes a ProviderFailure with
+its cause, without the key.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from holdfast.memory.ports import ProviderFailure
 
 ANSWER_BYTES_MAX = 16_000_000
 DIMENSIONS_MAX = 16_384
-"""Numbers that say where one text lies."""
+"""Numbers in one embedding."""
 _ERROR_BYTES_MAX = 4_000
 _ERROR_CHARS_MAX = 200
 
@@ -36,14 +36,14 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class EmbeddingClient:
-    """Asks one server; is itself what `memory.ports.Embedding` means. Close it when nobody asks any more.
+    """A client of one server; an instance is a `memory.ports.EmbedTexts`. Close it after use.
 
-    `url` is the base, as in http://127.0.0.1:11434/v1. The client is made in the loop that first uses it.
+    `url` is the base, as in http://127.0.0.1:11434/v1. The first call creates the HTTP client, in its loop.
     """
 
     def __init__(self, url: str, model: str, key: str = "", timeout_s: float = 30.0) -> None:
         base = URL(url)
-        # A request says who it is from in one way; the key goes before a name and password in the address.
+        # One kind of credentials per request: the key takes precedence over a password in the URL.
         base = base.with_user(None) if key else base
         self._url = base.with_path(f"{base.path.rstrip('/')}/embeddings").with_query(base.query)
         self._host = f"{base.host}:{base.port}"
@@ -56,7 +56,7 @@ class EmbeddingClient:
         return f"Embeddings({self._host}, {self._model!r})"
 
     async def __call__(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        """One vector for each text, in their order, all of the same length. Raises ProviderFailure."""
+        """Return one vector for each text, in their order, all of one length. Raises ProviderFailure."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 body = await self._post(msgspec.json.encode(_Request(self._model, texts)))
@@ -78,22 +78,22 @@ class EmbeddingClient:
             self._client = aiohttp.ClientSession(
                 cookie_jar=aiohttp.DummyCookieJar(), timeout=aiohttp.ClientTimeout(total=None)
             )
-        # Redirects are not followed: a key goes only to the server that it is for.
+        # Redirects are not followed: the key goes only to its server.
         async with self._client.post(self._url, data=body, headers=headers, allow_redirects=False) as answer:
             if answer.status != 200:
                 error_body = await _read_prefix(answer, _ERROR_BYTES_MAX)
                 raise self._failure(f"answered {answer.status}{self._error_text(error_body)}")
-            read = await _read_prefix(answer, ANSWER_BYTES_MAX + 1)
-            if len(read) > ANSWER_BYTES_MAX:
+            content = await _read_prefix(answer, ANSWER_BYTES_MAX + 1)
+            if len(content) > ANSWER_BYTES_MAX:
                 raise self._failure(f"answered with more than {ANSWER_BYTES_MAX} bytes")
-            return read
+            return content
 
     def _vectors(self, body: bytes, count: int) -> list[list[float]]:
         try:
             found = msgspec.json.decode(body, type=_Answer).data
         except (msgspec.DecodeError, RecursionError):
             raise self._failure("did not answer as it should") from None
-        # In the order of the texts where they are numbered, else as they come.
+        # Sorted by index if the server numbers them, else in the order received.
         if sorted(each.index for each in found if each.index is not None) == list(range(len(found))):
             found = sorted(found, key=lambda each: each.index or 0)
         if len(found) != count or len({len(each.embedding) for each in found}) > 1:
@@ -111,7 +111,7 @@ class EmbeddingClient:
 
 
 async def _read_prefix(answer: aiohttp.ClientResponse, bytes_max: int) -> bytes:
-    read = bytearray()
-    while len(read) < bytes_max and (chunk := await answer.content.readany()):
-        read += chunk
-    return bytes(read[:bytes_max])
+    content = bytearray()
+    while len(content) < bytes_max and (chunk := await answer.content.readany()):
+        content += chunk
+    return bytes(content[:bytes_max])

@@ -1,9 +1,9 @@
-"""Finding in a conversation what is worth noting: what a model is told and shown, and what its answer says.
+"""Build the prompts that extract lasting facts from a conversation, and parse the model's answers.
 
-All words for that are here and nowhere else. Messages are shown shortened: of a long one its beginning and
-its end, of a tool's output its beginning alone. A stretch that is longer than a model is shown at once is
-read in several goes, each of which knows what those before it found; of what is longer than all of them, the
-oldest messages are left out. How much that is at once depends on the model's window.
+All prompt texts for that are here. A long message is cut in its middle, a tool's output after its beginning.
+A segment that exceeds one prompt is split into chunks; each prompt includes the facts of the chunks before
+it. If the chunks exceed their limit, the oldest messages are left out. The chunk size depends on the model's
+context window.
 """
 
 import json
@@ -46,12 +46,12 @@ _MESSAGE_CHARS_MAX = 4_000
 _OUTPUT_CHARS_MAX = 400
 _ANSWER_CHARS_MAX = 400_000
 _PARSE_ATTEMPTS_MAX = 100
-"""Places in an answer at which JSON is looked for."""
+"""Positions in an answer at which the parser tries JSON."""
 _THINKING_END = "</think>"
 
 
 class ExtractedFact(msgspec.Struct, frozen=True):
-    """Something to note, and the ids, as the model was shown them, of what it replaces."""
+    """A fact to note, and the prompt ids of the notes that it replaces."""
 
     text: str
     replaces: tuple[str, ...] = ()
@@ -67,16 +67,13 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 def conversation_chunks(messages: Sequence[SegmentMessage], chars_max: int = EXTRACT_CHARS_MAX) -> list[str]:
-    """A stretch as the model is shown it, in as many goes as it takes, within bounds; none if nobody spoke.
-
-    The oldest come first. `chars_max` is how much it is shown at once.
-    """
+    """Return a segment as prompt texts of at limit `chars_max`, the oldest first; none if no user spoke."""
     windows: list[list[str]] = []
     size = 0
-    if not any(said.role == "user" and said.text.strip() for said in messages):
+    if not any(message.role == "user" and message.text.strip() for message in messages):
         return []
-    # From the newest on, so that what does not fit at all is the oldest.
-    for line in reversed([line for said in messages if (line := _message_line(said, chars_max))]):
+    # From the newest on, so that the oldest are left out.
+    for line in reversed([line for message in messages if (line := _message_line(message, chars_max))]):
         if not windows or size + len(line) > chars_max:
             if len(windows) == EXTRACT_ROUNDS_MAX:
                 break
@@ -88,13 +85,13 @@ def conversation_chunks(messages: Sequence[SegmentMessage], chars_max: int = EXT
 
 
 def last_user_message_at(messages: Sequence[SegmentMessage]) -> Instant:
-    """When a person last said something in a stretch."""
-    user_times = [said.at for said in messages if said.role == "user"]
-    return max(user_times or [said.at for said in messages], default=0)
+    """Return the time of the last user message in a segment."""
+    user_times = [message.at for message in messages if message.role == "user"]
+    return max(user_times or [message.at for message in messages], default=0)
 
 
 def format_known_note(note: Memory, said_at: Instant) -> str:
-    """A note as the model is shown it beside what was said at `said`: with when a person wrote it."""
+    """Return a note for the prompt; one by the user includes its date, and whether it is after `said_at`."""
     if note.origin.by != "user":
         return note.text
     on = f"{datetime.fromtimestamp(note.changed_at / 1000, UTC):%Y-%m-%d}"
@@ -103,16 +100,16 @@ def format_known_note(note: Memory, said_at: Instant) -> str:
 
 
 def format_prompt(known: Mapping[str, str], conversation: str) -> str:
-    """What the model is given: the notes that are known, by their ids, and one go of the conversation."""
+    """Return the prompt: the known notes by their ids, and one chunk of the conversation."""
     notes = "\n".join(f"[{name}] {' '.join(text.split())}" for name, text in known.items())
     return f"Known already:\n{notes or '(nothing)'}\n\nThe conversation:\n\n{conversation}"
 
 
 def parse_facts(answer: str) -> list[ExtractedFact]:
-    """What the model found. Raises ProviderFailure for anything but the form that it was asked for."""
+    """Return the facts in a model's answer. Raises ProviderFailure if it has another form."""
     if len(answer) <= _ANSWER_CHARS_MAX:
         text = answer.rpartition(_THINKING_END)[2]
-        # The last, if there are several: before it, a model may have thought aloud.
+        # The last object: a model may have reasoned in JSON before it.
         for found in reversed([each for each in _json_objects(text) if "facts" in each]):
             return _convert_facts(found)
     raise ProviderFailure(detail=INVALID_ANSWER)
@@ -127,7 +124,7 @@ def _convert_facts(found: Mapping[str, object]) -> list[ExtractedFact]:
 
 
 def _json_objects(text: str) -> Iterator[Mapping[str, object]]:
-    """The JSON objects in a text, whatever stands around them."""
+    """Yield the JSON objects in a text, ignoring what is around them."""
     decoder, at = json.JSONDecoder(), 0
     for _ in range(_PARSE_ATTEMPTS_MAX):
         at = text.find("{", at)
@@ -142,14 +139,14 @@ def _json_objects(text: str) -> Iterator[Mapping[str, object]]:
 
 
 def _message_line(message: SegmentMessage, chars_max: int) -> str:
-    """One message, after its speaker's name. Further lines are indented: none passes for another message."""
+    """Return a message after its role. Later lines are indented, so that none passes for another message."""
     text = message.text.strip()
     if message.role not in _NAMES or not text:
         return ""
     if message.role == "tool":
         text = text if len(text) <= _OUTPUT_CHARS_MAX else f"{text[:_OUTPUT_CHARS_MAX]} […]"
-    elif len(text) > (most := min(_MESSAGE_CHARS_MAX, chars_max)):
-        half = most // 2
+    elif len(text) > (limit := min(_MESSAGE_CHARS_MAX, chars_max)):
+        half = limit // 2
         text = f"{text[:half]} […] {text[-half:]}"
     tool_name = "".join(each if each.isprintable() else " " for each in message.name)
     name = " ".join((_NAMES[message.role], *tool_name.split()))

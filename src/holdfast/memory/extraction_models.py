@@ -1,4 +1,4 @@
-"""The models that tell memory: the one that answers now, or an earlier one that is still connected."""
+"""Find the models that extract facts: the current one, or an owner's earlier one that is still connected."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,7 @@ _REFERENCES_MAX = 100
 
 
 class CurrentModelSource(Protocol):
-    """Who answers now. A model that is part of this program has no address: it cannot find facts in text."""
+    """The model that answers now. A built-in model has no address: it cannot extract facts."""
 
     @property
     def name(self) -> str: ...
@@ -45,7 +45,7 @@ class CurrentModelSource(Protocol):
 
 
 class ModelReference(msgspec.Struct, frozen=True):
-    """A model as an owner names it: `key` says where its key is, and is empty where it needs none."""
+    """A model as an owner refers to it: `key` says where its key is, empty if it needs none."""
 
     model: str
     address: str
@@ -53,7 +53,7 @@ class ModelReference(msgspec.Struct, frozen=True):
 
 
 class ExtractionModels:
-    """Names the model that answers now, and asks whichever an owner names."""
+    """References to the current model, and calls to the model of an owner."""
 
     def __init__(
         self,
@@ -70,34 +70,37 @@ class ExtractionModels:
 
     @property
     def display_name(self) -> str:
-        """Who answers, as a sentence has it."""
+        """Return the current model's name for use in a sentence."""
         name = self._current_model().name
         return "the demo" if name == DEMO else name
 
     def current(self) -> ModelReference | None:
-        """The server's own model; None if that is one that cannot find facts: the demo, the local one."""
+        """Return the server's current model; None if it is built in, such as the demo."""
         return self.reference_for(self._current_model().name, self._current_model().address)
 
     def reference_for(self, name: str, address: str) -> ModelReference | None:
-        """A model that answers now; None if it is the scripted demo."""
+        """Return a reference to a model; None if it has no address."""
         if not address:
             return None
         if (name, address) not in self._references:
             if len(self._references) >= _REFERENCES_MAX:
                 self._references.clear()
-            # One small file, and only when another model has come to answer.
+            # Reads one small file, only after a model change.
             self._references[name, address] = ModelReference(
                 name, address, self._key_location(address, self._known_connections())
             )
         return self._references[name, address]
 
     async def check(self, owner: Owner) -> None:
-        """Raises OwnerGone unless the owner's model can be asked."""
+        """Raise OwnerGone if the owner's model is not connected."""
         if not self._current_model().is_model(owner.model, owner.base_url):
             await self._endpoint(owner)
 
     def ask_function(self, owner: Owner) -> AskModel:
-        """A way to ask the owner's model. Raises OwnerGone, ModelInputTooLong, ModelFailure."""
+        """Return a function that calls the owner's model.
+
+        The function raises OwnerGone, ModelInputTooLong, ModelFailure.
+        """
 
         async def ask(system: str, text: str) -> str:
             try:
@@ -121,7 +124,7 @@ class ExtractionModels:
         return ask
 
     async def key_for(self, url: str) -> str:
-        """The key that was given for a server; none, if it is another's."""
+        """Return the key for the server at `url`; empty if there is none."""
         connections = await asyncio.to_thread(self._known_connections)
         return next(
             (saved.key for _, _, saved in connections if _display_url(saved.base_url) == _display_url(url)),
@@ -129,7 +132,7 @@ class ExtractionModels:
         )
 
     async def _endpoint(self, owner: Owner) -> Endpoint:
-        """Where the owner's model is. A key goes to no other server than the one it was given for."""
+        """Return the endpoint of the owner's model. A key is sent only to the server that it belongs to."""
         provider_name, _, name = owner.model.partition(":")
         provider, unavailable = find_provider(provider_name), OwnerGone(detail=_unavailable_text(owner))
         if provider is None or not name:
@@ -159,7 +162,7 @@ class ExtractionModels:
         return next(where, "")
 
     def _known_connections(self) -> list[tuple[str, ModelProvider, SavedConnection]]:
-        """The servers that there is a key for, or none needed, and where that is written."""
+        """Return the servers with a key, or without need of one, and where each is configured."""
         found = [access_from_environment(provider, self._environ) for provider in PROVIDERS]
         known = [
             (

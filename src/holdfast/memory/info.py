@@ -1,4 +1,4 @@
-"""What is remembered and what memory is owed: the port of who tells it and asks it."""
+"""The port through which HTTP and the CLI list memories and pending commits."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
@@ -9,39 +9,42 @@ from holdfast.domain.memories import CommitReport, Memory, MemoryOverview, Memor
 from holdfast.domain.state.rows import QueuedCommit
 
 SegmentDecision = Literal["retry", "done", "drop"]
-"""What is to become of something that memory is owed."""
+"""A person's decision on a pending segment."""
 
 
 class MemoryService(Protocol):
-    """What is remembered, and what memory is owed. Whatever asks the provider raises ProviderFailure where it
-    fails or takes too long, ProviderCannot where it has no way, and MemoryOff where there is none.
+    """Memories and pending commits.
+
+    Methods that call the provider raise ProviderFailure if it fails or takes too long, ProviderCannot if it
+    does not support the call, and MemoryOff if memory is off.
     """
 
     async def list_memories(self, words: str, cursor: str | None, limit: int) -> MemoryOverview:
-        """A page of what is remembered, the newest first; with `words`, what has them all.
+        """Return a page of memories, the newest first; with `words`, only those that contain them all.
 
-        Nothing where memory is off or cannot show what it knows. Raises ProviderFailure, BadCursor.
+        The page is empty if memory is off or cannot list. Raises ProviderFailure, BadCursor.
         """
 
     async def add(self, text: str) -> Memory:
-        """Remember something, word for word. Raises TooLarge too."""
+        """Remember `text` word for word. Also raises TooLarge."""
 
     async def edit(self, memory_id: str, text: str) -> Memory:
-        """Raises NoSuchMemory, TooLarge too."""
+        """Replace the text of a memory. Also raises NoSuchMemory, TooLarge."""
 
     async def forget(self, memory_id: str) -> None:
-        """Raises NoSuchMemory too."""
+        """Forget one memory. Also raises NoSuchMemory."""
 
     async def titles(self, session_ids: Sequence[SessionId]) -> Mapping[SessionId, str]:
-        """Those of conversations that are there."""
+        """Return the titles of those conversations that exist."""
 
     async def pending(self) -> tuple[Sequence[QueuedCommit], Sequence[QueuedCommit]]:
-        """Return what memory is still to be given or to forget, the oldest first; and what it has and cannot
-        forget although it was undone, the newest first. As many of each as may be shown.
+        """Return the entries to commit or retract and the undone ones that the provider cannot forget.
+
+        The first are the oldest first, the second the newest first; each up to a limit.
         """
 
     async def commit(self, session_id: SessionId | None) -> CommitReport:
-        """Tell memory now what one conversation owes it, or all of them; returns after a while at most.
+        """Commit the pending turns of one conversation, or of all, now; return after a time limit.
 
         Raises NoSuchSession.
         """
@@ -49,17 +52,17 @@ class MemoryService(Protocol):
     async def resolve(
         self, session_id: SessionId, segment: int, decision: SegmentDecision, deleted: bool = False
     ) -> None:
-        """A person's word on something that memory is owed, by a deleted conversation or one that is there.
+        """Apply a person's decision to a pending segment of an existing or a deleted conversation.
 
         Raises NoSuchSession, NoSuchQueuedCommit, CommitDecisionRefused.
         """
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
-        """How often memory was told (`commits`) and asked (`recalls`) by this process, by what came of it."""
+        """Return how many `commits` and `recalls` this process made, by outcome."""
 
 
 class NullMemoryService:
-    """The desk of a server that remembers nothing and owes nothing."""
+    """The service of a server without memory."""
 
     async def list_memories(self, words: str, cursor: str | None, limit: int) -> MemoryOverview:
         return MemoryOverview("off", True, "", MemoryPage(()), {}, 0, 0)

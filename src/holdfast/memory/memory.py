@@ -1,4 +1,4 @@
-"""Memory in a running server: who remembers, who tells it and when, and everyone who needs either."""
+"""Assemble the parts of memory for a running server."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,13 +16,13 @@ from holdfast.memory.scheduler import CommitScheduler
 from holdfast.memory.service import ProviderMemoryService
 
 LISTED_MAX = 20
-"""Memories that are told in a chat at once."""
+"""Memories that one chat reply lists."""
 
 
 class MemoryRuntime:
-    """Puts memory's parts together. Start it after the engine, stop it after the engine, then close it.
+    """The parts of memory. Start it after the engine, stop it after the engine, then close it.
 
-    An answer waits `recall_s` for what is remembered. `chance` gives a number from 0 to 1.
+    A turn waits at most `recall_s` for memories. `rng` returns a number from 0 to 1.
     """
 
     def __init__(
@@ -45,8 +45,8 @@ class MemoryRuntime:
         self._health_report: asyncio.Task[None] | None = None
         self._scheduler = CommitScheduler(queue, providers.build, clock, ids, in_doubt, rng, mask)
         self.client = MemoryClient(
-            lambda: providers.current, providers.owner, self._scheduler.register_owner, session, titles, clock,
-            recall_s, mask,
+            lambda: providers.current, providers.owner, self._scheduler.register_owner, session, titles,
+            clock, recall_s, mask,
         )  # fmt: skip
         self.service = ProviderMemoryService(
             self._scheduler, queue, lambda: providers.current, providers.owner, titles,
@@ -62,21 +62,21 @@ class MemoryRuntime:
         return self._providers.description
 
     def schedule_commit(self, session_id: SessionId) -> None:
-        """A conversation is over for now."""
+        """Commit a conversation's pending turns in the background."""
         if self.is_on:
             self._scheduler.schedule_commit(session_id)
 
     def client_for(self, agent: str, model: str, address: str) -> AgentMemoryClient:
-        """Memory as an agent meets it whose model is that one."""
+        """Return the memory client of an agent with this model."""
         return AgentMemoryClient(self.client, lambda: self._providers.owner_for(agent, model, address))
 
     async def evict(self, session_id: SessionId) -> None:
-        """Tell memory of a conversation that is no longer held ready."""
+        """Commit a conversation that the engine evicts from its cache."""
         if self.is_on:
             await self._scheduler.evict(session_id)
 
     async def memories_text(self, words: str) -> str:
-        """What is remembered, or what of it has those words, as a list for people to read."""
+        """Return memories as a list for people; with `words`, only those that contain them."""
         try:
             listing = await self.service.list_memories(words, None, LISTED_MAX)
         except HoldfastError as error:
@@ -84,14 +84,17 @@ class MemoryRuntime:
         return "\n".join(f"- {memory.text}" for memory in listing.page.memories)
 
     async def start(self) -> None:
-        """Tell what is owed from before, and from now on whatever becomes due."""
+        """Commit what is pending from before, then poll for what becomes due."""
         if self.is_on:
             self.client.probe()
             self._health_report = asyncio.create_task(self._providers.report_health())
             await self._scheduler.start(self._idle_s)
 
     async def stop(self, within_s: float) -> None:
-        """Tell what is still owed, at most so long; the rest stays owed. Once, unless it is cut short."""
+        """Commit what is pending for at most `within_s`; the rest stays pending.
+
+        A second call does nothing, unless the first was cancelled.
+        """
         if self.is_on and not self._is_stopped:
             await self.client.close()
             await self.service.close()
@@ -99,7 +102,7 @@ class MemoryRuntime:
             self._is_stopped = True
 
     async def open(self) -> None:
-        """Raises as `Providers.open`."""
+        """Open the current provider. Raises as `MemoryProviders.open`."""
         await self._providers.open()
 
     async def close(self) -> None:

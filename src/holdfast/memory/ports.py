@@ -1,7 +1,8 @@
-"""What a memory provider is, and what telling it needs of the world.
+"""The ports of memory: a provider, the memory queue, and the models that it calls.
 
-A provider is told of stretches of conversation, each with a key, and is asked what it knows. It may be slow,
-wrong or away: nothing that a person waits for depends on it. `memory.conformance` is what `Provider` means.
+Holdfast commits segments of conversation to a provider, each with a key, and recalls memories from it. A
+provider may be slow, wrong or unreachable: nothing that a person waits for depends on it.
+`memory.conformance` defines what `Provider` means.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -32,7 +33,7 @@ class ModelInputTooLong(ProviderFailure):
 
 
 class SegmentMessage(msgspec.Struct, frozen=True):
-    """A message as memory is told of it; `name` is a tool's."""
+    """A message of a segment; `name` is a tool's."""
 
     id: str
     role: Role
@@ -42,7 +43,7 @@ class SegmentMessage(msgspec.Struct, frozen=True):
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """A stretch of conversation that memory is told of. The same key is the same stretch, told again."""
+    """Turns of one conversation to commit. The same key means the same segment, committed again."""
 
     key: str
     session_id: SessionId
@@ -58,9 +59,9 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class Provider(Protocol):
-    """Something that remembers. Every method may raise ProviderFailure; ProviderCannot where it has no way.
+    """A memory provider. Every method may raise ProviderFailure, or ProviderCannot if it is not supported.
 
-    A scope is whose memory it is: an agent's name, empty for the agent that every server has.
+    A scope separates the memories of agents: it is an agent's name, empty for the main agent.
     """
 
     @property
@@ -68,38 +69,38 @@ class Provider(Protocol):
 
     @property
     def takes_key(self) -> bool:
-        """Whether being told the same key again changes nothing."""
+        """Return whether a second commit with the same key changes nothing."""
 
     async def recall(self, query: str, scope: str, limit: int) -> Sequence[Memory]:
-        """What may matter to someone who says `query`, the best first."""
+        """Return memories relevant to `query`, the best first."""
 
     async def commit(self, segment: Segment) -> str:
-        """Remember what matters of a stretch; returns a receipt. All or nothing, and lasting on return."""
+        """Remember what matters of a segment and return a receipt. All or nothing, and durable on return."""
 
     async def retract(self, key: str, receipt: str) -> None:
-        """Forget what one stretch brought, if anything; `receipt` is empty if none came back."""
+        """Forget what one segment added; `receipt` is empty if Holdfast received none."""
 
     async def remember(self, text: str, scope: str, origin: Origin, key: str) -> Memory:
-        """Remember one thing, word for word; the same key again is the same memory."""
+        """Remember `text` word for word; the same key returns the same memory."""
 
     async def list_(self, scope: str, words: str, cursor: str | None, limit: int) -> MemoryPage: ...
 
     async def edit(self, memory_id: str, text: str) -> Memory:
-        """Raises NoSuchMemory, TooLarge too."""
+        """Replace the text of a memory. Also raises NoSuchMemory, TooLarge."""
 
     async def forget(self, memory_id: str) -> None:
-        """Raises NoSuchMemory too."""
+        """Forget one memory. Also raises NoSuchMemory."""
 
     async def health(self) -> Health:
-        """Never raises."""
+        """Return whether the provider works; never raise."""
 
     async def close(self) -> None: ...
 
 
 class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An agent as far as telling memory goes, in a form that it can be made again from after a restart.
+    """The agent that commits a conversation, as a configuration from which a restart rebuilds its provider.
 
-    Secrets are named, never held: `key` says where the model's key is to be found.
+    It holds no secrets: `key` says where the model's key is.
     """
 
     provider: str
@@ -111,11 +112,11 @@ class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 BuildProvider = Callable[[Owner], Awaitable[Provider]]
-"""Makes an owner's provider, or finds the one that is there. Raises OwnerGone."""
+"""Return an owner's provider, building it if needed. Raises OwnerGone."""
 
 
 class MemoryQueue(Protocol):
-    """The store, as telling memory needs it."""
+    """The part of the store that memory uses."""
 
     @property
     def own_process(self) -> ProcessId: ...
@@ -123,9 +124,9 @@ class MemoryQueue(Protocol):
     def is_alive(self, process_id: ProcessId) -> bool: ...
 
     async def change(self, session_id: SessionId, decide: Decide, number: int = 0) -> Facts:
-        """Commit what `decide` says and return it. Raises NoSuchSession, StoreFault, what `decide` raises.
+        """Commit what `decide` returns and return it. Raises NoSuchSession, StoreFault, what `decide` raises.
 
-        `number`: of the conversation that the store has it for, also if it was deleted.
+        `number` is the store's own number of the conversation, which also identifies a deleted one.
         """
 
     async def entries(self, session_id: SessionId, deleted: bool = False) -> Sequence[QueuedCommitRow]: ...
@@ -135,7 +136,7 @@ class MemoryQueue(Protocol):
     async def pending_entries(self, limit: int) -> Sequence[QueuedCommit]: ...
 
     async def entries_to_show(self, limit: int) -> tuple[Sequence[QueuedCommit], Sequence[QueuedCommit]]:
-        """Return the open ones, the oldest first, and those that cannot be forgotten, the newest first."""
+        """Return pending entries, the oldest first, and those that cannot be retracted, the newest first."""
 
     async def due_entries(
         self, quiet_since: Instant, now: Instant, limit: int, excluded_owners: Sequence[str] = ()
@@ -153,7 +154,7 @@ class MemoryQueue(Protocol):
 
 
 AskModel = Callable[[str, str], Awaitable[str]]
-"""A model's whole answer to instructions and a text. Raises ModelInputTooLong where that does not fit its window,
-and HoldfastError."""
+"""Return a model's whole answer to instructions and a text. Raises ModelInputTooLong if they exceed the
+context window, and HoldfastError."""
 EmbedTexts = Callable[[Sequence[str]], Awaitable[Sequence[Sequence[float]]]]
-"""Where texts lie in meaning, in their order. Raises ProviderFailure."""
+"""Return an embedding of each text, in their order. Raises ProviderFailure."""

@@ -1,7 +1,4 @@
-"""Call memory providers, which are other people's code: in time, a few at once, whatever they raise.
-
-Whatever it does, the caller gets an answer in time.
-"""
+"""Call memory providers, which are third-party code: with a timeout, and with every error caught."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,14 +13,14 @@ from holdfast.domain.memories import Memory, MemoryPage
 from holdfast.domain.secrets import MaskFunction
 
 DETAIL_CHARS_MAX = 500
-"""What is kept of a receipt, or of what a provider says went wrong."""
+"""Longer receipts and error texts are cut."""
 T = TypeVar("T")
 _ANSWER_BYTES_MAX = WEBHOOK_ANSWER_BYTES_MAX
-"""As much as may come over a wire."""
+"""The limit for webhooks, applied to every provider."""
 
 
 class ProviderCallResult(msgspec.Struct, frozen=True):
-    """What came of a call. `cut_off`: nobody knows whether it was carried out."""
+    """The outcome of a call. `cut_off`: it is unknown whether the provider carried it out."""
 
     value: object = None
     failure: Failure | None = None
@@ -31,7 +28,7 @@ class ProviderCallResult(msgspec.Struct, frozen=True):
 
 
 class ProviderCaller:
-    """Asks providers; a caller holds one of `slots` while it does."""
+    """Call providers; callers hold one of `slots` during a call."""
 
     def __init__(self, mask: MaskFunction, at_once: int) -> None:
         self._mask = mask
@@ -39,7 +36,7 @@ class ProviderCaller:
         self._running: set[asyncio.Task[ProviderCallResult]] = set()
 
     async def call(self, operation: Callable[[], Awaitable[object]], timeout_s: float) -> ProviderCallResult:
-        """Wait for the answer, but no longer than `within_s`: then the call is stopped, not waited for."""
+        """Return the outcome within `timeout_s`; after that, cancel the call without waiting for it."""
         task = asyncio.create_task(self._run(operation))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -65,11 +62,11 @@ class ProviderCaller:
                 return ProviderCallResult(
                     failure=Failure(error.code, self.safe_text(str(error))), cut_off=True
                 )
-        # Where it broke is not known, nor what it had done by then.
+        # It is unknown what the provider had done before the error.
         return ProviderCallResult(failure=Failure("memory_failed", self.safe_text(answer.text)), cut_off=True)
 
     def safe_text(self, text: str) -> str:
-        """A provider's words as they can be kept: without secrets, not too long, and text at all."""
+        """Return a provider's text fit to store: masked, cut, and valid Unicode."""
         return self._mask(text.encode("utf-8", "replace").decode())[:DETAIL_CHARS_MAX]
 
 
@@ -81,34 +78,34 @@ class ProviderTimeout(ProviderFailure):
 
 
 class CaughtError(msgspec.Struct, frozen=True):
-    """What somebody else's code raised in place of an answer."""
+    """An error that third-party code raised."""
 
     error: BaseException
 
     @property
     def text(self) -> str:
-        """The error in words, even where it has none that can be had."""
+        """Return the error's type and message; the type alone if the message is empty or `str` fails."""
         kind = type(self.error).__name__
         message = catch_errors_sync(lambda: str(self.error))
         return f"{kind}: {message}" if isinstance(message, str) and message else kind
 
 
 async def catch_errors(operation: Callable[[], Awaitable[object]]) -> object:
-    """What somebody else's code returns, or `Raised`: whatever it raises ends nothing but itself.
+    """Return what third-party code returns, or a `CaughtError`.
 
-    Being stopped passes: who awaits this looks whether it was stopped, or gave up by itself.
+    Cancellation passes through: the caller checks whether its own task was cancelled.
     """
     try:
         return await operation()
     except asyncio.CancelledError:
         raise
-    # Also what is no Exception: raised in a task, it would end the loop that everything runs on.
+    # BaseException too: raised in a task, it would stop the event loop.
     except BaseException as error:
         return CaughtError(error)
 
 
 def catch_errors_sync(operation: Callable[[], object]) -> object:
-    """As `heard`, of code that nobody waits for."""
+    """Do as `catch_errors` for a synchronous function."""
     try:
         return operation()
     except BaseException as error:
@@ -118,10 +115,10 @@ def catch_errors_sync(operation: Callable[[], object]) -> object:
 async def call_with_timeout(
     kind: type[T], operation: Callable[[], Awaitable[object]], timeout_s: float, limit: int | None = None
 ) -> T:
-    """What a provider answers when it is asked, if that is a `kind`. One that comes later is dropped.
+    """Return a provider's answer as a `kind`, dropping one that arrives after `timeout_s`.
 
-    Of several memories the first `most` are looked at. Raises ProviderTimeout, ProviderFailure, and the errors
-    of ours that a provider is meant to raise.
+    Only the first `limit` memories are read. Raises ProviderTimeout, ProviderFailure, and the errors that the
+    `Provider` port declares.
     """
     task = asyncio.create_task(catch_errors(operation))
     task.add_done_callback(_retrieve_exception)
@@ -129,7 +126,7 @@ async def call_with_timeout(
         await asyncio.wait({task}, timeout=timeout_s)
     finally:
         is_done = task.done()
-        # Not waited for: one that does not let itself be stopped must hold up nobody.
+        # Not awaited: a provider that ignores cancellation must not block the caller.
         task.cancel()
     if not is_done:
         raise ProviderTimeout(within_s=f"{timeout_s:g}")
@@ -137,7 +134,7 @@ async def call_with_timeout(
         raise ProviderFailure(detail="it gave up")
     answer = task.result()
     if not isinstance(answer, CaughtError):
-        # As if it had come over a wire: another's code may answer with anything.
+        # Encoded and decoded to validate it: third-party code may return anything.
         answer = catch_errors_sync(lambda: msgspec.json.decode(_encoded(task.result(), limit), type=kind))
     if isinstance(answer, CaughtError):
         if isinstance(answer.error, HoldfastError):
@@ -147,7 +144,7 @@ async def call_with_timeout(
 
 
 def _encoded(answer: object, limit: int | None) -> bytes:
-    """An answer as it would come over a wire. One that is far too long is refused before it takes long."""
+    """Return the answer as JSON; refuse a far too large one before encoding it."""
     cut = _first(answer, limit) if limit is not None else answer
     several = cut.memories if isinstance(cut, MemoryPage) else cut
     for each in several if isinstance(several, list | tuple) else (several,):
@@ -160,7 +157,7 @@ def _encoded(answer: object, limit: int | None) -> bytes:
 
 
 def _first(answer: object, limit: int) -> object:
-    """The first `most` of what an answer holds, where it is one that holds several."""
+    """Return the answer with its first `limit` items, if it holds several."""
     match answer:
         case list() | tuple():
             return answer[:limit]

@@ -1,4 +1,4 @@
-"""From an owner to the memory provider that commits its turns, or to the reason why there is none."""
+"""Resolve an owner to the memory provider that commits its turns, or to the reason why there is none."""
 
 import hashlib
 
@@ -10,23 +10,23 @@ from holdfast.memory.ports import BuildProvider, MemoryQueue, Owner, Provider, P
 from holdfast.memory.provider_calls import ProviderCaller
 
 OWNER_KIND = "owner"
-"""What they are kept as, beside the sessions."""
+"""Their kind in the key-value store."""
 
 
 def owner_digest(owner: Owner) -> str:
-    """The name of an owner: the same configuration has the same one, whenever it is asked for."""
+    """Return the digest of an owner; equal configurations have equal digests."""
     return hashlib.blake2b(msgspec.json.encode(owner, order="deterministic"), digest_size=16).hexdigest()
 
 
 class OwnerStore:
-    """Keeps owners and finds them again. What is kept is never changed, so it is written once."""
+    """Saved owners by digest. A saved owner never changes, so it is written once."""
 
     def __init__(self, queue: MemoryQueue) -> None:
         self._queue = queue
         self._saved: set[str] = set()
 
     async def save(self, owner: Owner) -> str:
-        """Durable on return; returns the digest. Raises StoreFault."""
+        """Save an owner durably and return its digest. Raises StoreFault."""
         digest = owner_digest(owner)
         if digest not in self._saved:
             await self._queue.put_item(OWNER_KIND, digest, msgspec.json.encode(owner, order="deterministic"))
@@ -34,7 +34,7 @@ class OwnerStore:
         return digest
 
     async def find(self, digest: str) -> Owner | None:
-        """The owner by that digest; None if it is not there, or cannot be read."""
+        """Return the owner with that digest; None if it is missing or unreadable."""
         body = await self._queue.item(OWNER_KIND, digest) if digest else None
         try:
             return msgspec.json.decode(body, type=Owner) if body is not None else None
@@ -43,7 +43,7 @@ class OwnerStore:
 
 
 class ResolvedProvider(msgspec.Struct, frozen=True):
-    """Someone who can tell memory: an owner by its digest, and its provider."""
+    """An owner's digest and its provider."""
 
     owner: str
     provider: Provider
@@ -51,15 +51,15 @@ class ResolvedProvider(msgspec.Struct, frozen=True):
 
 
 class NoProvider(msgspec.Struct, frozen=True):
-    """Nobody can tell it, and why."""
+    """The reason why no provider is available."""
 
     detail: str
 
 
 class ProviderResolver:
-    """Makes providers of owners. Making one is somebody else's code too.
+    """Build the providers of owners. Building one runs third-party code too.
 
-    `gone` are the owners that could not be made when they were last needed, and why.
+    `unavailable` maps each owner whose provider could not be built the last time to the reason.
     """
 
     def __init__(self, owners: OwnerStore, build: BuildProvider, caller: ProviderCaller) -> None:
@@ -69,7 +69,7 @@ class ProviderResolver:
         self.unavailable: dict[str, str] = {}
 
     async def resolve_first(self, *candidates: str) -> ResolvedProvider | NoProvider:
-        """The first of `candidates` who can be made; an empty one is nobody. Raises StoreFault."""
+        """Return the first of `candidates` that resolves; empty ones are skipped. Raises StoreFault."""
         reason = "no agent is known that could tell memory of it"
         for digest in dict.fromkeys(each for each in candidates if each):
             resolved = await self._resolve(digest)
@@ -88,7 +88,7 @@ class ProviderResolver:
             provider = await self._build(owner)
             takes_key: object = provider.takes_key
             if not isinstance(takes_key, bool):
-                # What is told twice is at stake: nothing is made of it that it does not say.
+                # A wrong guess here would commit a segment twice.
                 raise ProviderFailure(detail="it does not say whether it takes a key")
             return ResolvedProvider(digest, provider, takes_key)
 

@@ -1,4 +1,4 @@
-"""The memory provider in use: by the settings, or of an agent that committed turns earlier."""
+"""Build memory providers: the one that the settings select, and those of earlier owners."""
 
 import asyncio
 import contextlib
@@ -27,15 +27,15 @@ from holdfast.settings.settings import ConfigError, Settings
 OFF = "off"
 BUILT_IN = ("notes", "webhook", OFF)
 CLOSE_S_MAX = 2.0
-"""How long the end of the server waits for all of them to close."""
+"""The server's stop waits this long for all providers to close."""
 OPEN_S_MAX = 5.0
-"""How long the start of the server waits for the present one to be loaded."""
+"""The server's start waits this long for the current provider to load."""
 
 
 class MemoryProviders:
-    """Makes the providers of owners, one for each, and keeps them until they are closed.
+    """Build one provider for each owner and keep it until `close`.
 
-    `note` tells people something that they should know.
+    `notify` shows the operator a line of text.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class MemoryProviders:
 
     @property
     def description(self) -> str:
-        """Who remembers, as people are told at the start."""
+        """Return the provider in words, for the start screen."""
         match self._settings.memory:
             case "notes":
                 return (
@@ -81,7 +81,7 @@ class MemoryProviders:
         return f"an installed provider, {self._settings.memory}"
 
     def check(self) -> None:
-        """Raises ConfigError or NoSuchMemoryProvider for a memory that cannot be."""
+        """Raise ConfigError or NoSuchMemoryProvider if the settings select no valid provider."""
         name = self._settings.memory
         url, model = self._settings.memory_embedding_url, self._settings.memory_embedding_model
         if bool(url) != bool(model):
@@ -97,27 +97,27 @@ class MemoryProviders:
             )
 
     def owner(self) -> Owner | None:
-        """The agent that every server has, as it is now; None as below."""
+        """Return the main agent with its current model; None as for `owner_for`."""
         return self._owner("", self._models.current)
 
     def owner_for(self, agent: str, model: str, address: str) -> Owner | None:
-        """An agent whose model is that one; None where nothing is to be told, or it could not tell it."""
+        """Return an owner for an agent with this model; None if memory is off or cannot use the model."""
         return self._owner(agent, lambda: self._models.reference_for(model, address))
 
     def _owner(self, agent: str, find_model: Callable[[], ModelReference | None]) -> Owner | None:
         name = self._settings.memory
         if not self.is_on:
             return None
-        # A webhook is told what was said as it was said: which model answered does not matter to it.
+        # A webhook receives the messages themselves, so it needs no model.
         model = find_model() if name != "webhook" else None
         if model is None:
             return None if name == "notes" else Owner(name, agent)
         return Owner(name, agent, model.model, model.address, model.key)
 
     async def open(self) -> None:
-        """Have ready what others rely on from the start. Raises BadMemoryProvider, BadWebhookKey.
+        """Open the current provider. Raises BadMemoryProvider, BadWebhookKey.
 
-        What may come back later is no reason not to start: `report` tells of it.
+        A failure that may pass does not stop the start: `report_health` reports it.
         """
         if self._settings.memory == "webhook":
             with contextlib.suppress(OSError):
@@ -135,7 +135,7 @@ class MemoryProviders:
                 pass
 
     async def report_health(self) -> None:
-        """Tell people once if whoever remembers is not well now."""
+        """Notify the operator if the current provider is unhealthy."""
         provider = self.current
         if provider is None:
             return
@@ -150,7 +150,7 @@ class MemoryProviders:
             )
 
     async def build(self, owner: Owner) -> Provider:
-        """The provider of an owner. Raises OwnerGone."""
+        """Return the provider of an owner, building it if needed. Raises OwnerGone."""
         if not self.is_on:
             raise OwnerGone(detail="memory is off")
         if owner.model:
@@ -160,11 +160,11 @@ class MemoryProviders:
         if opening is None:
             opening = self._open_tasks[digest] = asyncio.create_task(self._build_provider(owner))
             opening.add_done_callback(lambda done: self._forget_if_failed(digest, done))
-        # Whoever has no patience goes away; it opens all the same, for those who come after.
+        # Shielded: a caller that times out must not cancel the opening for later callers.
         return await asyncio.shield(opening)
 
     async def close(self) -> None:
-        """Let go of all of them. One that does not close in time, or at all, is left as it is."""
+        """Close all providers. One that does not close in time is abandoned."""
         opening = list(self._open_tasks.values())
         opened = [each for each in opening if each.done() and not each.cancelled() and not each.exception()]
         for each in opening:
@@ -176,7 +176,7 @@ class MemoryProviders:
             await self._embeddings.close()
 
     def _forget_if_failed(self, digest: str, opened: "asyncio.Task[Provider]") -> None:
-        """One that could not be opened is tried again when it is next asked for."""
+        """Drop a failed opening, so that the next request tries again."""
         if opened.cancelled() or opened.exception() is not None:
             self._open_tasks.pop(digest, None)
 
@@ -215,14 +215,14 @@ class MemoryProviders:
 
 
 async def _close(provider: Provider) -> None:
-    """An installed one may have a plain function for it."""
+    """Close a provider; that of an installed one may be a plain function."""
     closing: object = provider.close()
     if inspect.isawaitable(closing):
         await closing
 
 
 class LazyProvider:
-    """Stands where a provider does. That there is none just now is a failure of memory like any other."""
+    """A provider that is opened at each call; raises ProviderFailure while none is available."""
 
     def __init__(self, name: str, find: Callable[[], Awaitable[Provider]]) -> None:
         self._name = name
@@ -234,7 +234,7 @@ class LazyProvider:
 
     @property
     def takes_key(self) -> bool:
-        """Not to be relied on before it is there; whoever tells it asks for it by its owner."""
+        """Return False: commits go through the resolver, which asks the real provider."""
         return False
 
     async def recall(self, query: str, scope: str, limit: int) -> Sequence[Memory]:
@@ -265,7 +265,7 @@ class LazyProvider:
             return Health(False, str(failure.fields["detail"]))
 
     async def close(self) -> None:
-        """It is whoever found it that closes it."""
+        """Do nothing: MemoryProviders closes what it opened."""
 
     async def _resolve(self) -> Provider:
         try:

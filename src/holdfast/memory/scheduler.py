@@ -1,8 +1,8 @@
-"""When memory is told: at the boundaries of a conversation, in the background, and never in anyone's way.
+"""Schedule memory commits in the background, without delaying a conversation.
 
-The store keeps the queue of turns to commit (domain/decisions/memory_queue.py). This module decides when to
-commit: when a conversation is over for now, when an agent is evicted, after idle time, when a person asks, at
-the server's start and at its stop. It holds no state that matters: the next process finds the same queue.
+The store keeps the queue of turns to commit (domain/decisions/memory_queue.py). The scheduler commits a
+conversation at its boundaries, at its owner's eviction, after idle time, on request, and at the server's
+start and stop. It holds no durable state: the next process finds the same queue.
 """
 
 import asyncio
@@ -34,15 +34,15 @@ from holdfast.memory.provider_calls import ProviderCaller
 from holdfast.memory.provider_resolver import OwnerStore, ProviderResolver
 
 STOP_MARGIN_S = 0.5
-"""How much longer than asked a stop takes to write down what it has cut off."""
+"""Extra time that a stop takes to record what it cancelled."""
 POLL_S_MAX = 5.0
 
 
 class CommitScheduler:
-    """Who is at hand to tell memory, and the occasions on which it is told. Belongs to one event loop.
+    """The active owners and the commits of all conversations. Belongs to one event loop.
 
-    An empty or missing session id is nobody's: whatever is asked of it does nothing. `chance` gives a number
-    from 0 to 1. What providers say goes through `mask` before it is kept.
+    A method does nothing for an empty or missing session id. `rng` returns a number from 0 to 1. The texts of
+    providers pass through `mask` before they are stored.
     """
 
     def __init__(
@@ -79,47 +79,47 @@ class CommitScheduler:
 
     @property
     def counts(self) -> Counter[str]:
-        """How often each thing came of telling memory, since the start: paid, failed, in_doubt, no_owner;
-        forget_done, forget_failed, forget_cannot."""
+        """Return the counts since the start by outcome: committed, failed, in_doubt, no_owner; forget_done,
+        forget_failed, forget_cannot."""
         return self._committer.counts
 
     @property
     def unavailable_owners(self) -> Mapping[str, str]:
-        """The owners that could not be made when they were last needed, by digest, and why."""
+        """Return the reason for each owner, by digest, whose provider could not be built the last time."""
         return self._resolver.unavailable
 
     async def pending_totals(self) -> tuple[int, Instant]:
-        """How much is owed, and since when the oldest of it is; 0 when nothing is."""
+        """Return the number of pending entries, and the time of the oldest; 0 if there is none."""
         return await self._queue.pending_totals()
 
-    # Who is at hand.
+    # Active owners.
 
     async def register_owner(self, session_id: SessionId | str | None, owner: Owner) -> str:
-        """`owner` tells memory of what is completed in this conversation from now on; returns its digest.
+        """Make `owner` commit the turns that complete in this conversation from now on; return its digest.
 
-        What is owed already stays with whom it is owed by. Raises StoreFault.
+        Entries that are already pending keep their owner. Raises StoreFault.
         """
         if not session_id:
             return ""
         digest = await self._owners.save(owner)
         for surplus in self._active_owners.put(SessionId(session_id), digest):
             self._spawn(self.evict(surplus))
-        self._backoff.record_success("")  # What nobody could tell before, somebody may now.
+        self._backoff.record_success("")  # The new owner may commit entries that had none.
         return digest
 
     def active_owner(self, session_id: SessionId | str | None) -> str:
-        """The owner at hand, by its digest; empty if there is none."""
+        """Return the digest of the active owner; empty if there is none."""
         handle = self._active_owners.get(SessionId(session_id or ""))
         return handle.owner if handle is not None else ""
 
-    # Telling.
+    # Committing.
 
     async def commit_pending(
         self, session_id: SessionId | str | None, owner: str = "", requested: bool = False
     ) -> SegmentCommitResult:
-        """Tell memory until nothing is owed or one try fails; what was undone is taken back first.
+        """Retract what was undone, then commit until nothing is pending or one attempt fails.
 
-        Not `asked`, what failed lately waits until its time has come. A deleted conversation is found too.
+        Unless `requested`, failed entries wait for their retry time. Works for deleted conversations too.
         Raises StoreFault.
         """
         if not session_id:
@@ -142,23 +142,23 @@ class CommitScheduler:
                     return _combine_outcomes(committed, outcome, failed)
 
     def schedule_commit(self, session_id: SessionId | str | None) -> None:
-        """This conversation is over for now: tell memory in the background."""
+        """Commit a conversation's pending turns in the background."""
         if session_id and not self._is_stopping:
             self._spawn(self._commit_quietly(SessionId(session_id)))
 
     async def resolve(
         self, session_id: SessionId | str | None, n: int, decision: str, deleted: bool = False
     ) -> None:
-        """A person's word on a stretch: retry, done or drop. Raises NoSuchQueuedCommit, CommitDecisionRefused, StoreFault.
+        """Apply a person's decision to segment `n`: retry, done or drop.
 
-        `buried`: of a deleted conversation, the first of them that has such a stretch. Without it the one
-        that is there is meant, or the last that was.
+        With `deleted`, the first deleted conversation with such a segment is meant. Otherwise the existing
+        one is, or the last deleted one. Raises NoSuchQueuedCommit, CommitDecisionRefused, StoreFault.
         """
         if not session_id:
             return
         session_id = SessionId(session_id)
         pending = await self._queue.pending_for(session_id)
-        deleted_numbers = [debt.number for debt in pending if debt.buried and debt.row.n == n]
+        deleted_numbers = [entry.number for entry in pending if entry.buried and entry.row.n == n]
 
         def decide(view: SessionStateView) -> list[AnyFact]:
             if view.session() is None:
@@ -175,10 +175,9 @@ class CommitScheduler:
             self._spawn(self._commit_quietly(session_id, requested=True))
 
     async def evict(self, session_id: SessionId | str | None) -> None:
-        """Let go of the agent at hand: tell memory, then forget the handle.
+        """Commit what is pending, then remove the active owner.
 
-        Waits at most `evict_s` for memory; what is owed by then stays owed. The same handle leaves once,
-        however often it is let go.
+        Waits at most `evict_s` for the commit; the rest stays pending. Concurrent calls share one eviction.
         """
         if not session_id:
             return
@@ -196,20 +195,19 @@ class CommitScheduler:
     # From the server's start to its stop.
 
     async def start(self, idle_s: float) -> None:
-        """Take up what is owed from before, then whatever becomes due; `idle_s` after its last answer a
-        conversation is."""
+        """Commit what is pending from before, then poll. A conversation is due after `idle_s` idle."""
         poller = DuePoller(
             self._queue, self._clock, idle_s, self._backoff.owners_backing_off, self._start_due, self._sleep
         )
         self._poller_task = asyncio.create_task(poller.run())
 
     async def stop(self, within_s: float) -> None:
-        """Wait for what is being told, then tell what is owed, at most `within_s`; the rest stays owed."""
+        """Wait for running commits, then commit what is due, for at most `within_s`."""
         self._is_stopping = True
         if self._poller_task is not None:
             self._poller_task.cancel()
         ending: set[asyncio.Task[Any]] = {self._poller_task} if self._poller_task is not None else set()
-        if within_s > 0:  # Without any time nothing is begun: it would only be cut off.
+        if within_s > 0:  # With no time left, a new commit would only be cancelled.
             draining = asyncio.create_task(self._drain())
             await asyncio.wait({draining}, timeout=within_s)
             ending.add(draining)
@@ -220,28 +218,28 @@ class CommitScheduler:
         done, _ = await asyncio.wait(ending, timeout=STOP_MARGIN_S) if ending else (set(), set())
         for task in done:
             if not task.cancelled():
-                task.exception()  # Looked at: nobody is left to be told.
+                task.exception()  # Retrieved, so that asyncio does not warn.
 
     async def _drain(self) -> None:
-        """Each conversation that owes something once: those that failed lately are not waited for."""
+        """Commit each conversation with due entries once; those in backoff are skipped."""
         if self._tasks:
             await asyncio.wait(set(self._tasks))
         seen, limit = set[SessionId](), QUEUED_COMMITS_SHOWN_MAX
         while True:
             now = self._clock.now_ms()
             due = await self._queue.due_entries(now, now, limit, self._backoff.owners_backing_off())
-            fresh = {debt.session_id for debt in due} - seen
+            fresh = {entry.session_id for entry in due} - seen
             if not fresh and len(due) < limit:
                 return
             seen |= fresh
-            # What could not be told stands in front of what was not tried.
+            # Entries that failed are in front of those that were not tried.
             limit += QUEUED_COMMITS_SHOWN_MAX if not fresh else 0
             await asyncio.gather(*(self._spawn(self._commit_quietly(each)) for each in sorted(fresh)))
 
     # In the background.
 
     def _start_due(self, due: Sequence[QueuedCommit]) -> list["asyncio.Task[SegmentCommitResult]"]:
-        sessions = dict.fromkeys(debt.session_id for debt in due)
+        sessions = dict.fromkeys(entry.session_id for entry in due)
         free = [each for each in sessions if not self._locks.is_used(each)]
         return [self._spawn(self._commit_quietly(each)) for each in free]
 
@@ -249,11 +247,11 @@ class CommitScheduler:
         try:
             return await self.commit_pending(session_id, requested=requested)
         except HoldfastError as error:
-            # The store is away: what is owed is in it, and the next round finds it.
+            # The store failed: the entry is still pending in it, and the next poll finds it.
             return SegmentCommitResult("failed", detail=str(error))
 
     async def _commit_in_time(self, session_id: SessionId) -> None:
-        """It goes on in the background if it takes longer."""
+        """Commit within `evict_s`; a slower commit continues in the background."""
         await asyncio.wait({self._spawn(self._commit_quietly(session_id))}, timeout=self._evict_s)
 
     async def _evict(self, session_id: SessionId, handle: ActiveOwner) -> None:
@@ -270,7 +268,7 @@ class CommitScheduler:
 def _combine_outcomes(
     committed: int, last: SegmentCommitResult, before: SegmentCommitResult
 ) -> SegmentCommitResult:
-    """What came of several tries: what did not go well is what is said."""
+    """Return the outcome of several attempts; a failure takes precedence."""
     bad = next((each for each in (last, before) if each.status not in ("committed", "nothing")), None)
     if bad is not None:
         return SegmentCommitResult(bad.status, committed, bad.detail)
@@ -278,11 +276,11 @@ def _combine_outcomes(
 
 
 StartCommits = Callable[[Sequence[QueuedCommit]], list["asyncio.Task[SegmentCommitResult]"]]
-"""Begins to pay what is owed in these conversations, in the background, where that is not being done."""
+"""Start background commits of these conversations, except where one is running."""
 
 
 class DuePoller:
-    """Looks for what is due, again and again. `resting` are the owners who are left in peace for now."""
+    """Poll the queue for due entries, skipping `owners_backing_off`."""
 
     def __init__(
         self,
@@ -303,21 +301,21 @@ class DuePoller:
         self._sleep = sleep
 
     async def run(self) -> None:
-        """Never ends by itself."""
+        """Poll until cancelled."""
         while True:
             try:
                 has_more = await self.poll_once()
             except (HoldfastError, OSError):
-                # A fault of the store is told to whoever asks it for something; here it is only waited out.
+                # The store reports its faults to its other callers; the poller only waits.
                 has_more = False
             if not has_more:
                 await self._sleep(self._poll_s)
 
     async def poll_once(self) -> bool:
-        """Take up what is due; whether more may be due at once."""
+        """Start commits of due entries; return whether to poll again at once."""
         now = self._clock.now_ms()
         self._started_at = min(self._started_at, now)  # The clock may have been put back.
-        # What was owed before this start waits for nobody: the conversation may never be gone on with.
+        # Entries from before this start are due at once: their conversation may never continue.
         quiet_since = max(self._started_at, now - self._idle_ms)
         due = await self._queue.due_entries(
             quiet_since, now, QUEUED_COMMITS_SHOWN_MAX, self._owners_backing_off()

@@ -1,6 +1,6 @@
-"""What memory is told of a stretch of turns: the messages as people and models wrote them.
+"""Build a segment's messages from its turns.
 
-The same turns always give the same: a stretch that is told again is told word for word as before.
+The same turns always give the same messages, so a retried segment equals the first one.
 """
 
 import hashlib
@@ -17,22 +17,24 @@ from holdfast.domain.transcript.transcript import Entry, MessageWithEvents, Tran
 from holdfast.memory.ports import SegmentMessage
 
 OMISSION_NOTE = "\n[… {chars} characters left out …]\n"
-"""Stands where a message was cut; counted with what is kept of it."""
+"""The text in place of what was cut out of a message; it counts towards the size."""
 
 
 def messages_in(pages: Sequence[MessageWithEvents], turns: Ranges) -> tuple[SegmentMessage, ...]:
-    """What was said in `turns`, in order: people's words, answers, and what tools gave.
+    """Return the messages of `turns` in order: user messages, answers and tool output.
 
-    What the server noted, what came too late to count, and thinking are not said to anyone.
+    Notices, late messages and reasoning are left out.
     """
     fold, wanted = TranscriptFold(), frozenset(expand_ranges(turns))
     fold.add_messages(page for page in pages if page.row.turn in wanted)
     entries = (entry for turn in fold.transcript().turns for entry in turn.entries)
-    return tuple(said for entry in entries if not entry.late and (said := _to_message(entry)) is not None)
+    return tuple(
+        message for entry in entries if not entry.late and (message := _to_message(entry)) is not None
+    )
 
 
 def messages_digest(messages: Sequence[SegmentMessage]) -> str:
-    """Stands for what is told, before anything of it is cut."""
+    """Return a digest of the uncut messages."""
     digest = hashlib.blake2b(digest_size=16)
     for message in messages:
         for field in (message.id, message.role, message.text):
@@ -45,14 +47,14 @@ def messages_digest(messages: Sequence[SegmentMessage]) -> str:
 def fit_messages(
     messages: Sequence[SegmentMessage], bytes_max: int = SEGMENT_BYTES_MAX
 ) -> tuple[SegmentMessage, ...]:
-    """`messages` with the longest of them cut in their middle, so that all together are not too long."""
-    sizes = [_size(said.text) for said in messages]
+    """Return `messages` with the longest cut in their middle, so that together they fit `bytes_max`."""
+    sizes = [_size(message.text) for message in messages]
     if sum(sizes) <= bytes_max:
         return tuple(messages)
-    most = _bytes_per_message(sizes, bytes_max)
+    limit = _bytes_per_message(sizes, bytes_max)
     return tuple(
-        said if size <= most else replace(said, text=_truncate_middle(said.text, most))
-        for said, size in zip(messages, sizes, strict=True)
+        message if size <= limit else replace(message, text=_truncate_middle(message.text, limit))
+        for message, size in zip(messages, sizes, strict=True)
     )
 
 
@@ -69,7 +71,7 @@ def _entry_text(parts: tuple[AnyPart, ...]) -> str:
 
 
 def _bytes_per_message(sizes: Sequence[int], bytes_max: int) -> int:
-    """The most that each may have, so that all have room: the short ones leave theirs to the long ones."""
+    """Return the largest size per message at which all fit; short messages leave room to long ones."""
     left, others = bytes_max, len(sizes)
     for size in sorted(sizes):
         if size * others > left:
@@ -79,12 +81,12 @@ def _bytes_per_message(sizes: Sequence[int], bytes_max: int) -> int:
 
 
 def _truncate_middle(text: str, bytes_max: int) -> str:
-    """The beginning and the end of `text` around a note of how much is missing, in at most `bytes_max`."""
+    """Return the start and the end of `text` around an omission note, in at most `bytes_max`."""
     room = bytes_max - _size(OMISSION_NOTE.format(chars=len(text)))
     if room <= 0:
         return ""
     raw = text.encode("utf-8", "surrogatepass")
-    # A character that the cut goes through is left out as a whole.
+    # A character at the cut is left out whole.
     head = raw[: (room + 1) // 2].decode("utf-8", "ignore")
     tail = raw[len(raw) - room // 2 :].decode("utf-8", "ignore") if room > 1 else ""
     return head + OMISSION_NOTE.format(chars=len(text) - len(head) - len(tail)) + tail

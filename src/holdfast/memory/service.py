@@ -1,4 +1,4 @@
-"""What people see and change of memory, and having it told now. Nobody waits for it longer than a limit."""
+"""Let people list and change memories, and commit pending turns on request, each within a time limit."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -28,17 +28,26 @@ from holdfast.memory.provider_resolver import OwnerStore
 from holdfast.memory.scheduler import CommitScheduler
 
 Titles = Callable[[Sequence[SessionId]], Awaitable[Mapping[SessionId, str]]]
-"""The titles of those conversations that are there."""
+"""Return the titles of those conversations that exist."""
 SCOPE = ""
-"""Whose memory people see: that of the agent that every server has."""
+"""The scope that people see: that of the main agent, which every server has."""
 _NUMBERS_END = 2**63
-_SEVERITY_ORDER: tuple[CommitOutcome, ...] = ("failed", "in_doubt", "no_owner", "working", "committed", "nothing")
-"""What is told of several, if it came of one of them."""
+_SEVERITY_ORDER: tuple[CommitOutcome, ...] = (
+    "failed",
+    "in_doubt",
+    "no_owner",
+    "working",
+    "committed",
+    "nothing",
+)
+"""Several commits report the first of these outcomes that any of them had."""
 
 
 class ProviderMemoryService:
-    """`provider` is the present one, None while memory is off. `owner` is the present agent, which tells what
-    nobody else is left to tell when a person asks for that. `recalls` is how often memory was asked.
+    """The memory service over the current provider.
+
+    `provider` returns the current one, None while memory is off. `owner` returns the current agent: in a
+    requested commit it replaces owners that are gone. `recalls` returns the recall counts.
     """
 
     def __init__(
@@ -102,7 +111,7 @@ class ProviderMemoryService:
 
     async def pending(self) -> tuple[Sequence[QueuedCommit], Sequence[QueuedCommit]]:
         pending, not_retractable = await self._queue.entries_to_show(QUEUED_COMMITS_SHOWN_MAX)
-        return [self._with_reason(debt) for debt in pending], not_retractable
+        return [self._with_reason(entry) for entry in pending], not_retractable
 
     async def commit(self, session_id: SessionId | None) -> CommitReport:
         if session_id is not None:
@@ -113,7 +122,7 @@ class ProviderMemoryService:
             task = self._commits[session_id] = asyncio.create_task(work)
             task.add_done_callback(_retrieve_exception)
             task.add_done_callback(lambda done: self._commits.pop(session_id, None))
-        # It goes on when nobody waits for it any more.
+        # The task continues after this wait has timed out.
         done, _ = await asyncio.wait({task}, timeout=self._wait_s)
         return task.result() if done else CommitReport("working")
 
@@ -129,7 +138,7 @@ class ProviderMemoryService:
         return {"commits": self._scheduler.counts, "recalls": self._recalls()}
 
     async def close(self) -> None:
-        """Stop what was asked for and still goes on. What is not told stays owed."""
+        """Cancel requested commits that still run. What is not committed stays pending."""
         tasks = list(self._commits.values())
         for task in tasks:
             task.cancel()
@@ -148,18 +157,18 @@ class ProviderMemoryService:
         return text
 
     def _for_display(self, memory: Memory) -> Memory:
-        """A memory as people are shown it, whatever a provider says: no secrets, no time that is none."""
+        """Return `memory` with secrets masked and invalid times replaced by 0."""
         made_at, changed_at = (
             at if 0 <= at <= INSTANT_MAX else 0 for at in (memory.made_at, memory.changed_at)
         )
         return replace(memory, text=self._mask(memory.text), made_at=made_at, changed_at=changed_at)
 
-    def _with_reason(self, debt: QueuedCommit) -> QueuedCommit:
-        """What nobody can tell says why, also where nobody has begun to."""
-        why = self._scheduler.unavailable_owners.get(debt.row.owner, "") if debt.row.owner else ""
-        if not why or debt.row.failure is not None or debt.row.state == "committing":
-            return debt
-        return replace(debt, row=replace(debt.row, failure=Failure("owner_gone", self._mask(why))))
+    def _with_reason(self, entry: QueuedCommit) -> QueuedCommit:
+        """Return `entry` with the reason why its owner is unavailable, even if no attempt was made."""
+        why = self._scheduler.unavailable_owners.get(entry.row.owner, "") if entry.row.owner else ""
+        if not why or entry.row.failure is not None or entry.row.state == "committing":
+            return entry
+        return replace(entry, row=replace(entry.row, failure=Failure("owner_gone", self._mask(why))))
 
     async def _check_session(self, session_id: SessionId) -> None:
         if session_id in await self.titles((session_id,)):
@@ -186,16 +195,16 @@ class ProviderMemoryService:
             return Health(False, str(error))
 
     async def _commit_all(self) -> CommitReport:
-        """Each conversation that owes something once, the oldest debts first."""
+        """Commit each conversation with pending entries once, the oldest entries first."""
         results, tried, limit = [CommitReport("nothing")], set[SessionId](), QUEUED_COMMITS_SHOWN_MAX
         while True:
-            pending = [debt.session_id for debt in await self._queue.pending_entries(limit)]
+            pending = [entry.session_id for entry in await self._queue.pending_entries(limit)]
             fresh = [each for each in dict.fromkeys(pending) if each not in tried]
             if not fresh:
                 return _merge_results(results)
             results.append(await self._commit_sessions(fresh))
             tried.update(fresh)
-            # What could not be told is still in front of what was not tried.
+            # Entries that failed are still in front of those that were not tried.
             limit += QUEUED_COMMITS_SHOWN_MAX
 
     async def _commit_sessions(self, session_ids: Sequence[SessionId]) -> CommitReport:
@@ -212,12 +221,12 @@ def _to_result(outcome: SegmentCommitResult) -> CommitReport:
 
 
 def _merge_results(results: Iterable[CommitReport]) -> CommitReport:
-    """Of several, the worst that came of any, and all that was done."""
+    """Return the worst outcome of `results` and the sum of their commits."""
     ranked = sorted(results, key=lambda each: _SEVERITY_ORDER.index(each.outcome))
     return CommitReport(ranked[0].outcome, sum(each.committed for each in ranked), ranked[0].detail)
 
 
 def _retrieve_exception(task: "asyncio.Task[Any]") -> None:
-    """What came of it, once nobody waits for it: that is told elsewhere."""
+    """Mark the task's exception as retrieved: other code has reported it."""
     if not task.cancelled():
         task.exception()

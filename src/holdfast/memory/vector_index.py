@@ -1,8 +1,8 @@
-"""Finding notes by what they mean: where each lies, as an embedding model says, and which lie near a query.
+"""Search notes by meaning, with vectors from an embedding model.
 
-Nothing here fails anyone: where the server that knows meanings is slow or away, there is nothing near, and it
-is let rest. Meanings of notes that lack one are asked for in the background. The signs of a vector's numbers
-alone tell which notes are worth a closer look; what is computed goes in slices, so that nobody waits for it.
+A search never fails: if the embedding server is slow or unreachable, it finds nothing and backs off. Missing
+vectors are requested in the background. A first pass compares only the signs of the numbers to choose
+candidates. Computation runs in slices, so that it does not block the event loop.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from holdfast.memory.ports import EmbedTexts, ProviderFailure
 _TAG_BYTES = 8
 _NUMBER_BYTES = 4
 _CANDIDATES_MAX = 256
-"""Notes that are looked at closely."""
+"""Notes that the second pass scores exactly."""
 _READ_SLICE, _SIGN_SLICE, _SCORE_SLICE = 25, 200, 8
-"""What is done of each before others get their turn: a millisecond or two."""
+"""Items of each kind that are processed before yielding to the event loop: a millisecond or two."""
 _STALE_MS = 10_000
-"""How old what is known of the store's vectors may be: another process may have added some."""
+"""The age at which a loaded index is stale: another process may have added vectors."""
 _SCOPES_MAX = 16
 _RANK_OFFSET = 60
-"""How little the first place counts for more than the second, when two orders are made one."""
+"""The constant of reciprocal rank fusion: the larger, the less the first ranks count."""
 
 
 class _IndexedNote(msgspec.Struct, frozen=True):
-    """A note, the signs of its numbers, and the numbers."""
+    """A note's vector and the signs of its numbers."""
 
     id: str
     signs: int
@@ -42,14 +42,17 @@ class _IndexedNote(msgspec.Struct, frozen=True):
 
 
 class _ScopeIndex(msgspec.Struct, frozen=True):
-    """Where the notes of one scope lie, as the store said at `read_at`."""
+    """The vectors of one scope, as the store had them at `read_at`."""
 
     notes: tuple[_IndexedNote, ...]
     read_at: Instant
 
 
 class VectorIndex:
-    """Belongs to one event loop. `name` is the embedding model's: what another one said is asked for anew."""
+    """An index over stored vectors. Belongs to one event loop.
+
+    `name` is the embedding model's: vectors of another model are requested again.
+    """
 
     def __init__(self, store: NoteRepository, embed: EmbedTexts, name: str, clock: Clock) -> None:
         self._store = store
@@ -61,12 +64,12 @@ class VectorIndex:
         self._stale_scopes: set[str] = set()
         self._retry_at: Instant = 0
         self.last_error = ""
-        """What was wrong the last time that a meaning was asked for; nothing if it was told."""
+        """The error of the last embedding request; empty if it succeeded."""
 
     async def nearest(self, query: str, scope: str, limit: int) -> list[str]:
-        """The ids of the notes that lie nearest, the nearest first; none if that cannot be told in time.
+        """Return the ids of the nearest notes, the nearest first; none if that takes too long.
 
-        The first to ask is told nothing: the vectors are read from the store in the background.
+        The first search of a scope returns nothing: the vectors are loaded in the background.
         """
         if self._is_backing_off() or not query.strip():
             return []
@@ -83,14 +86,14 @@ class VectorIndex:
         return []
 
     def refresh(self, scope: str | None = None) -> None:
-        """Notes have changed: those that have no place yet get one, in the background."""
+        """Request missing vectors in the background, after notes have changed."""
         for each in [scope] if scope is not None else list(self._scopes):
             self._stale_scopes.add(each)
             if each not in self._refresh_tasks:
                 self._refresh_tasks[each] = asyncio.create_task(self._refresh(each))
 
     async def wait_until_refreshed(self) -> None:
-        """Return once nothing is being learned."""
+        """Return once no refresh is running."""
         while tasks := list(self._refresh_tasks.values()):
             await asyncio.wait(tasks)
 
@@ -120,13 +123,13 @@ class VectorIndex:
             return
         vectors = await self._embed_texts(list(texts.values()))
         now = await self._texts(list(texts))
-        # One that was changed while its meaning was asked for would lie where it lay before.
-        placed = {
+        # A note that changed during the request must not keep the vector of its old text.
+        embedded = {
             note_id: self._tag + vector
             for (note_id, text), vector in zip(texts.items(), vectors, strict=True)
             if now.get(note_id) == text
         }
-        await self._store.put_vectors(placed)
+        await self._store.put_vectors(embedded)
 
     async def _texts(self, note_ids: Sequence[str]) -> dict[str, str]:
         texts: dict[str, str] = {}
@@ -149,14 +152,14 @@ class VectorIndex:
         return packed
 
     def _indexed_notes(self, scope: str) -> Sequence[_IndexedNote]:
-        """What is known of the scope's notes, which is read anew in the background when it is old."""
+        """Return the scope's loaded notes; if they are stale, start a refresh."""
         scope_index = self._scopes.get(scope)
         if scope_index is None or not 0 <= self._clock.now_ms() - scope_index.read_at <= _STALE_MS:
             self.refresh(scope)
         return scope_index.notes if scope_index is not None else ()
 
     async def _load(self, scope: str) -> list[str]:
-        """Take in where the notes of a scope lie; returns those of which that is not known."""
+        """Load a scope's vectors; return the ids of notes without one."""
         at, known = self._clock.now_ms(), await self._store.vectors(scope)
         notes: list[_IndexedNote] = []
         for n, (note_id, vector) in enumerate(known):
@@ -168,8 +171,8 @@ class VectorIndex:
         while len(self._scopes) >= _SCOPES_MAX and scope not in self._scopes:
             self._scopes.pop(next(iter(self._scopes)))
         self._scopes[scope] = _ScopeIndex(tuple(notes), at)
-        placed = {each.id for each in notes}
-        return [note_id for note_id, _ in known if note_id not in placed]
+        embedded = {each.id for each in notes}
+        return [note_id for note_id, _ in known if note_id not in embedded]
 
     def _is_backing_off(self) -> bool:
         return not is_due(self._retry_at, self._clock.now_ms(), EMBED_BACKOFF_S * 1000)
@@ -180,7 +183,7 @@ class VectorIndex:
 
 
 def merge_rankings(*orders: Sequence[Memory]) -> list[Memory]:
-    """Several orders as one: what stands high in more of them stands higher."""
+    """Merge several rankings by reciprocal rank fusion."""
     scores: dict[str, float] = {}
     found: dict[str, Memory] = {}
     for order in orders:
@@ -208,7 +211,7 @@ async def _nearest(notes: Sequence[_IndexedNote], vector: bytes, limit: int) -> 
 
 
 def _pack_normalized(vector: Sequence[float]) -> bytes:
-    """A vector of length one, as little-endian 32-bit numbers: of two of them, the product is the cosine."""
+    """Return the vector with length one, as little-endian 32-bit floats; a dot product is then the cosine."""
     length = math.sqrt(sum(map(mul, vector, vector))) or 1.0
     if not math.isfinite(length):
         raise ProviderFailure(detail="the embedding server answered with numbers that are none")
@@ -220,6 +223,6 @@ def _unpack(packed: bytes) -> Sequence[float]:
 
 
 def _signs(packed: bytes) -> int:
-    """The sign of each number as one bit of a byte of its own."""
+    """Return the sign of each number as one bit of its own byte."""
     highest = packed[_NUMBER_BYTES - 1 :: _NUMBER_BYTES]
     return int.from_bytes(highest) & int.from_bytes(b"\x80" * len(highest))

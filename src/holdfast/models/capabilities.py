@@ -1,8 +1,8 @@
-"""What a model takes: by what its server says, else by what is known of it, or by what its name suggests.
+"""Determine which files a model accepts: from documentation, else its server, else its name.
 
-Nothing in the protocols says it. OpenRouter, Mistral and Anthropic say it in their list of models, llama.cpp
-beside that list, Ollama when it is asked for one model. PDF files go to OpenAI's and Anthropic's own servers
-alone: others that speak their protocols rarely take them, and none of them says so.
+The protocols have no field for it. OpenRouter, Mistral and Anthropic report it in their list of models,
+llama.cpp beside that list, and Ollama for one model at a time. PDF files go only to OpenAI's and Anthropic's
+own servers: others that speak their protocols rarely accept them, and none of them reports it.
 """
 
 import re
@@ -25,27 +25,27 @@ from holdfast.models.providers import find_provider
 from holdfast.models.transport import fetch_once
 
 TIMEOUT_S = 1.0
-"""For a server to say what its model takes."""
+"""Limit for a server's reply about its model."""
 RETRY_AFTER_S = 30.0
-"""Until one that was not there is asked again."""
+"""Wait before another query to a server that did not answer."""
 _OPENAI_TEXT_ONLY = re.compile(
     r"gpt-3\.5|gpt-4(-0|-32k|$)|o1-(mini|preview)|o3-mini|davinci|babbage|.*(audio|realtime|search)"
 )
-"""OpenAI's models that take no images."""
+"""OpenAI's models that accept no images."""
 _VISION_NAMES = re.compile(
     r"\b(gpt-4o|gpt-4\.1|gpt-4-turbo|gpt-[5-9]|o3|o4|claude|gemini|llava|pixtral|internvl|minicpm-v|molmo"
     r"|gemma-?[34]|llama-?4|mistral-medium)|vision|[-_.\d]vl\b|multimodal",
     re.IGNORECASE,
 )
-"""Names of models that take images wherever they run; for servers that do not say."""
+"""Names of models that accept images on any server; for servers that do not report it."""
 _OLLAMA_OWNER = "library"
-"""Who Ollama says owns each of its models."""
+"""The owner that Ollama lists for each of its models."""
 
 
 class ModelCapabilities:
-    """What one model takes. Asked for when it is first wanted, and kept once it is known.
+    """Determine which files one model accepts. Its server is queried on first use, and a reply is cached.
 
-    `offer` is what its server lists of it, once that was read.
+    `listed_model` is the entry in its server's list, once that was read.
     """
 
     def __init__(self, endpoint: Endpoint, now: Callable[[], float] = monotonic) -> None:
@@ -58,7 +58,7 @@ class ModelCapabilities:
         self._is_settled = known is not None
 
     async def takes(self) -> SupportedFiles:
-        """What is known, or else what its name suggests."""
+        """Return the kinds of files that are known, or else those that the name suggests."""
         is_due = self._queried_at is None or self._now() - self._queried_at >= RETRY_AFTER_S
         if not self._is_settled and is_due:
             self._queried_at = self._now()
@@ -74,13 +74,13 @@ class ModelCapabilities:
         )
 
     async def _query_server(self) -> tuple[frozenset[FileKind] | None, bool]:
-        """What the server says of its model, if it does, and whether asking again would be of no use."""
+        """Return the kinds of files that the server reports, if any, and whether the result is final."""
         reply = await fetch_once(self._endpoint, list_url(self._endpoint), TIMEOUT_S)
         if reply is None or reply.status >= 500:
             return None, False
         listing = parse_listing(reply.body)
         models = listing.models if listing is not None else ()
-        self.listed_model = next((each for each in models if each.name == self._endpoint.model), None)
+        self.listed_model = next((model for model in models if model.name == self._endpoint.model), None)
         if self.listed_model is not None and self.listed_model.owned_by == _OLLAMA_OWNER:
             return await self._query_ollama()
         return (self.listed_model.takes if self.listed_model is not None else None), True
@@ -102,17 +102,17 @@ class ModelCapabilities:
 
 
 def documented_file_kinds(endpoint: Endpoint) -> frozenset[FileKind] | None:
-    """What a model takes that its own provider has documented."""
+    """Return the kinds of files that the model's own provider documents; None if unknown."""
     url = endpoint.base_url.rstrip("/")
     if url == OPENAI_URL:
         return TEXT_ONLY if _OPENAI_TEXT_ONLY.match(endpoint.model) else ALL_KINDS
     provider = find_provider(endpoint.provider)
-    is_anthropics = endpoint.protocol == "messages" and provider is not None and url == provider.base_url
-    return ALL_KINDS if is_anthropics else None
+    is_anthropic = endpoint.protocol == "messages" and provider is not None and url == provider.base_url
+    return ALL_KINDS if is_anthropic else None
 
 
 def guess_file_kinds(model: str) -> frozenset[FileKind]:
-    """What a model's name suggests."""
+    """Return the kinds of files that a model's name suggests."""
     return TEXT_AND_IMAGES if _VISION_NAMES.search(model) else TEXT_ONLY
 
 

@@ -1,4 +1,4 @@
-"""What is known of models before anybody asks: their windows, and what they cost, from a file with a date."""
+"""Look up the known windows and prices of models, in a file with a date."""
 
 import re
 import tomllib
@@ -17,15 +17,15 @@ from holdfast.models.providers import find_provider, is_on_this_machine
 
 FILE_NAME = "prices.toml"
 _VERSION_SUFFIX = re.compile(r"-(?:20\d\d-?[01]\d-?[0-3]\d|latest)\Z")
-"""How providers end the name of one version of a model."""
+"""Endings by which providers name one version of a model."""
 _FAMILY_WINDOWS = (("gpt-5", 272_000), ("gpt-4.1", 1_000_000), ("claude-", 200_000), ("gemini-", 1_000_000))
-"""Windows by how a model's name begins, wherever it is asked."""
+"""Windows by the beginning of a model's name, at any provider."""
 
 
 class Price(msgspec.Struct, frozen=True):
-    """US dollars for a million tokens. Above `long_from` tokens of input all of a request costs `long`.
+    """US dollars for a million tokens. Above `long_from` tokens of input, the whole request costs `long`.
 
-    `cached` is for input read from the provider's cache, `written` for input put into it.
+    `cached` is for input read from the provider's cache, `written` for input written to it.
     """
 
     input: float
@@ -36,9 +36,9 @@ class Price(msgspec.Struct, frozen=True):
     written: float | None = None
 
     def apply_to(self, usage: Usage) -> Usage:
-        """`usage` with what it costs. Where what was kept has no price of its own, it costs like the rest.
+        """Return `usage` with its cost. Cached and written input without own prices cost like the rest.
 
-        A provider that counts no input gives no counts at all: what it costs is known only where it is free.
+        A provider that counts no input sends no counts at all: the cost is then known only if it is free.
         """
         if not usage.input_tokens and (self.input or self.output):
             return usage
@@ -47,7 +47,7 @@ class Price(msgspec.Struct, frozen=True):
         cached_price = price.input if price.cached is None else price.cached
         written_tokens = min(usage.written_tokens, usage.input_tokens - cached_tokens)
         written_price = price.input if price.written is None else price.written
-        # Dollars for a million tokens are millionths of a dollar for one.
+        # One dollar for a million tokens is a millionth of a dollar for one token.
         micros = (
             (usage.input_tokens - cached_tokens - written_tokens) * price.input
             + cached_tokens * cached_price
@@ -58,11 +58,11 @@ class Price(msgspec.Struct, frozen=True):
 
 
 FREE = Price(0, 0, 0)
-"""A model on this machine."""
+"""The price of a model on this machine."""
 
 
 class CatalogEntry(msgspec.Struct, frozen=True):
-    """What is known of one model; None is not known."""
+    """Known facts of one model; None means unknown."""
 
     window_tokens: int | None = None
     answer_tokens: int | None = None
@@ -70,17 +70,17 @@ class CatalogEntry(msgspec.Struct, frozen=True):
 
 
 class ModelOverrides(msgspec.Struct, frozen=True):
-    """What whoever runs the server says of one model, which goes before everything else; None is nothing."""
+    """Facts of one model from the settings, which take precedence over all others; None means no override."""
 
     window_tokens: int | None = None
     takes: frozenset[FileKind] | None = None
 
     @property
     def description(self) -> str:
-        """For people to read; empty where nothing is said."""
+        """Return a sentence for people; empty without overrides."""
         window = f"reads {self.window_tokens:,} tokens at once" if self.window_tokens else ""
         files = f"takes {' and '.join(sorted(self.takes))}" if self.takes else ""
-        text = " and ".join(each for each in (window, files) if each)
+        text = " and ".join(clause for clause in (window, files) if clause)
         return f"It {text}, as the settings say." if text else ""
 
 
@@ -88,7 +88,7 @@ NO_OVERRIDES = ModelOverrides()
 
 
 class ModelCatalog:
-    """What is known of all of them, and as of when; and what was `said` of some, by their whole names."""
+    """The known facts of all models as of a date, and the overrides of some, by full name."""
 
     def __init__(
         self,
@@ -101,13 +101,13 @@ class ModelCatalog:
         self._overrides = overrides or {}
 
     def overrides_for(self, name: str) -> ModelOverrides:
-        """What was said of a model such as `openai:NAME`."""
+        """Return the overrides of a model such as `openai:NAME`."""
         return self._overrides.get(name, NO_OVERRIDES)
 
     def entry_for(self, endpoint: Endpoint) -> CatalogEntry:
-        """What is known of the model behind an endpoint: the price only where its own provider is asked.
+        """Return the known facts of the model behind an endpoint.
 
-        What is asked on this machine is free, whoever made it.
+        A price holds only at the provider's own address. On this machine every model is free.
         """
         provider = find_provider(endpoint.provider)
         assert provider is not None, endpoint.provider
@@ -123,11 +123,11 @@ class ModelCatalog:
 
 
 def load_catalog(overrides: Mapping[str, ModelOverrides] | None = None) -> ModelCatalog:
-    """What this package's file says, beside what is `said`."""
+    """Return the catalog in this package's file, with `overrides`."""
     document = tomllib.loads(files("holdfast.models").joinpath(FILE_NAME).read_text("utf-8"))
     as_of = document.pop("as_of")
     models = {
-        provider: MappingProxyType({name: _parse_entry(each) for name, each in listed.items()})
+        provider: MappingProxyType({name: _parse_entry(raw) for name, raw in listed.items()})
         for provider, listed in document.items()
     }
     return ModelCatalog(as_of, MappingProxyType(models), overrides)

@@ -8,13 +8,14 @@ from holdfast.domain.events.parts import Text
 from holdfast.models.ports import Model, ModelFailure, TextDelta
 
 COMPLETION_TIMEOUT_S_MAX = 110.0
-"""For what is asked on the side, of text that may be long; telling memory may take a little longer."""
+"""Limit for a side request, whose text may be long. A memory commit may take a little longer."""
 COMPLETION_INPUT_CHARS_MAX = 100_000
 
 
 async def complete(model: Model, system: str, text: str, timeout_s: float, chars_max: int) -> str:
-    """What a model says to `text` when it is told to be `system`, without tools; once it is longer, the rest
-    is not waited for. Raises ModelFailure.
+    """Return the model's answer to `text` under the prompt `system`. Raises ModelFailure.
+
+    Reading stops once the answer is longer than `chars_max`.
     """
     request = Request(system, (UserMessage((Text(text),)),))
     answer = ""

@@ -1,4 +1,4 @@
-"""Trying a model's server for real, to say exactly what is wrong with what somebody typed in."""
+"""Test a model's server with real requests, and say exactly what is wrong with the input."""
 
 import asyncio
 from contextlib import aclosing
@@ -21,13 +21,13 @@ LIST_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 60.0
 """A model on this machine may have to be loaded first."""
 MODELS_MAX = 500
-"""As many names are told."""
+"""Limit of the names in a result."""
 _SUGGESTIONS_MAX = 3
 _HELLO = Request("Answer with one word.", (UserMessage((Text("Hello"),)),))
 
 
 class ConnectionCheck(msgspec.Struct, frozen=True):
-    """What came of it, in a sentence; `models` are those that the server says it has."""
+    """The result as a sentence; `models` are those that the server lists."""
 
     ok: bool
     detail: str
@@ -37,7 +37,7 @@ class ConnectionCheck(msgspec.Struct, frozen=True):
 async def check_connection(
     endpoint: Endpoint, list_s: float = LIST_TIMEOUT_S, answer_s: float = ANSWER_TIMEOUT_S
 ) -> ConnectionCheck:
-    """Ask for the list of models, then a word of the one that is named. Without a name, the list alone."""
+    """List the models, then ask the named one for a word. Without a name, only list them."""
     models: tuple[str, ...] = ()
     try:
         listed = await _fetch_models(endpoint, list_s)
@@ -64,7 +64,7 @@ def _count_text(models: int) -> str:
 
 
 async def _fetch_models(endpoint: Endpoint, wait_s: float) -> tuple[str, ...] | None:
-    """The models that the server says it has; None if it has no list of them. Raises ModelFailure."""
+    """Return the models that the server lists; None if it has no list. Raises ModelFailure."""
     url = list_url(endpoint)
     try:
         async with (
@@ -84,11 +84,11 @@ async def _fetch_models(endpoint: Endpoint, wait_s: float) -> tuple[str, ...] | 
     if response.status != 200:
         raise failures.from_status(endpoint, response.status, response.headers, body)
     listing = parse_listing(body)
-    return tuple(each.name for each in listing.models[:MODELS_MAX]) if listing is not None else None
+    return tuple(model.name for model in listing.models[:MODELS_MAX]) if listing is not None else None
 
 
 async def _suggest_base_url(endpoint: Endpoint, wait_s: float) -> str:
-    """The base URL that was meant, if it only lacks its usual end."""
+    """Return the base URL that was meant, if only its usual end is missing."""
     if endpoint.base_url.rstrip("/").endswith("/v1"):
         return ""
     corrected = replace(endpoint, base_url=str(endpoint.url("v1")))
@@ -99,7 +99,7 @@ async def _suggest_base_url(endpoint: Endpoint, wait_s: float) -> str:
 
 
 async def check_model(model: Model, answer_s: float = ANSWER_TIMEOUT_S) -> str:
-    """That a model answers, in a sentence, once it does. Closes it. Raises ModelFailure."""
+    """Return a sentence once the model answers, and close the model. Raises ModelFailure."""
     try:
         async with asyncio.timeout(answer_s), aclosing(model.stream(_HELLO, ())) as deltas:
             async for _ in deltas:
@@ -113,7 +113,7 @@ async def check_model(model: Model, answer_s: float = ANSWER_TIMEOUT_S) -> str:
 
 
 async def _await_first_delta(endpoint: Endpoint, wait_s: float) -> None:
-    """Ask as a run does, and let go at the first word. Raises ModelFailure."""
+    """Ask as a run does, and stop at the first delta. Raises ModelFailure."""
     model = build_model(endpoint)
     try:
         async with asyncio.timeout(wait_s), aclosing(model.stream(_HELLO, ())) as deltas:

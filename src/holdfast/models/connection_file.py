@@ -1,6 +1,6 @@
-"""The connections to providers of models that were made over HTTP: a file of its own, for its owner's eyes.
+"""Read and write the saved model connections, in a file that only its owner can read.
 
-What stands at its top is OpenAI's, or what stands in for it: for long there was no other.
+The top level holds the connection of OpenAI or of its replacement: older versions knew no other.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 def read_connections(folder: Path) -> Mapping[str, SavedConnection]:
-    """What is saved in a data folder, by provider. Raises ConfigError for a file that cannot be read."""
+    """Return the connections saved in a data folder, by provider. Raises ConfigError if unreadable."""
     path = folder / FILE_NAME
     found = read_secret(path, _File, _DESCRIPTION)
     if found is None:
@@ -40,7 +40,7 @@ def read_connections(folder: Path) -> Mapping[str, SavedConnection]:
 
 
 def read_connections_or_empty(folder: Path) -> Mapping[str, SavedConnection]:
-    """The same; a file that cannot be read counts as none, and `connection_problem` tells of it."""
+    """Return the same, or nothing for an unreadable file, which `connection_problem` reports."""
     try:
         return read_connections(folder)
     except ConfigError:
@@ -48,7 +48,7 @@ def read_connections_or_empty(folder: Path) -> Mapping[str, SavedConnection]:
 
 
 def connection_problem(folder: Path) -> str:
-    """What is wrong with the file that is there now, in a sentence; nothing if all is well."""
+    """Return what is wrong with the file, as a sentence; empty if nothing is."""
     try:
         read_connections(folder)
     except ConfigError as error:
@@ -57,8 +57,8 @@ def connection_problem(folder: Path) -> str:
 
 
 def write_connections(folder: Path, saved: Mapping[str, SavedConnection]) -> None:
-    """Put connections in place of what was saved. Raises OSError."""
+    """Replace the saved connections. Raises OSError."""
     first = saved.get(DEFAULT_PROVIDER, SavedConnection(""))
-    others = {name: each for name, each in sorted(saved.items()) if name != DEFAULT_PROVIDER}
+    others = {name: connection for name, connection in sorted(saved.items()) if name != DEFAULT_PROVIDER}
     whole = _File(first.base_url, first.key, others) if saved else None
     write_secret(folder / FILE_NAME, whole, _HEADER)

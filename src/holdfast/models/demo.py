@@ -1,4 +1,4 @@
-"""The embedded demo model: offline, always the same, at a pace that can be read. Says that it is no AI."""
+"""The scripted demo model: offline, deterministic, and at reading speed. It says that it is no AI."""
 
 import asyncio
 import re
@@ -12,15 +12,15 @@ from holdfast.models.demo_script import Step, next_step
 from holdfast.models.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta, ToolSpec
 
 DELAY_S = 0.03
-"""Between two words: a fast reader's pace."""
+"""Pause between two words: a fast reader's pace."""
 WINDOW_TOKENS = 32_000
 _ARGUMENTS_CHARS = 12
-# A piece never is white space alone: a beginning that ends with one must come back as it was said.
+# A piece is never blank space alone, because a partial answer must come back exactly as it was sent.
 _WORD = re.compile(r"\s*\S+\s*")
 
 
 class DemoModel:
-    """A script in the place of a model. `delay_s` is between its words; 0 does not wait at all."""
+    """Answer by script. `delay_s` is the pause between words; 0 means none."""
 
     def __init__(
         self, delay_s: float = DELAY_S, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -40,7 +40,7 @@ class DemoModel:
         return SupportedFiles(frozenset({"text"}))
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
-        """The script's next message, or its rest if it was cut off. Never fails."""
+        """Yield the script's next message, or the rest of one that was cut off. Never fails."""
         step = next_step(request, {tool.name for tool in tools})
         for delta in _deltas(step):
             await self._sleep(self._delay_s)
@@ -48,7 +48,7 @@ class DemoModel:
         yield StepEnd("tool_calls" if step.call is not None else "stop")
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the demo holds no resources."""
 
 
 def _deltas(step: Step) -> Iterator[ModelDelta]:

@@ -1,7 +1,7 @@
-"""The demo's script: what it thinks, says and calls, computed from a request alone. No I/O, no chance.
+"""Compute the demo's next step from a request alone, without I/O and without chance.
 
-Nothing else may depend on these words. Being a function of the request, a step that was cut off is computed
-again as a whole, and what was not said yet is the rest of it.
+Nothing else may depend on its texts. A step that was cut off is computed again as a whole; the part that was
+not sent yet is its rest.
 """
 
 import re
@@ -22,7 +22,7 @@ from holdfast.domain.events.parts import File, Text, message_text
 from holdfast.domain.files import file_parts
 
 MESSAGE_CHARS_MAX = 2_000
-"""How much of a message the script looks at."""
+"""Characters of a message that the script reads."""
 OUTPUT_CHARS_MAX = 600
 COUNT_MAX = 2_000
 
@@ -78,7 +78,7 @@ _COUNT = re.compile(r"\bcount\b.*?\bto\s+(\d{1,6})\b", re.IGNORECASE)
 
 
 class PlannedCall(msgspec.Struct, frozen=True):
-    """A call that was asked for."""
+    """A call that a message asks for."""
 
     name: str
     arguments: Mapping[str, str]
@@ -89,7 +89,7 @@ class PlannedCall(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One message of the demo: what is left to think, to say and to call."""
+    """One message of the demo: the thinking, the text and the call that are left."""
 
     thinking: str
     text: str
@@ -97,7 +97,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def next_step(request: Request, tools: Collection[str]) -> Step:
-    """What the demo answers to `request`: all of it, or the rest if it had begun."""
+    """Return the demo's answer to `request`: all of it, or the rest of one that was cut off."""
     prompt, files, later = _last_turn(request.messages)
     results: list[ToolMessage] = []
     sent_text = ""
@@ -116,19 +116,21 @@ def next_step(request: Request, tools: Collection[str]) -> Step:
         return full
     if full.text.startswith(sent_text):
         return Step("", full.text[len(sent_text) :], full.call)
-    # Someone else began this answer, so it has no rest that could be known.
+    # Another model began this answer, so its rest is unknown.
     return Step("", f"\n\n(From here on the scripted demo answers.)\n\n{full.text}", full.call)
 
 
 def _has_connect_advice(earlier: tuple[RequestMessage, ...]) -> bool:
-    """Return whether the conversation has said before how to connect a model."""
+    """Return whether the conversation has already said how to connect a model."""
     return any(
-        _CONNECT_ADVICE in message_text(each.parts) for each in earlier if isinstance(each, AssistantMessage)
+        _CONNECT_ADVICE in message_text(message.parts)
+        for message in earlier
+        if isinstance(message, AssistantMessage)
     )
 
 
 def plan_calls(prompt: str) -> list[PlannedCall]:
-    """The calls that a message asks for, in its order. Words that belong to one ask belong to no other."""
+    """Return the calls that a message asks for, in its order. No two calls share words."""
     found: list[tuple[int, int, PlannedCall]] = []
     for name, pattern in _TOOL_PATTERNS.items():
         for match in pattern.finditer(prompt[:MESSAGE_CHARS_MAX]):
@@ -137,18 +139,18 @@ def plan_calls(prompt: str) -> list[PlannedCall]:
                 found.append(
                     (match.start(), match.end(), PlannedCall(name, _arguments(name, match.groupdict())))
                 )
-    return [plan for _, _, plan in sorted(found, key=lambda each: each[0])]
+    return [plan for _, _, plan in sorted(found, key=lambda match: match[0])]
 
 
 def _last_turn(
     messages: tuple[RequestMessage, ...],
 ) -> tuple[str, list[File], tuple[RequestMessage, ...]]:
-    """What a person said last, its files, and what followed. Being told to go on is nobody's message."""
+    """Return the last message of the user, its files, and what followed. A prompt to go on does not count."""
     for i in range(len(messages) - 1, -1, -1):
         message = messages[i]
         if isinstance(message, UserMessage):
             texts = [part.text for part in message.parts if isinstance(part, Text)]
-            # What is remembered, and the summary of earlier turns, stand before the words themselves.
+            # Memories and the summary of earlier turns come before the user's own words.
             if texts != [CONTINUE_PROMPT]:
                 return (texts[-1] if texts else ""), file_parts(message.parts), messages[i + 1 :]
     return "", [], messages

@@ -1,4 +1,4 @@
-"""Where a model is asked and with which key. The one place that knows a key keeps it from being shown."""
+"""A model's address and key. The key never appears in output by accident."""
 
 import re
 from typing import Literal
@@ -19,7 +19,7 @@ KEY_CHARS_MIN = 8
 
 
 class Secret:
-    """A key that does not show in a repr, a log or a traceback."""
+    """A key that never appears in a repr, a log or a traceback."""
 
     __slots__ = ("_value",)
 
@@ -33,12 +33,12 @@ class Secret:
         return f"Secret({MASK if self._value else ''})"
 
     def reveal(self) -> str:
-        """The key itself: for the request's header and nothing else."""
+        """Return the key, for the request's header only."""
         return self._value
 
     def mask(self, text: str) -> str:
-        """`text` without this key, nor anything that looks like one."""
-        # A server that needs no key is often given a word instead, and words must stay readable.
+        """Return `text` without this key and without anything that looks like a key."""
+        # People often set a word as the key of a server that needs none, and words must stay readable.
         if len(self._value) >= KEY_CHARS_MIN:
             text = text.replace(self._value, MASK)
         return _SECRET_PATTERN.sub(MASK, text)
@@ -47,7 +47,7 @@ class Secret:
 class Endpoint(msgspec.Struct, frozen=True):
     """A model behind a base URL. `key_from` names the variable that the key came from.
 
-    `provider` is the word before the colon where people name the model.
+    `provider` is the prefix of the model's name.
     """
 
     base_url: str
@@ -59,12 +59,12 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The model as people choose it: `openai:NAME`."""
+        """Return the name that people choose the model by: `openai:NAME`."""
         return f"{self.provider}:{self.model}"
 
     @property
     def headers(self) -> dict[str, str]:
-        """What says who asks, as its protocol has it."""
+        """Return the authentication headers of its protocol."""
         if self.protocol == "messages":
             key = {"x-api-key": self.key.reveal()} if self.key else {}
             return {"anthropic-version": ANTHROPIC_VERSION, **key}
@@ -72,12 +72,12 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     @property
     def host(self) -> str:
-        """The server as people are told of it."""
+        """Return the server's name for people, without credentials."""
         return urlsplit(self.base_url).netloc.rpartition("@")[2]
 
     @property
     def display_url(self) -> str:
-        """The base URL without what may be secret in it."""
+        """Return the base URL without its possibly secret parts."""
         try:
             url = URL(self.base_url)
         except ValueError:
@@ -85,8 +85,8 @@ class Endpoint(msgspec.Struct, frozen=True):
         return str(url.with_user(None).with_query(None).with_fragment(None)) if url.absolute else "(no URL)"
 
     def url(self, path: str) -> URL:
-        """`path` below the base URL, whose query is kept: some gateways want one."""
+        """Return `path` below the base URL. The query is kept, because some gateways need one."""
         base = URL(self.base_url)
-        # A request says who it is from in one way; the key goes before a name and password in the address.
+        # A request carries one credential: the key takes precedence over a user and password in the URL.
         base = base.with_user(None) if self.key else base
         return base.with_path(f"{base.path.rstrip('/')}/{path}").with_query(base.query)

@@ -1,4 +1,4 @@
-"""Where models come from: a client made from a name such as `anthropic:claude-sonnet-5-5`."""
+"""Build model clients from names such as `anthropic:claude-sonnet-5-5`."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -31,10 +31,10 @@ from holdfast.models.wire import WireProtocol
 
 WINDOW_TOKENS = 128_000
 WINDOW_TOKENS_LOCAL = 8_192
-"""For a model on this machine that does not say: its server's default, not what the model could do."""
+"""For a model on this machine of unknown window: the default of its server, not the model's own limit."""
 ANSWER_TOKENS = 4_096
 ANSWER_TOKENS_MAX = 32_000
-"""Of what a model can write at once, so much is kept free for it."""
+"""Upper limit of the tokens reserved for an answer."""
 _WIRES: Mapping[ProtocolName, Callable[[], WireProtocol]] = MappingProxyType(
     {"chat": ChatWire, "responses": ResponsesWire, "messages": MessagesWire}
 )
@@ -43,9 +43,9 @@ _WIRES: Mapping[ProtocolName, Callable[[], WireProtocol]] = MappingProxyType(
 def build_model(
     endpoint: Endpoint, catalog: ModelCatalog | None = None, window_tokens: int | None = None
 ) -> Model:
-    """The model behind an endpoint. Close it. `window_tokens` is what its server says of its window.
+    """Return the model behind an endpoint; the caller closes it.
 
-    What whoever runs this server said of the model goes before that.
+    `window_tokens` is the window that its server reports. An override in the settings takes precedence.
     """
     catalog = catalog or ModelCatalog()
     entry, overrides = catalog.entry_for(endpoint), catalog.overrides_for(endpoint.name)
@@ -54,24 +54,25 @@ def build_model(
 
 
 def build_local_client(endpoint: Endpoint, profile: ModelProfile) -> Model:
-    """A model on this machine of which everything is known already. Close it."""
+    """Return a client for a model on this machine with a known profile; the caller closes it."""
     return HttpModel(endpoint, _WIRES[endpoint.protocol](), profile, price=FREE)
 
 
 def profile_for(endpoint: Endpoint, entry: CatalogEntry, window_tokens: int | None = None) -> ModelProfile:
-    """What is known of a model. What was said of its window goes before everything else."""
+    """Return the profile of a model. `window_tokens` takes precedence over the catalog."""
     default = WINDOW_TOKENS_LOCAL if is_on_this_machine(endpoint) else WINDOW_TOKENS
     window = window_tokens or entry.window_tokens or default
     answer = min(entry.answer_tokens or ANSWER_TOKENS, ANSWER_TOKENS_MAX, window // 4)
-    # Thinking is signed for the model that thought it: providers refuse it from another of their own.
+    # A provider refuses thinking that another of its own models signed.
     signer = f"{endpoint.host}/{endpoint.model}"
     return ModelProfile(signer, window, answer, address=endpoint.display_url)
 
 
 class ModelFactory:
-    """Makes models by name. `saved` reads the connections that were put into the settings.
+    """Build models by name. Every key that it finds is added to `mask`.
 
-    Whatever key it comes upon, `mask` knows from then on. `local` makes the local model, if one can be.
+    `read_connections` reads the saved connections. `open_local` opens the local model, if this process can
+    run it.
     """
 
     def __init__(
@@ -89,16 +90,22 @@ class ModelFactory:
         self._open_local = open_local
 
     async def build(self, name: str, fallbacks: Sequence[str] = ()) -> Model:
-        """As its port says; ConfigError too, if what is saved cannot be read."""
+        """Return the masked model of that name. Raises what its port lists, and ConfigError.
+
+        ConfigError: the saved connections are unreadable.
+        """
         return MaskedModel(await self.build_unmasked(name, fallbacks), self._mask)
 
     async def build_unmasked(
         self, name: str, fallbacks: Sequence[str] = (), environ_first: bool = False
     ) -> Model:
-        """The same without the mask. `environ_first`: the environment names the model, so it says where."""
+        """Return the same model without the mask.
+
+        `environ_first`: the environment names the model, so its address and key take precedence.
+        """
         first, error = await self._try_build(name, environ_first)
-        built = [await self._try_build(each) for each in dict.fromkeys(fallbacks) if each != name]
-        # One that cannot be asked is told of where agents are, and passed over here: the others can be.
+        built = [await self._try_build(other) for other in dict.fromkeys(fallbacks) if other != name]
+        # A fallback that cannot be built is skipped, since the others still can be asked.
         others = [model for model, _ in built if model is not None]
         if first is None:
             assert error is not None, "what was not made has a reason"
@@ -108,7 +115,7 @@ class ModelFactory:
         return FallbackModel([first, *others]) if others else first
 
     def build_local(self) -> Model:
-        """The local model, whose server runs from now on until it is closed. Raises LocalNotInstalled."""
+        """Return the local model, whose server runs until the model is closed. Raises LocalNotInstalled."""
         if self._open_local is None:
             raise LocalNotInstalled()
         return self._open_local()
@@ -116,7 +123,7 @@ class ModelFactory:
     async def _try_build(
         self, name: str, environ_first: bool = False
     ) -> tuple[Model, None] | tuple[None, HoldfastError]:
-        """The model of that name, or why it cannot be asked. Raises NoSuchModel: that is no name of one."""
+        """Return the model of that name, or the error that prevents it. Raises NoSuchModel for a bad name."""
         try:
             if is_local_model(name):
                 return self.build_local(), None
@@ -128,7 +135,7 @@ class ModelFactory:
         return (DemoModel() if endpoint is None else build_model(endpoint, self.catalog)), None
 
     async def endpoint(self, name: str, environ_first: bool = False) -> Endpoint | None:
-        """Where a model is asked; None for the demo. Raises as `model` does."""
+        """Return the endpoint of a model; None for the demo. Raises as `build` does."""
         if name.strip() == DEMO:
             return None
         provider, model = parse_model_name(name)
@@ -137,7 +144,7 @@ class ModelFactory:
     async def provider_endpoint(
         self, provider: ModelProvider, model: str, environ_first: bool = False
     ) -> Endpoint:
-        """The same, of a provider."""
+        """Return the endpoint of a provider's model. Raises as `build` does."""
         saved = await asyncio.to_thread(self._read_connections)
         access = resolve_access(provider, self._environ, saved, environ_first)
         self._mask.add(*find_secrets({"MODEL_KEY": access.key, "MODEL_URL": access.base_url}))

@@ -1,6 +1,6 @@
-"""What went wrong between us and a model, in a sentence that a person can act on, and whether to ask again.
+"""Describe failures of model requests so that people can act on them, and say which to retry.
 
-Shared by the wire protocols that come over HTTP. A provider's own message is kept, short and without keys.
+The wire protocols over HTTP share it. A provider's own message is kept, short and without keys.
 """
 
 import os
@@ -16,13 +16,13 @@ from holdfast.models.endpoint import Endpoint
 from holdfast.models.ports import ModelFailure
 
 TOO_LONG = "the conversation is too long for this model"
-"""How the detail of a failure begins when the request did not fit the model's window."""
+"""Beginning of a failure's detail when the request did not fit the model's window."""
 MESSAGE_CHARS_MAX = 300
-"""How much of a provider's message is kept."""
+"""Limit of a provider's message."""
 RETRY_AFTER_MS_MAX = 86_400_000
 
 _ENDPOINT_PATHS = ("/chat/completions", "/messages", "/responses")
-"""What people paste along with a base URL."""
+"""Paths that people paste along with a base URL."""
 _RETRYABLE_STATUSES = frozenset({408, 409, 425, 429})
 _BILLING_CODES = frozenset(
     {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "billing_error"}
@@ -31,9 +31,9 @@ _PERMANENT_TYPES = frozenset(
     {"invalid_request_error", "authentication_error", "permission_error", "not_found_error", "refusal"}
 )
 _RETRYABLE_CODES = frozenset({"tool_use_failed", "output_parse_failed"})
-"""How Groq fails an answer that its model has written badly: the next one may be better."""
+"""Codes by which Groq fails an answer that its model has written badly: the next one may be better."""
 _PERMANENT_CODE = re.compile(r"(?:invalid|image|unsupported)_|empty_image_file|\w+_policy")
-"""How a code begins by which OpenAI fails an answer for what it was asked."""
+"""Beginnings of the codes by which OpenAI fails an answer because of the request."""
 _TOO_LONG_PATTERN = re.compile(
     r"context_length_exceeded|exceed_context_size|context (?:length|window|size|limit)|prompt is too long"
     r"|request_too_large|request too large|(?:maximum|available) context|too many tokens"
@@ -43,17 +43,17 @@ _TOO_LONG_PATTERN = re.compile(
 
 _TOO_LARGE_PATTERN = re.compile(r"request too large", re.IGNORECASE)
 _ACCOUNT_PATTERN = re.compile(r"credit|billing|quota|balance|model|api key", re.IGNORECASE)
-"""Words in a refusal that is about who asks or what they ask for, not about what they say."""
+"""Words in a refusal that concerns the account or the model, and not the content of the request."""
 
 
 _RETRY_DELAY_PATTERN = re.compile(
     rb'(?:"retryDelay"\s*:\s*"|(?:try again|retry) in )(?:(\d{1,4})m)?(\d{1,6}(?:\.\d{1,9})?)(ms|s)\b'
 )
-"""How long to wait, where Google, Groq and OpenAI say it in an error and not beside it."""
+"""The wait that Google, Groq and OpenAI put into an error's body instead of a header."""
 
 
 class _Error(msgspec.Struct, frozen=True):
-    """`metadata` is OpenRouter's: what the provider itself had said is in there."""
+    """An error. `metadata` is OpenRouter's, and holds the message of the provider behind it."""
 
     message: str | None = None
     code: str | int | None = None
@@ -66,7 +66,7 @@ class _Metadata(msgspec.Struct, frozen=True):
 
 
 class _Body(msgspec.Struct, frozen=True):
-    """The shapes in which servers that speak these protocols put an error."""
+    """The shapes in which servers of these protocols send an error."""
 
     error: _Error | str | None = None
     message: str | None = None
@@ -82,7 +82,7 @@ _TEXT = msgspec.json.Decoder(str)
 
 
 def from_status(endpoint: Endpoint, status: int, headers: Mapping[str, str], body: bytes) -> ModelFailure:
-    """An answer that is not 200. Nothing of the model's answer has arrived."""
+    """Return the failure of a response with a status other than 200, before any part of an answer."""
     error = parse_error(body)
     message = clean_message(endpoint, error.message or _plain_text(body))
     code = str(error.code or error.type or "")
@@ -92,20 +92,20 @@ def from_status(endpoint: Endpoint, status: int, headers: Mapping[str, str], bod
     if code in _BILLING_CODES or error.type in _BILLING_CODES:
         retryable = False
     retryable = retryable or code in _RETRYABLE_CODES
-    # More at once than is allowed in a minute never comes to be allowed.
+    # A single request above the limit per minute never succeeds, so a retry is no use.
     if (status in (400, 413, 422, 500) and _is_too_long(error)) or (
         status == 429 and _TOO_LARGE_PATTERN.search(message)
     ):
         return ModelFailure(detail=f"{TOO_LONG}: {message or status}", retryable=False, too_long=True)
     detail = f"{_summary(endpoint, status)}: {message}" if message else _summary(endpoint, status)
     wait_ms = retry_after_ms(headers, body) if retryable else None
-    # Another model may answer what this one's account or name does not allow.
+    # Another model may answer what this account or this model's name does not allow.
     refused = status in (400, 413, 422) and not retryable and not _ACCOUNT_PATTERN.search(message)
     return ModelFailure(detail=detail, retryable=retryable, retry_after_ms=wait_ms, bad_request=refused)
 
 
 def from_error_body(endpoint: Endpoint, body: bytes) -> ModelFailure:
-    """An error that came with status 200, alone or in the middle of a stream."""
+    """Return the failure of an error that came with status 200, alone or in the middle of a stream."""
     error = parse_error(body)
     message = clean_message(endpoint, error.message or "") or "without saying why"
     if _is_too_long(error):
@@ -121,7 +121,7 @@ def from_error_body(endpoint: Endpoint, body: bytes) -> ModelFailure:
 
 
 def from_connection_error(endpoint: Endpoint, error: Exception) -> ModelFailure:
-    """No connection, or one that broke."""
+    """Return the failure of a connection that was refused or broke."""
     host = endpoint.host
     match error:
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
@@ -148,32 +148,32 @@ def from_connection_error(endpoint: Endpoint, error: Exception) -> ModelFailure:
 
 
 def incomplete_answer(endpoint: Endpoint) -> ModelFailure:
-    """The stream ended, and the answer had not."""
+    """Return the failure of a stream that ended before the answer was complete."""
     detail = f"the answer broke off: {endpoint.host} ended the stream before it was complete"
     return ModelFailure(detail=detail, retryable=True)
 
 
 def timed_out(endpoint: Endpoint, awaited: str, wait_s: float) -> ModelFailure:
-    """Nothing came in time."""
+    """Return the failure of a server that stayed silent."""
     detail = f"{endpoint.host} was silent: no {awaited} within {wait_s:g} s"
     return ModelFailure(detail=detail, retryable=True)
 
 
 def unreadable_response(endpoint: Endpoint, content: str) -> ModelFailure:
-    """Something came that is no part of an answer."""
+    """Return the failure of a response that is no part of an answer."""
     return ModelFailure(detail=f"{endpoint.host} sent {content}", retryable=True)
 
 
 def unexpected_content(endpoint: Endpoint, content: str) -> ModelFailure:
-    """Something else answered than a model: a proxy's page, another service."""
+    """Return the failure of a response from something else than a model: a proxy's page, another service."""
     detail = f"{endpoint.display_url} answered with {content}: is it the right base URL?"
     return ModelFailure(detail=detail, retryable=False)
 
 
 def parse_error(body: bytes) -> _Error:
-    """The error that a JSON body holds, in whatever shape; an empty one if it holds none."""
+    """Return the error in a JSON body of any known shape; an empty one if it holds none."""
     try:
-        # Google's comes in a list.
+        # Google sends its error in a list.
         found = _BODY_LIST.decode(body)[0] if body.lstrip()[:1] == b"[" else _BODY.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, IndexError):
         return _Error()
@@ -189,7 +189,7 @@ def parse_error(body: bytes) -> _Error:
 
 
 def _with_provider_message(error: _Error) -> _Error:
-    """An error that a gateway passes on, with what the provider behind it had said."""
+    """Return a gateway's error with the message of the provider behind it."""
     try:
         raw = _METADATA.decode(error.metadata).raw if error.metadata else None
     except msgspec.DecodeError:
@@ -201,7 +201,7 @@ def _with_provider_message(error: _Error) -> _Error:
 
 
 def clean_message(endpoint: Endpoint, text: str) -> str:
-    """A provider's words, fit to be shown: on one line, short, without keys and the last full stop."""
+    """Return a provider's message for people: on one line, short, without keys and the last full stop."""
     line = endpoint.key.mask(" ".join(text.split()))
     if len(line) > MESSAGE_CHARS_MAX:
         line = line[: MESSAGE_CHARS_MAX - 1].rstrip() + "…"
@@ -209,7 +209,7 @@ def clean_message(endpoint: Endpoint, text: str) -> str:
 
 
 def retry_after_ms(headers: Mapping[str, str], body: bytes = b"") -> int | None:
-    """How long the server asks us to wait; None if it does not say so in any way that is understood."""
+    """Return the wait that the server asks for; None if it states none in a known form."""
     header_ms = _retry_after_header_ms(headers)
     if header_ms is None and (found := _RETRY_DELAY_PATTERN.search(body)) is not None:
         minutes, count, unit = found.groups()
@@ -241,7 +241,7 @@ def _is_too_long(error: _Error) -> bool:
 
 
 def _plain_text(body: bytes) -> str:
-    """The body of an error that is not JSON, unless it is a page for browsers."""
+    """Return the text of an error's body, unless it is JSON or a page for browsers."""
     text = body[: 4 * MESSAGE_CHARS_MAX].decode("utf-8", "replace").strip()
     return "" if text.startswith(("<", "{", "[")) else text
 

@@ -1,7 +1,7 @@
-"""Models that are asked one after the other, until one answers.
+"""Ask several models in turn, until one answers.
 
-Who is asked next has the same request, fitted to it: without thinking that another signed, files that it does
-not take, and the oldest messages where its window is smaller.
+The next model gets the same request, fitted to it: without thinking that another model signed, without files
+that it does not accept, and without the oldest messages if its window is smaller.
 """
 
 import asyncio
@@ -28,16 +28,16 @@ from holdfast.models.ports import FallbackStarted, Model, ModelDelta, ModelFailu
 from holdfast.models.request_text import UNSUPPORTED_FILE, tools_tokens
 
 ATTEMPTS_MAX = 2
-"""Times that each is asked where asking again may help, while there is another."""
+"""Attempts at each model, if its failure is retryable."""
 WAIT_S = 0.5
 WAIT_S_MAX = 2.0
-"""A server that asks for more is not waited for: there is another."""
+"""A server that asks for more is not waited for: another model is asked."""
 
 
 class FallbackModel:
-    """Stands where its first model does. The others answer where that one fails before it has said anything.
+    """Answer with the first model, or with the next one if it fails before its first delta.
 
-    What is wrong with the request itself is no other's to answer; what is too long goes to a larger window.
+    A bad request goes to no other model. A request that is too long goes to a larger window.
     """
 
     def __init__(
@@ -56,7 +56,10 @@ class FallbackModel:
 
     @property
     def profile(self) -> ModelProfile:
-        """The first one's, but a request may hold what any of them signed: each is given its own."""
+        """Return the first model's profile, with the signers and the largest window of the others.
+
+        A request may hold thinking that any of them signed: `stream` gives each model only its own.
+        """
         signers = tuple(model.profile.provider for model in self._models[1:])
         largest = max((model.profile.window_tokens for model in self._models[1:]), default=0)
         return replace(self._models[0].profile, also_signed=signers, largest_tokens=largest)
@@ -65,9 +68,9 @@ class FallbackModel:
         return await self._models[0].takes()
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
-        """As a model's own; an FallbackStarted comes before what anybody but the first says.
+        """Stream as one model does. A FallbackStarted comes before the deltas of each later model.
 
-        When all have failed, the failure tells of each; asking again may help if it may with one of them.
+        If all fail, the failure describes each of them. It is retryable if one of theirs is.
         """
         failed: list[tuple[Model, ModelFailure]] = []
         for model in self._models:
@@ -83,7 +86,7 @@ class FallbackModel:
                     fitted = await fit_request(own_request, model, tools) if needs_fitting else own_request
                     async with aclosing(model.stream(fitted, tools)) as deltas:
                         async for delta in deltas:
-                            # Asking the same one otherwise is no word of an answer.
+                            # A model may report another attempt of its own, which is no part of an answer.
                             has_started = has_started or not isinstance(delta, FallbackStarted)
                             yield delta
                     return
@@ -100,7 +103,7 @@ class FallbackModel:
         await asyncio.gather(*(model.close() for model in self._models))
 
     async def _wait(self, failure: ModelFailure, attempt: int) -> bool:
-        """Wait before the same one is asked again; False where the next one is to be asked at once."""
+        """Wait before the next attempt; return False if the next model should be asked at once."""
         wait_s = WAIT_S if failure.retry_after_ms is None else failure.retry_after_ms / 1000
         if not failure.retryable or attempt == ATTEMPTS_MAX or wait_s > WAIT_S_MAX:
             return False
@@ -109,7 +112,7 @@ class FallbackModel:
 
 
 def _has_larger_window(model: Model, failed: Sequence[tuple[Model, ModelFailure]]) -> bool:
-    """Whether its window is larger than that of each for which the request was too long."""
+    """Return whether its window exceeds that of each model for which the request was too long."""
     short = [other.profile.window_tokens for other, why in failed if why.too_long]
     return model.profile.window_tokens > max(short, default=0)
 
@@ -127,20 +130,20 @@ def _combine_failures(failed: Sequence[tuple[Model, ModelFailure]]) -> ModelFail
 
 
 def without_foreign_thinking(request: Request, profile: ModelProfile) -> Request:
-    """`request` without the thinking that another model signed."""
+    """Return `request` without the thinking that another model signed."""
     return replace(
         request, messages=tuple(_without_foreign_reasoning(message, profile) for message in request.messages)
     )
 
 
 async def fit_request(request: Request, model: Model, tools: Sequence[ToolSpec]) -> Request:
-    """A request that was made for another model, as this one can be sent it. Raises ModelFailure."""
+    """Return a request that was built for another model, fitted to this one. Raises ModelFailure."""
     takes = await model.takes() if request.files else NO_FILES
     profile = model.profile
-    gauge = TokenBudget(tools_tokens(tools))
-    if problem := gauge.overflow_message(profile, request.system):
+    budget = TokenBudget(tools_tokens(tools))
+    if problem := budget.overflow_message(profile, request.system):
         raise ModelFailure(detail=problem, retryable=False, too_long=True)
-    messages = _last_messages(list(request.messages), gauge.available_tokens(profile, request.system))
+    messages = _last_messages(list(request.messages), budget.available_tokens(profile, request.system))
     forced = forced_blobs(part for message in request.messages for part in message.parts)
     files = {
         blob: _supported_content(content, takes, blob in forced) for blob, content in request.files.items()
@@ -151,7 +154,9 @@ async def fit_request(request: Request, model: Model, tools: Sequence[ToolSpec])
 def _without_foreign_reasoning(message: RequestMessage, profile: ModelProfile) -> RequestMessage:
     if not isinstance(message, AssistantMessage):
         return message
-    parts = [p for p in message.parts if not isinstance(p, Reasoning) or p.provider == profile.provider]
+    parts = [
+        part for part in message.parts if not isinstance(part, Reasoning) or part.provider == profile.provider
+    ]
     return message if len(parts) == len(message.parts) else AssistantMessage(tuple(parts))
 
 
@@ -159,23 +164,23 @@ def _supported_content(content: FileContent, takes: SupportedFiles, is_forced: b
     return content if content.kind == "note" or takes.accepts(content.kind, is_forced) else UNSUPPORTED_FILE
 
 
-def _last_messages(messages: list[RequestMessage], room: int) -> list[RequestMessage]:
-    """As many of the last messages as fit, from where a person speaks; the last of that is made to fit."""
-    starts = [place for place, message in enumerate(messages) if isinstance(message, UserMessage)]
+def _last_messages(messages: list[RequestMessage], available_tokens: int) -> list[RequestMessage]:
+    """Return as many of the last turns as fit. The last turn itself is shortened to fit."""
+    starts = [index for index, message in enumerate(messages) if isinstance(message, UserMessage)]
     last = starts[-1] if starts else 0
-    kept = fit_messages(messages[last:], room)
-    room -= messages_tokens(kept)
+    kept = fit_messages(messages[last:], available_tokens)
+    available_tokens -= messages_tokens(kept)
     for start, end in reversed(list(pairwise(starts))):
         block = messages[start:end]
-        room -= messages_tokens(block)
-        if room < 0:
+        available_tokens -= messages_tokens(block)
+        if available_tokens < 0:
             break
         kept = [*block, *kept]
     return kept
 
 
 class UnavailableModel:
-    """Fails at once, with why it could not be made. Requests are made for `other`, who is asked next."""
+    """Fail at once with the reason that a model could not be built. Its profile is that of `fallback`."""
 
     def __init__(self, name: str, error: HoldfastError, fallback: Model) -> None:
         self.name = name
@@ -194,7 +199,7 @@ class UnavailableModel:
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
         raise ModelFailure(detail=str(self._error).rstrip("."), retryable=False)
-        yield  # What makes it a stream.
+        yield  # Makes this an async generator.
 
     async def close(self) -> None:
         return

@@ -1,4 +1,4 @@
-"""A model asked over HTTP, by any wire protocol: one request, its answer as it streams, failures by name."""
+"""Ask a model over HTTP by any wire protocol: stream its answer, and name its failures."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -21,12 +21,12 @@ from holdfast.models.transport import ModelTimeouts, ModelTransport, ResponseBod
 from holdfast.models.wire import EFFORT, PER_CONVERSATION, ErrorInStream, WireProtocol
 
 ERROR_BYTES_MAX = 64_000
-"""How much of an error's body is read."""
+"""Limit of an error's body; the rest is not read."""
 _JSON = "application/json"
 _ACCEPTED_TYPES = frozenset({"text/event-stream", "application/octet-stream", _JSON})
-"""What an answer may be called; the second is what aiohttp says when a server says nothing."""
+"""Content types of an answer. aiohttp reports the second if the server names none."""
 _DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding rubbish raises; the last for what is nested too deep."""
+"""Errors of decoding malformed data; the last one of data that is nested too deep."""
 
 
 class HttpModel:
@@ -60,9 +60,9 @@ class HttpModel:
 
     @property
     def profile(self) -> ModelProfile:
-        """What is known of it; what its server has said of its window and its price goes before that.
+        """Return the profile, updated with the window and the price that the server reports.
 
-        A window that whoever runs this server has said is not asked about any more.
+        A window override in the settings takes precedence over the reported window.
         """
         listed, price = self._capabilities.listed_model, self._current_price
         known = replace(self._profile, rate=Rate(price.input, price.output)) if price else self._profile
@@ -77,12 +77,12 @@ class HttpModel:
         return listed.price if listed is not None and listed.price is not None else self._price
 
     async def takes(self) -> SupportedFiles:
-        # Asked in any case: what its server says of its price comes with that.
+        # The server is queried in any case, because the reply holds the price too.
         found = await self._capabilities.takes()
         return found if self._overrides.takes is None else SupportedFiles(self._overrides.takes)
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
-        """Ask once, and yield the answer as it arrives. Raises ModelFailure after all that had arrived."""
+        """Send one request and yield its answer as it arrives. Raises ModelFailure after the last delta."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeouts.first_byte_s
         was_rejected = EFFORT in self._rejected_fields
@@ -111,15 +111,15 @@ class HttpModel:
         await self._transport.close()
 
     def _with_cost(self, delta: ModelDelta) -> ModelDelta:
-        """The end of an answer with what it costs, where that is known."""
+        """Return the end of an answer with its cost, if that is known; any other delta unchanged."""
         price = self._current_price
-        # A provider that says itself what an answer costs is believed before a list of prices.
+        # A cost that the provider reports is more exact than a list of prices.
         if price is None or not isinstance(delta, StepEnd) or delta.usage.cost_micros is not None:
             return delta
         return replace(delta, usage=price.apply_to(delta.usage))
 
     def _effort_dropped(self, effort: Effort) -> FallbackStarted:
-        """That the same model is asked once more, by who wants to know why it thinks as it likes."""
+        """Return the notice that the same model is asked again without the effort."""
         detail = f"{self.name} does not take the effort {effort!r}, and is asked without it from now on"
         failure = ModelFailure(detail=detail, retryable=False)
         return FallbackStarted(self.name, self.profile.provider, failure, self.profile.rate)
@@ -127,13 +127,13 @@ class HttpModel:
     async def _open(
         self, request: Request, tools: Sequence[ToolSpec], deadline: float
     ) -> aiohttp.ClientResponse:
-        """A response that holds an answer. What a server says it does not take is left out from then on."""
+        """Return a response that holds an answer, retrying without the fields that the server refuses."""
         without = self._rejected_fields
         for _ in range(len(self._wire.optional_fields) + 1):
             payload = self._wire.encode(self._endpoint.model, self.profile, request, tools, without)
             response = await self._transport.post(self._wire.path, payload, deadline)
             if response.status == 200 and response.content_type in _ACCEPTED_TYPES:
-                # Only now: words of a refusal may be the conversation's own, repeated.
+                # Only after a success: a refusal may repeat words of the conversation that match by accident.
                 self._rejected_fields |= {
                     field for field in without if not field.startswith(PER_CONVERSATION)
                 }
@@ -152,16 +152,16 @@ class HttpModel:
         raise failures.from_status(self._endpoint, response.status, response.headers, error_body)
 
     def _find_rejected_fields(self, status: int, error_body: bytes) -> frozenset[str]:
-        # What a template of a model says no to is a fault of their own for some servers.
+        # Some servers answer 500 if the model's chat template rejects the request.
         if status not in (400, 404, 422, 500):
             return frozenset()
         text = error_body.decode("utf-8", "replace").lower()
         rejected = frozenset(field for field, words in self._wire.optional_fields if words in text)
-        # What is wrong with one conversation must not cost all the others a field of the same name.
+        # A refusal in one conversation must not cost all others a field of the same name.
         return frozenset(field for field in rejected if field.startswith(PER_CONVERSATION)) or rejected
 
     async def _read(self, body: ResponseBody, answer: "AnswerDecoder", wait_s: float, awaited: str) -> bytes:
-        """What comes next, nothing at the end. A failure is kept for the answer's end to decide on."""
+        """Return the next bytes; none at the end. Keeps a failure for `end`, which decides on it."""
         try:
             return await body.read(self._timeouts.trailer_s if answer.is_finished else wait_s)
         except ModelFailure as failure:
@@ -173,7 +173,7 @@ class HttpModel:
 
 
 class AnswerDecoder:
-    """One answer: the bytes of its stream in, deltas out. `cut_off` is why there are no more."""
+    """Decode the bytes of one answer into deltas. `failure` is the reason that the stream broke off."""
 
     def __init__(self, endpoint: Endpoint, wire: WireProtocol) -> None:
         self._endpoint = endpoint
@@ -183,21 +183,21 @@ class AnswerDecoder:
 
     @property
     def is_done(self) -> bool:
-        """Whether the stream said that nothing more comes."""
+        """Return whether the stream announced its end."""
         return self._decoder.is_done
 
     @property
     def is_finished(self) -> bool:
-        """Whether the answer is whole; its usage may still come."""
+        """Return whether the answer is complete; its usage may still follow."""
         return self._decoder.is_finished
 
     def feed(self, chunk: bytes) -> Iterator[ModelDelta]:
-        """The deltas that `chunk` completes. Raises ModelFailure after those before it."""
+        """Yield the deltas that `chunk` completes. Raises ModelFailure after the deltas before it."""
         try:
             for event in self._events.feed(chunk):
                 yield from self._decoder.feed(event)
                 if self._decoder.is_done:
-                    return  # What comes after the end, in the same chunk or in another, is not looked at.
+                    return  # Data after the end is no part of the answer.
         except EventTooLong as error:
             raise failures.unreadable_response(self._endpoint, str(error)) from None
         except _DECODE_ERRORS:
@@ -206,8 +206,8 @@ class AnswerDecoder:
             raise failures.from_error_body(self._endpoint, error.body) from None
 
     def end(self) -> Iterator[ModelDelta]:
-        """What closes the answer. If it is not whole, raises what cut it off."""
-        # The last event may lack its blank line. Of an object that was cut nothing decodes: all or none.
+        """Yield the last deltas. Raises the failure that cut the answer off, if it is incomplete."""
+        # The last event may lack its blank line. A truncated object never decodes, so this is safe.
         yield from self._remaining_deltas()
         if self.is_finished:
             yield from self._decoder.end()
@@ -217,7 +217,7 @@ class AnswerDecoder:
             raise failures.incomplete_answer(self._endpoint)
 
     def decode_whole(self, body: bytes) -> list[ModelDelta]:
-        """The deltas of an answer that did not stream."""
+        """Return the deltas of an answer that did not stream."""
         try:
             deltas = self._decoder.feed(body)
         except _DECODE_ERRORS:

@@ -1,4 +1,4 @@
-"""Which model answers and which others could: the port of who connects them."""
+"""The port of model connections: list providers, and test, save and select models."""
 
 from collections.abc import Sequence
 from typing import Literal, Protocol
@@ -23,9 +23,9 @@ class NoSuchModelProvider(HoldfastError):
 
 
 class ModelConnection(msgspec.Struct, frozen=True):
-    """A model's server and what it is asked with. What is None is as it was; an empty key is none.
+    """A connection to a model's server. A field that is None keeps its value; an empty key means no key.
 
-    Without a `provider` it is the one before the colon in `model`, or else openai.
+    Without `provider` it is the prefix of `model`, or else openai.
     """
 
     base_url: str | None = None
@@ -93,37 +93,37 @@ class ModelProviderInfo(msgspec.Struct, frozen=True):
 
 
 class ModelService(Protocol):
-    """Which model answers, and how to have another do so."""
+    """List, test, save and select model connections."""
 
     async def providers(self) -> Sequence[ModelProviderInfo]:
-        """Everyone that there is, and what those offer that are ready. Never takes long."""
+        """Return every provider, with the models of those that are ready. Never takes long."""
 
     async def save(self, provider: str, connection: ModelConnection) -> None:
-        """Save how a provider is reached, whichever model answers.
+        """Save how to reach a provider, whether or not its model answers.
 
         Raises NoSuchModelProvider, NoModel, CannotEditSettings.
         """
 
     async def forget(self, provider: str) -> None:
-        """Forget that again. If its model answers, the one that is found does from then on.
+        """Remove a provider's connection. If its model answers, switch to the default model.
 
         Raises NoSuchModelProvider, and as `disconnect` does.
         """
 
     async def test(self, connection: ModelConnection) -> ConnectionTestResult:
-        """Ask it for real, briefly. Changes nothing."""
+        """Test a connection with a short real request. Changes nothing."""
 
     async def connect(self, connection: ModelConnection) -> None:
-        """Have it answer from the next run on, now and after a restart.
+        """Switch to a model from the next run on, also after a restart.
 
         Raises BadSetting, NoModel, SettingFixed, CannotEditSettings.
         """
 
     async def disconnect(self) -> None:
-        """Forget the connection, and go back to the model that is found. Raises as `connect` does."""
+        """Remove the connection, and switch to the default model. Raises as `connect` does."""
 
     async def set_fallbacks(self, names: Sequence[str]) -> None:
-        """Have these asked, in this order, where the model that answers cannot. Raises as `connect` does."""
+        """Set the models to ask, in this order, if the current one fails. Raises as `connect` does."""
 
     def problems(self) -> tuple[str, ...]:
-        """What is wrong with what was saved, in sentences."""
+        """Return what is wrong with the saved connections, as sentences."""

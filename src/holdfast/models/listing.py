@@ -1,7 +1,7 @@
-"""The models that a server says it has, and what it says of each: in every shape that providers list them in.
+"""Parse and cache the lists of models that servers send, in the shapes of all providers.
 
-OpenAI's list has names alone. OpenRouter, Mistral, Groq, vLLM and Anthropic say more in it, each in words of
-its own; llama.cpp says it in a second list beside the first.
+OpenAI lists names alone. OpenRouter, Mistral, Groq, vLLM and Anthropic list more, each in fields of its own.
+llama.cpp adds a second list beside the first.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from holdfast.models.endpoint import Endpoint
 from holdfast.models.transport import HttpReply, fetch_once
 
 CACHE_S = 300.0
-"""How long a list is kept."""
+"""Lifetime of a cached list."""
 FAILURE_CACHE_S = 15.0
-"""How long it is kept that a server gave none."""
+"""Lifetime of a cached failure."""
 LIST_TIMEOUT_S = 3.0
-"""For a server to give its list."""
+"""Limit for a server to send its list."""
 MODELS_MAX = 1_000
-"""As many of a list are told."""
+"""Limit of a list; further models are dropped."""
 TEXT_ONLY: frozenset[FileKind] = frozenset({"text"})
 TEXT_AND_IMAGES: frozenset[FileKind] = frozenset({"text", "image"})
 ALL_KINDS: frozenset[FileKind] = frozenset({"text", "image", "pdf"})
@@ -35,7 +35,7 @@ _ANSWER_LIMIT_KEYS = ("max_completion_tokens", "max_tokens")
 
 
 class ListedModel(msgspec.Struct, frozen=True):
-    """A model as its server lists it; what is None was not said."""
+    """A model as its server lists it; None means not reported."""
 
     name: str
     window_tokens: int | None = None
@@ -46,9 +46,9 @@ class ListedModel(msgspec.Struct, frozen=True):
 
 
 class ModelListing(msgspec.Struct, frozen=True):
-    """What a server has, those that cannot be talked to left out; `problem` says why there is no list.
+    """The chat models of a server, or the `problem` that prevents a list.
 
-    `is_named`: it calls itself a list, as the protocol has it.
+    `declares_list`: the reply calls itself a list, as the protocol requires.
     """
 
     models: tuple[ListedModel, ...] = ()
@@ -57,38 +57,41 @@ class ModelListing(msgspec.Struct, frozen=True):
 
 
 def list_url(endpoint: Endpoint) -> URL:
-    """Where the list is; Anthropic gives it in pages."""
+    """Return the URL of the list, with the largest page size for Anthropic, which sends pages."""
     url = endpoint.url("models")
     return url.update_query(limit=MODELS_MAX) if endpoint.protocol == "messages" else url
 
 
 def parse_listing(body: bytes) -> ModelListing | None:
-    """The models in an answer; None if it holds no list of them."""
+    """Return the models in a reply; None if it holds no list."""
     try:
         document = _LIST.decode(body)
     except ValueError:
         return None
-    loaded = [each for each in document.models or () if isinstance(each, dict)]
+    loaded = [entry for entry in document.models or () if isinstance(entry, dict)]
     with_vision = {
-        name for each in loaded if "multimodal" in each.get("capabilities", ()) for name in _model_names(each)
+        name
+        for entry in loaded
+        if "multimodal" in entry.get("capabilities", ())
+        for name in _model_names(entry)
     }
-    text_only = {name for each in loaded for name in _model_names(each)} - with_vision
+    text_only = {name for entry in loaded for name in _model_names(entry)} - with_vision
     models = [
-        _parse_model(each, with_vision, text_only)
-        for each in document.data or ()
-        if isinstance(each.get("id"), str)
+        _parse_model(entry, with_vision, text_only)
+        for entry in document.data or ()
+        if isinstance(entry.get("id"), str)
     ]
     if document.data is None or len(models) < len(document.data):
         return None
-    # Anthropic's list has no name, and cannot be mistaken: each of its models has.
+    # Anthropic's list does not declare itself, but each model in it declares its type.
     declares_list = document.object == "list" or bool(
-        document.data and all(e.get("type") == "model" for e in document.data)
+        document.data and all(entry.get("type") == "model" for entry in document.data)
     )
-    return ModelListing(tuple(each for each in models if _is_for_chat(each))[:MODELS_MAX], declares_list)
+    return ModelListing(tuple(model for model in models if _is_for_chat(model))[:MODELS_MAX], declares_list)
 
 
 class ListingCache:
-    """The list of each provider, fetched when it is first wanted and kept for a while."""
+    """Cache the list of each provider. The first use fetches it."""
 
     def __init__(self, now: Callable[[], float] = monotonic) -> None:
         self._now = now
@@ -96,7 +99,7 @@ class ListingCache:
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def get(self, endpoint: Endpoint, wait_s: float = LIST_TIMEOUT_S) -> ModelListing:
-        """What the provider has that `endpoint` belongs to; never raises."""
+        """Return the models of the endpoint's provider; never raises."""
         async with self._locks.setdefault(endpoint.provider, asyncio.Lock()):
             cached = self._cache.get(endpoint.provider)
             if cached is not None and cached[1:3] == (endpoint.base_url, endpoint.key.reveal()):
@@ -109,7 +112,7 @@ class ListingCache:
 
 
 async def fetch_listing(endpoint: Endpoint, wait_s: float) -> ModelListing:
-    """What a server lists now."""
+    """Fetch the list of a server. A failure becomes its `problem`."""
     reply = await fetch_once(endpoint, list_url(endpoint), wait_s)
     if reply is None:
         return ModelListing(problem=f"{endpoint.host} does not answer.")
@@ -130,7 +133,7 @@ def _is_for_chat(model: ListedModel) -> bool:
 
 
 def _parse_model(entry: dict[str, Any], with_vision: set[str], text_only: set[str]) -> ListedModel:
-    # Google's list has names as its own protocol spells them.
+    # Google lists names with the prefix of its own protocol.
     name = entry["id"].removeprefix("models/")
     top_provider = entry.get("top_provider")
     has_vision = True if name in with_vision else False if name in text_only else None
@@ -153,12 +156,12 @@ def _parse_model(entry: dict[str, Any], with_vision: set[str], text_only: set[st
 
 
 def _first(values: list[Any]) -> int | None:
-    """The first that is a number of tokens."""
-    return next((each for each in values if isinstance(each, int) and each > 0), None)
+    """Return the first value that is a number of tokens."""
+    return next((value for value in values if isinstance(value, int) and value > 0), None)
 
 
 def _parse_takes(entry: dict[str, Any]) -> frozenset[FileKind] | None:
-    """Which files it takes, if that is said: as OpenRouter does, as Mistral does, or as Anthropic does."""
+    """Return the kinds of files in an entry by OpenRouter, Mistral or Anthropic; None if it has none."""
     architecture, capabilities = entry.get("architecture"), entry.get("capabilities")
     if isinstance(architecture, dict) and isinstance(architecture.get("input_modalities"), list):
         return TEXT_AND_IMAGES if "image" in architecture["input_modalities"] else TEXT_ONLY
@@ -178,7 +181,7 @@ def _parse_takes(entry: dict[str, Any]) -> frozenset[FileKind] | None:
 
 
 def _parse_price(pricing: Any) -> Price | None:
-    """What OpenRouter says that a model costs: dollars for one token, as text; no amount is no price."""
+    """Return OpenRouter's price, which is in dollars per token and a text; None without valid amounts."""
     if not isinstance(pricing, dict):
         return None
     try:
@@ -197,7 +200,7 @@ def _parse_price(pricing: Any) -> Price | None:
 
 
 def _model_names(loaded: dict[str, Any]) -> set[Any]:
-    """Of a model as llama.cpp lists it a second time."""
+    """Return the names of a model in llama.cpp's second list."""
     return {loaded.get("name"), loaded.get("model")}
 
 

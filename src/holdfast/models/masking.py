@@ -1,7 +1,7 @@
-"""Mask known secrets in what models say, before anybody hears it.
+"""Mask known secrets in a model's output, before anything else receives it.
 
-So nothing behind this, neither the journal nor a reader, ever has one. A call that a model writes with a
-secret in it is masked too, and runs as it then reads: a model has no business with our keys.
+So neither the journal nor a reader ever holds one. A tool call that contains a secret is masked too, and runs
+as masked: a model has no business with our keys.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ from holdfast.models.ports import (
 )
 
 HOLD_S = 0.3
-"""What may begin a secret waits so long for what comes after it; then as much is shown as tells nothing."""
+"""Limit of holding back text that may begin a secret. After it, the part that reveals nothing is released."""
 
 
 class MaskedModel:
-    """A model whose words, thoughts, calls and failures hold no known secret."""
+    """A model whose text, thinking, calls and failures hold no known secret."""
 
     def __init__(self, model: Model, mask: SecretMask, hold_s: float = HOLD_S) -> None:
         self._model = model
@@ -52,7 +52,7 @@ class MaskedModel:
         return await self._model.takes()
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
-        """As the model's own; what may be the beginning of a secret waits for what comes after it."""
+        """Stream the model's answer, holding back text that may begin a secret."""
         answer, failed = _AnswerMask(self._mask), None
         async with aclosing(self._model.stream(request, tools)) as deltas:
             try:
@@ -81,7 +81,7 @@ class MaskedModel:
 
 
 class _PendingDelta:
-    """The next that a stream says, which can be waited for without being given up."""
+    """The next delta of a stream. A caller can stop waiting for it and wait again."""
 
     def __init__(self, deltas: AsyncGenerator[ModelDelta, None]) -> None:
         self._task = asyncio.create_task(_next(deltas))
@@ -90,26 +90,26 @@ class _PendingDelta:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        """Whoever listens may have left meanwhile: a stream can be closed only when nobody reads it."""
+        """Cancel the read and wait until it ends: a stream can be closed only when nobody reads it."""
         self._task.cancel()
         cancelled: asyncio.CancelledError | None = None
         while not self._task.done():
             try:
                 await asyncio.wait((self._task,))
-            except asyncio.CancelledError as again:
-                cancelled = again
+            except asyncio.CancelledError as cancellation:
+                cancelled = cancellation
         if not self._task.cancelled():
-            self._task.exception()  # Told already, or of no use to who has left.
+            self._task.exception()  # Retrieved, or asyncio would log it as never retrieved.
         if cancelled is not None:
             raise cancelled
 
     async def arrives_within(self, wait_s: float) -> bool:
-        """Whether it comes, or the stream ends, in that time."""
+        """Return whether the delta, or the stream's end, comes in that time."""
         done, _ = await asyncio.wait((self._task,), timeout=wait_s)
         return bool(done)
 
     async def delta(self) -> ModelDelta:
-        """Raises what the stream does, StopAsyncIteration at its end."""
+        """Return the delta. Raises what the stream raises, and StopAsyncIteration at its end."""
         await asyncio.wait((self._task,))
         found = self._task.result()
         if found is None:
@@ -122,7 +122,7 @@ async def _next(deltas: AsyncGenerator[ModelDelta, None]) -> ModelDelta | None:
 
 
 class _AnswerMask:
-    """One answer on its way. Text, thinking and every call are each a text of their own."""
+    """Mask one answer. Text, thinking and each call are separate texts."""
 
     def __init__(self, mask: SecretMask) -> None:
         self._mask = mask
@@ -134,19 +134,19 @@ class _AnswerMask:
 
     @property
     def holds_back(self) -> bool:
-        """Whether any of what is being said waits for what comes after it."""
+        """Return whether some text waits for what comes after it."""
         return bool(self._stream_mask.pending)
 
     def release_safe_text(self) -> Iterator[ModelDelta]:
-        """As much of that as tells nothing, for when nothing comes."""
+        """Yield as much of the held text as reveals nothing, for when the stream stalls."""
         if text := self._stream_mask.reveal_pending():
             self._masked_thinking.append(text)
             yield self._kind(text)
 
     def feed(self, delta: ModelDelta) -> Iterable[ModelDelta]:
-        """What is certain once `delta` has come."""
+        """Return the deltas that are certain once `delta` has come."""
         if type(delta) is TextDelta and self._kind is TextDelta:
-            # Nearly all that comes is this, and holds nothing: it goes on as it is.
+            # Nearly every delta is text without a secret, and passes unchanged.
             text = self._stream_mask.feed(delta.text)
             return (delta,) if text == delta.text else (TextDelta(text),) if text else ()
         return self._feed(delta)
@@ -160,7 +160,7 @@ class _AnswerMask:
                 yield from self._switch_kind(ReasoningDelta)
                 yield from self._feed_thinking(delta)
             case CallDelta():
-                # The text before a call is over: what comes after it is another part of the message.
+                # Text after a call is another part of the message, so the text before it is complete.
                 yield from self._flush_text()
                 yield from self._feed_call(delta)
             case StepEnd():
@@ -171,7 +171,7 @@ class _AnswerMask:
                 yield replace(delta, model=name, failure=failure)
 
     def finish(self) -> Iterator[ModelDelta]:
-        """What is still held back, in order."""
+        """Yield what is still held back, in order."""
         yield from self._flush_text()
         for index, call in self._calls.items():
             if rest := call.finish():
@@ -192,12 +192,12 @@ class _AnswerMask:
         text = self._stream_mask.feed(delta.text)
         self._thinking.append(delta.text)
         self._masked_thinking.append(text)
-        if delta.signature:  # It closes the thinking that it comes with.
+        if delta.signature:  # A signature closes its thinking.
             rest = self._stream_mask.finish()
             is_whole = "".join(self._thinking) == "".join(self._masked_thinking) + rest
             self._thinking.clear()
             self._masked_thinking.clear()
-            # What was masked is no longer what was signed: sent back, it would be refused.
+            # Masked thinking no longer matches its signature: the provider would refuse both.
             yield ReasoningDelta(text + rest, self._mask.mask(delta.signature) if is_whole else "")
         elif text or not delta.text:
             yield delta if text == delta.text else ReasoningDelta(text)
@@ -205,13 +205,16 @@ class _AnswerMask:
     def _feed_call(self, delta: CallDelta) -> Iterator[ModelDelta]:
         is_first = delta.index not in self._calls
         text = self._calls.setdefault(delta.index, self._mask.stream()).feed(delta.arguments)
-        # The first piece begins the call, whatever it says: calls keep their order.
+        # An empty first piece is passed on too, because it begins the call and so keeps the order.
         if text or is_first or not delta.arguments:
             yield CallDelta(delta.index, self._mask.mask(delta.name), text)
 
 
 def _masked_failure(failure: ModelFailure, mask: SecretMask) -> ModelFailure:
-    """A provider repeats a key that it refuses; what only looks like one goes as well."""
+    """Return the failure with a masked detail: a provider repeats a key that it refuses.
+
+    Text that only looks like a key is masked too.
+    """
     return ModelFailure(
         detail=mask.mask_with_shapes(str(failure.fields["detail"])),
         retryable=failure.retryable,

@@ -1,4 +1,4 @@
-"""What the settings say of models where their servers do not, or are wrong: windows, and files they take."""
+"""Read the overrides of models in the settings: windows, and the files that they accept."""
 
 from collections.abc import Mapping
 from itertools import chain
@@ -16,7 +16,7 @@ _KINDS: tuple[FileKind, ...] = get_args(FileKind)
 
 
 def read_overrides(settings: Settings) -> Mapping[str, ModelOverrides]:
-    """What is said, by the whole name of each model. Raises ConfigError for a provider that there is not."""
+    """Return the overrides by the full name of each model. Raises ConfigError for an unknown provider."""
     windows = dict(_parse_line("model_windows", line, settings) for line in settings.model_windows)
     takes = dict(_parse_line("model_takes", line, settings) for line in settings.model_takes)
     overrides = dict.fromkeys(chain(windows, takes), NO_OVERRIDES)
@@ -37,9 +37,9 @@ def _parse_line(setting: str, line: str, settings: Settings) -> tuple[str, str]:
     name, _, value = line.rpartition("=")
     provider = name.partition(":")[0]
     if find_provider(provider) is None:
-        is_written = settings.origins.get(setting) == "file"
-        where = settings.data / FILE_NAME if is_written else f"{PREFIX}{setting.upper()}"
-        known = ", ".join(each.name for each in PROVIDERS)
+        is_from_file = settings.origins.get(setting) == "file"
+        where = settings.data / FILE_NAME if is_from_file else f"{PREFIX}{setting.upper()}"
+        known = ", ".join(provider.name for provider in PROVIDERS)
         problem = f"{setting} names {name}, but there is no provider {provider}; there are {known}"
         raise ConfigError(where=where, problem=problem)
     return name, value

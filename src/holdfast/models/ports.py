@@ -1,4 +1,4 @@
-"""What the agent needs of a model: a request goes in, deltas come out, and failures have names."""
+"""The port to models: a request goes in, deltas come out, and every failure is a ModelFailure."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Protocol
@@ -12,9 +12,9 @@ from holdfast.domain.usage import Rate, Usage
 
 
 class ToolSpec(msgspec.Struct, frozen=True):
-    """A tool as a model is told of it; `parameters` is the JSON schema of its arguments.
+    """A tool as a model sees it. `parameters` is the JSON schema of its arguments.
 
-    `place` is for people: a sentence on where it is carried out, if not in the workspace.
+    `place` tells people where the tool runs, if not in the workspace. The model never sees it.
     """
 
     name: str
@@ -23,7 +23,7 @@ class ToolSpec(msgspec.Struct, frozen=True):
     place: str = ""
 
 
-# What a model streams. A step ends with exactly one StepEnd, or with a ModelFailure.
+# A stream ends with exactly one StepEnd, or with a ModelFailure.
 
 
 class TextDelta(msgspec.Struct, frozen=True):
@@ -31,14 +31,14 @@ class TextDelta(msgspec.Struct, frozen=True):
 
 
 class ReasoningDelta(msgspec.Struct, frozen=True):
-    """Thinking that the model shows; the last one of a stretch may carry its opaque signature."""
+    """A piece of the model's visible thinking. The last piece of a segment may carry its opaque signature."""
 
     text: str
     signature: str = ""
 
 
 class CallDelta(msgspec.Struct, frozen=True):
-    """A piece of a tool call. `index` tells parallel calls apart; `name` comes with the first piece."""
+    """A piece of a tool call. `index` tells parallel calls apart. The first piece carries `name`."""
 
     index: int
     name: str
@@ -46,7 +46,7 @@ class CallDelta(msgspec.Struct, frozen=True):
 
 
 class StepEnd(msgspec.Struct, frozen=True):
-    """Why the model stopped (`stop`, `tool_calls`, `length`, a word of its own), and what it used."""
+    """The end of a step: the stop reason (`stop`, `tool_calls`, `length`, or another word) and the usage."""
 
     stop_reason: str
     usage: Usage = Usage()
@@ -70,15 +70,15 @@ class ModelFailure(HoldfastError):
         self.retryable = retryable
         self.retry_after_ms = retry_after_ms
         self.too_long = too_long
-        """The request did not fit its window; a shorter one, or a larger window, may."""
+        """The request exceeded the model's window. A shorter request or a larger window may succeed."""
         self.bad_request = bad_request
-        """Something is wrong with the request, so that another model would not answer it either."""
+        """The request itself is invalid, so another model would refuse it too."""
 
 
 class FallbackStarted(msgspec.Struct, frozen=True):
-    """The model that was asked has failed before it said anything, and this one is asked in its place.
+    """The last attempt failed before its first delta, and `model` answers from here on.
 
-    What comes after it is by `model`, whose signatures only `provider` reads, at its own `rate`.
+    The deltas that follow cost this model's own `rate`. Only `provider` reads their signatures.
     """
 
     model: str
@@ -91,20 +91,20 @@ ModelDelta = TextDelta | ReasoningDelta | CallDelta | StepEnd | FallbackStarted
 
 
 class Model(Protocol):
-    """One model behind one wire protocol."""
+    """A model behind one wire protocol."""
 
     @property
     def name(self) -> str:
-        """As people choose it: `openai:NAME`, `demo`."""
+        """Return the name that people choose it by: `openai:NAME`, `demo`."""
 
     @property
     def profile(self) -> ModelProfile: ...
 
     async def takes(self) -> SupportedFiles:
-        """Which files it can be sent. May ask its server, briefly; never raises."""
+        """Return the kinds of files that the model accepts. May query its server briefly; never raises."""
 
     def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
-        """Ask once. Yields what arrives as it arrives; raises ModelFailure, keeping nothing back.
+        """Send one request and yield the deltas as they arrive. Raises ModelFailure after the last delta.
 
         Closing the generator ends the request.
         """

@@ -1,4 +1,4 @@
-"""What can be chosen: every provider, and the models of those that are set up or found on this machine."""
+"""List every provider, and the models of those that are set up or found on this machine."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -15,12 +15,12 @@ from holdfast.models.providers import PROVIDERS, ProviderAccess, SavedConnection
 from holdfast.models.selection import is_model_server
 
 LISTS_TIMEOUT_S = 1.0
-"""How long whoever asks waits for lists. One that comes later is there the next time."""
+"""Limit of waiting for lists. A list that arrives later is there for the next call."""
 _PENDING = ModelListing(problem="Its list of models has not come yet.")
 
 
 class ProviderDirectory:
-    """`saved` reads the connections that were put into the settings."""
+    """List the providers and their models. `read_connections` reads the saved connections."""
 
     def __init__(
         self,
@@ -39,17 +39,22 @@ class ProviderDirectory:
         self._fetches: dict[str, tuple[ProviderAccess, asyncio.Task[ModelListing]]] = {}
 
     async def list_providers(self) -> Sequence[ModelProviderInfo]:
-        """Everyone, in the order in which they are looked for."""
+        """Return every provider, in the order of detection."""
         saved = await asyncio.to_thread(self._read_connections)
         accesses = [resolve_access(provider, self._environ, saved) for provider in PROVIDERS]
-        fetches = {way.provider.name: self._fetch_once(way) for way in accesses if _may_be_running(way)}
+        fetches = {
+            access.provider.name: self._fetch_once(access) for access in accesses if _may_be_running(access)
+        }
         if fetches:
             await asyncio.wait(fetches.values(), timeout=LISTS_TIMEOUT_S)
         own = [_local_model_info(self._local_info())] if self._local_info is not None else []
-        return [*(self._provider_info(way, fetches.get(way.provider.name)) for way in accesses), *own]
+        return [
+            *(self._provider_info(access, fetches.get(access.provider.name)) for access in accesses),
+            *own,
+        ]
 
     def _fetch_once(self, access: ProviderAccess) -> asyncio.Task[ModelListing]:
-        """Its list, which is asked for once however many want it."""
+        """Return the task that fetches the provider's list; concurrent callers share it."""
         previous, fetch = self._fetches.get(access.provider.name, (None, None))
         if fetch is None or fetch.done() or previous != access:
             fetch = asyncio.create_task(self._fetch(access))
@@ -74,7 +79,7 @@ class ProviderDirectory:
             self._mask.mask_with_shapes(_display_url(access)), bool(access.key),
             access.key_from if access.origin == "environment" else "",
             access.provider.is_local, access.provider.base_url, access.provider.model,
-            tuple(self._model_info(access, each) for each in models),
+            tuple(self._model_info(access, model) for model in models),
             self._mask.mask_with_shapes(listing.problem) if is_ready else "",
         )  # fmt: skip
 
@@ -86,12 +91,13 @@ class ProviderDirectory:
         return ModelInfo(
             self._mask.mask(f"{access.provider.name}:{listed.name}"),
             window, listed.answer_tokens or entry.answer_tokens,
-            tuple(sorted(takes or guess_file_kinds(listed.name))), _price_info(listed.price or entry.price), takes is None,
+            tuple(sorted(takes or guess_file_kinds(listed.name))),
+            _price_info(listed.price or entry.price), takes is None,
         )  # fmt: skip
 
 
 def _local_model_info(info: LocalModelInfo) -> ModelProviderInfo:
-    """The model that this server runs itself, as one more provider."""
+    """Return the model that this server runs itself, as one more provider."""
     is_installed = info.state == "installed"
     model = ModelInfo(info.name, WINDOW_TOKENS, takes=("text",), price=PriceInfo(0, 0, 0))
     return ModelProviderInfo(
@@ -102,7 +108,7 @@ def _local_model_info(info: LocalModelInfo) -> ModelProviderInfo:
 
 
 def _may_be_running(access: ProviderAccess) -> bool:
-    """Whether it is asked for its list: nobody is whom nothing says to be there, but on this machine."""
+    """Return whether to query it for its list: it is set up, or it would run on this machine."""
     return access.origin != "none" or access.provider.is_local
 
 

@@ -1,6 +1,6 @@
-"""Who offers models: one table, and where each of them is asked, by the environment or by what was saved.
+"""List the model providers, and find each one's address and key in the settings or the environment.
 
-Adding a provider that speaks a protocol we know is adding a row.
+To add a provider that speaks a supported protocol, add a row to PROVIDERS.
 """
 
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ from holdfast.models.local.info import LOCAL, LocalNotInstalled
 from holdfast.models.ports import BadModelUrl, NoModelKey, NoSuchModel, UnsendableKey
 
 LOCAL_MODEL = f"{LOCAL}:smollm2-135m"
-"""The model that this server runs itself, once it is installed; `local` alone stands for it too."""
+"""The model that this server runs itself, once it is installed; `local` alone names it too."""
 
 
 class ModelProvider(msgspec.Struct, frozen=True):
-    """Who offers models. `name` stands before the colon where people name one of them.
+    """A provider of models. `name` is the prefix of its models' names.
 
-    `keys` are the variables that a key is looked for in, the first that is set counts. One with a `port` runs
-    on this machine and needs no key. `model` is taken where nobody named one.
+    `keys` are the environment variables of its key; the first that is set counts. A provider with a `port`
+    runs on this machine and needs no key. `model` is its default model.
     """
 
     name: str
@@ -80,11 +80,11 @@ PROVIDERS = (
     _local_provider("llamacpp", "llama.cpp", 8080, "LLAMACPP"),
     _local_provider("vllm", "vLLM", 8000, "VLLM"),
 )  # fmt: skip
-"""In the order in which they are looked for."""
+"""The providers, in the order of detection."""
 
 
 class SavedConnection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a provider is asked, and with which key, as somebody put it into the settings."""
+    """A provider's address and key, as saved in the settings."""
 
     base_url: str
     key: str = ""
@@ -94,7 +94,7 @@ class SavedConnection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ProviderAccess(msgspec.Struct, frozen=True):
-    """How a provider is reached. `url_from` and `key_from` name where the two were given; empty: nowhere."""
+    """A provider's address and key. `url_from` and `key_from` name their sources; empty means none."""
 
     provider: ModelProvider
     base_url: str
@@ -107,7 +107,7 @@ class ProviderAccess(msgspec.Struct, frozen=True):
         return f"Access({self.provider.name})"
 
     def endpoint(self, model: str) -> Endpoint:
-        """One of its models. Raises BadModelUrl, NoModelKey, UnsendableKey, by where they were given."""
+        """Return the endpoint of a model. Raises BadModelUrl, NoModelKey, UnsendableKey, with the source."""
         return build_endpoint(
             self.provider, self.base_url, model, self.key,
             self.url_from or self.provider.url_variable, self.key_from or self.provider.keys[0],
@@ -115,7 +115,7 @@ class ProviderAccess(msgspec.Struct, frozen=True):
 
 
 def find_provider(name: str) -> ModelProvider | None:
-    return next((each for each in PROVIDERS if each.name == name), None)
+    return next((provider for provider in PROVIDERS if provider.name == name), None)
 
 
 def is_local_model(name: str) -> bool:
@@ -123,7 +123,7 @@ def is_local_model(name: str) -> bool:
 
 
 def parse_model_name(name: str) -> tuple[ModelProvider, str]:
-    """The provider and the model that a name such as `openai:NAME` says. Raises NoSuchModel."""
+    """Return the provider and the model in a name such as `openai:NAME`. Raises NoSuchModel."""
     provider_name, _, model = name.strip().partition(":")
     provider = find_provider(provider_name)
     if provider is None or not model.strip():
@@ -132,8 +132,8 @@ def parse_model_name(name: str) -> tuple[ModelProvider, str]:
 
 
 def access_from_environment(provider: ModelProvider, environ: Mapping[str, str]) -> ProviderAccess:
-    """What the environment says of a provider; by its `origin`, nothing."""
-    # Pasted and read from files, a key or an address often has a line's end at its own.
+    """Return a provider's access from the environment; `origin` is `none` if nothing is set."""
+    # A key or an address that was pasted or read from a file often ends with a newline.
     url = environ.get(provider.url_variable, "").strip()
     found_key = next(
         ((name, environ[name].strip()) for name in provider.keys if environ.get(name, "").strip()), None
@@ -151,9 +151,9 @@ def resolve_access(
     saved: Mapping[str, SavedConnection],
     environ_first: bool = False,
 ) -> ProviderAccess:
-    """How a provider is reached: as was put into the settings, else as the environment says.
+    """Return a provider's access from the settings, or else from the environment.
 
-    `environ_first`: the other way round, for a model that the environment names too.
+    `environ_first`: the environment takes precedence, because it names the model too.
     """
     from_environment, connection = access_from_environment(provider, environ), saved.get(provider.name)
     if connection is None or (environ_first and from_environment.origin != "none"):
@@ -162,7 +162,7 @@ def resolve_access(
 
 
 def with_version_path(provider: ModelProvider, url: str) -> str:
-    """`url` as its protocol's paths are below it: Anthropic's is commonly given without its version."""
+    """Return `url` with the version that Anthropic's paths need: people usually leave it out."""
     if provider.protocol == "messages" and not urlsplit(url).path.rstrip("/").endswith("/v1"):
         parts = urlsplit(url)
         return parts._replace(path=f"{parts.path.rstrip('/')}/v1").geturl()
@@ -172,7 +172,7 @@ def with_version_path(provider: ModelProvider, url: str) -> str:
 def build_endpoint(
     provider: ModelProvider, url: str, model: str, key: str, url_from: str = "base_url", key_from: str = "key"
 ) -> Endpoint:
-    """A model behind an address. Raises BadModelUrl, NoModelKey, UnsendableKey, by where they were given."""
+    """Return the endpoint of a model. Raises BadModelUrl, NoModelKey, UnsendableKey, with the source."""
     try:
         check_base_url(url)
         urlsplit(url)
@@ -180,7 +180,7 @@ def build_endpoint(
         raise BadModelUrl(variable=url_from) from None
     base = with_version_path(provider, url)
     is_own = base.rstrip("/") == provider.base_url
-    # Whoever else speaks like OpenAI speaks its older protocol.
+    # Other servers that follow OpenAI speak its older protocol.
     protocol = "chat" if provider.protocol == "responses" and not is_own else provider.protocol
     variable = "" if key_from == "key" else key_from
     endpoint = Endpoint(base, model, Secret(key), variable, provider.name, protocol)
@@ -199,7 +199,7 @@ def unavailable_reason(
     has_local: bool,
     environ_first: bool = False,
 ) -> str:
-    """Why a model of that name cannot be asked, in a sentence; empty if nothing is known against it."""
+    """Return why a model of that name cannot be asked, as a sentence; empty if no reason is known."""
     if name.strip() == DEMO or (has_local and is_local_model(name)):
         return ""
     if is_local_model(name):

@@ -1,4 +1,4 @@
-"""The text that every protocol sends: words, files as text, tool names, and the size of tools."""
+"""Render the text that every protocol sends: messages, text files, tool names, and the size of tools."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ _BACKTICKS = re.compile(r"`{3,}")
 
 
 def parts_text(parts: Iterable[AnyPart]) -> str:
-    """The text of `parts`; a file among them is told by its name."""
+    """Return the text of `parts`; a file among them appears by name."""
     texts = []
     for part in parts:
         if isinstance(part, Text):
@@ -28,11 +28,11 @@ def parts_text(parts: Iterable[AnyPart]) -> str:
 
 
 def file_text(file: File, content: FileContent) -> str:
-    """A file that is text, whole; of any other, the note that says why it is not shown."""
+    """Return the whole text of a text file; for any other file, the note that says why it is not shown."""
     name = single_line(file.name)
     if content.kind != "text":
         return f"[file {name} {content.body}]"
-    # Fences that nothing inside the file can close.
+    # Longer than any fence in the file, so that nothing inside it can close this one.
     longest = max(map(len, _BACKTICKS.findall(content.body)), default=2)
     fence = "`" * (longest + 1)
     return f"File {name}:\n{fence}\n{content.body.rstrip(chr(10))}\n{fence}"
@@ -43,9 +43,9 @@ def single_line(name: str) -> str:
 
 
 def safe_tool_name(name: str) -> str:
-    """A tool's name as every server takes it.
+    """Return a tool's name in a form that every server accepts.
 
-    One that a model made up may hold what servers refuse, and they would refuse it for ever.
+    A model may invent a name that servers refuse, and they would then refuse every later request.
     """
     return _INVALID_NAME_CHARS.sub("_", name)[:NAME_CHARS_MAX] or "unknown"
 
@@ -54,7 +54,7 @@ UNSUPPORTED_FILE = FileContent("note", "cannot be shown to this model")
 
 
 class _ToolInfo(msgspec.Struct, frozen=True):
-    """What a model is told of a tool."""
+    """The parts of a tool that a model sees."""
 
     name: str
     description: str
@@ -62,6 +62,6 @@ class _ToolInfo(msgspec.Struct, frozen=True):
 
 
 def tools_tokens(specs: Sequence[ToolSpec]) -> int:
-    """What the descriptions of tools cost; what they say to people only costs nothing."""
-    infos = [_ToolInfo(each.name, each.description, each.parameters) for each in specs]
+    """Return the tokens of the tools' descriptions. Text that only people see costs nothing."""
+    infos = [_ToolInfo(spec.name, spec.description, spec.parameters) for spec in specs]
     return estimate_tokens(msgspec.json.encode(infos).decode()) if infos else 0

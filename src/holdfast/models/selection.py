@@ -1,6 +1,6 @@
-"""Which model answers, and why: by the setting, else by a key, a model server on this machine, or the demo.
+"""Select the model that answers: by the setting, else by a key, a local model server, or the demo.
 
-Receives plain values. What it finds out is said in one sentence, for people to read when the server starts.
+The functions receive plain values. Each selection comes with its reason, as a sentence for people.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ from holdfast.models.providers import (
 )
 
 PROBE_TIMEOUT_S = 0.15
-"""For each model server that may run on this machine; all are asked at once."""
+"""Limit for each model server that may run on this machine; all are queried at once."""
 LIST_TIMEOUT_S = 5.0
-"""For the model list of a server that somebody named."""
+"""Limit for the model list of a server that somebody configured."""
 DEMO_REASON = (
     "No key and no local model server found: the scripted demo answers. To connect a model, set a key such "
     "as OPENAI_API_KEY or ANTHROPIC_API_KEY, start Ollama, install a tiny model with `holdfast local "
@@ -43,9 +43,9 @@ _NO_CONNECTIONS: Mapping[str, SavedConnection] = MappingProxyType({})
 
 
 class LocalServer(msgspec.Struct, frozen=True):
-    """A kind of model server, the loopback port that it usually has, and whose models it offers.
+    """A kind of model server, its usual loopback port, and the provider of its models.
 
-    `url` is where it is instead, if somebody said so.
+    `url` replaces the usual address, if it is set.
     """
 
     kind: str
@@ -55,7 +55,7 @@ class LocalServer(msgspec.Struct, frozen=True):
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where it is asked. Raises BadModelUrl."""
+        """Return its endpoint. Raises BadModelUrl."""
         provider = find_provider(self.provider)
         if self.url and provider is not None:
             return build_endpoint(provider, self.url, "", "", provider.url_variable)
@@ -70,11 +70,13 @@ class NoModelName(HoldfastError):
 
 
 def local_servers(environ: Mapping[str, str]) -> tuple[LocalServer, ...]:
-    """The model servers that may run on this machine, in the order in which they are looked for."""
+    """Return the model servers that may run on this machine, in the order of detection."""
     return tuple(
-        LocalServer(each.label, each.port, each.name, environ.get(each.url_variable, "").strip())
-        for each in PROVIDERS
-        if each.is_local
+        LocalServer(
+            provider.label, provider.port, provider.name, environ.get(provider.url_variable, "").strip()
+        )
+        for provider in PROVIDERS
+        if provider.is_local
     )
 
 
@@ -86,18 +88,18 @@ async def select_model(
     saved: Mapping[str, SavedConnection] = _NO_CONNECTIONS,
     catalog: ModelCatalog | None = None,
 ) -> tuple[Model, str]:
-    """The model that `setting`, `environ` and what is `saved` ask for, and a sentence that says why.
+    """Return the model that `setting`, `environ` and `saved` select, and the reason as a sentence.
 
-    Raises NoSuchModel, NoModelKey, UnsendableKey, NoModelName and BadModelUrl, each with its remedy. Close
-    the model.
+    Raises NoSuchModel, NoModelKey, UnsendableKey, NoModelName and BadModelUrl, each with its remedy. The
+    caller closes the model.
     """
     if setting.strip() == DEMO:
         return DemoModel(), "The scripted demo answers, as HOLDFAST_MODEL asks."
     if setting.strip():
         provider, name = parse_model_name(setting)
         return _build_named(resolve_access(provider, environ, saved, environ_first=True), name, catalog)
-    found = [access_from_environment(each, environ) for each in PROVIDERS if not each.is_local]
-    # A server that stands in for OpenAI's has models of its own.
+    found = [access_from_environment(provider, environ) for provider in PROVIDERS if not provider.is_local]
+    # A server that replaces OpenAI's has models of its own.
     if found[0].base_url.rstrip("/") != OPENAI_URL:
         return await _select_listed(found[0], catalog)
     for access in found:
@@ -114,7 +116,7 @@ async def _select_saved_or_local(
     probe_s: float,
     catalog: ModelCatalog | None,
 ) -> tuple[Model, str]:
-    """What nobody named: a provider whose key is in the settings, else whatever runs on this machine."""
+    """Return the model of a provider with a saved key, else one that runs on this machine, else the demo."""
     for provider in PROVIDERS:
         if provider.model and (connection := saved.get(provider.name)) is not None and connection.key:
             access = resolve_access(provider, environ, saved)
@@ -132,11 +134,11 @@ def _build_named(access: ProviderAccess, name: str, catalog: ModelCatalog | None
 
 
 async def _select_listed(access: ProviderAccess, catalog: ModelCatalog | None) -> tuple[Model, str]:
-    """The model of the server that OPENAI_BASE_URL names, if its list leaves no doubt which."""
+    """Return the model of the server that OPENAI_BASE_URL names, if its list leaves no doubt which."""
     endpoint = access.endpoint("")
     models = (await fetch_listing(endpoint, LIST_TIMEOUT_S)).models
-    best = [each for each in models if each.name == access.provider.model] or models
-    # A server on this machine has what its owner put there. Of a gateway's hundreds, nobody wants the first.
+    best = [model for model in models if model.name == access.provider.model] or models
+    # The owner chose the models of a server on this machine, but not the first of a gateway's hundreds.
     if not best or (len(best) > 1 and not is_on_this_machine(endpoint)):
         raise NoModelName(
             url=endpoint.display_url, why=(await check_connection(endpoint, LIST_TIMEOUT_S)).detail
@@ -148,7 +150,7 @@ async def _select_listed(access: ProviderAccess, catalog: ModelCatalog | None) -
 async def _select_local(
     servers: Sequence[LocalServer], probe_s: float, catalog: ModelCatalog | None
 ) -> tuple[Model, str]:
-    """The first model server that answers on this machine, else the demo."""
+    """Return the first model of the first server that answers on this machine, else the demo."""
     lists = await asyncio.gather(*(fetch_listing(server.endpoint, probe_s) for server in servers))
     for server, listing in zip(servers, lists, strict=True):
         if is_model_server(listing):
@@ -166,5 +168,8 @@ async def _select_local(
 
 
 def is_model_server(listing: ModelListing) -> bool:
-    """Whether what answered on a usual port is one: anything may, and only a list that says so is taken."""
+    """Return whether a model server sent this list.
+
+    Any program may listen on a usual port, so only a list that declares itself counts.
+    """
     return listing.declares_list and bool(listing.models)

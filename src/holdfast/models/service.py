@@ -1,4 +1,4 @@
-"""Having another model answer: trying a connection, saving it, going back. A key is never told again."""
+"""Test, save, select and remove model connections. Nothing here returns a saved key."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -51,26 +51,26 @@ from holdfast.settings.settings import ConfigError, Settings, with_changes
 
 
 class ModelSwitcher(Protocol):
-    """Who answers, as far as that can be changed; `names`: the model can be asked for titles."""
+    """Switch the model that answers. `can_title`: the model may write titles too."""
 
     def switch(self, model: Model, why: str, can_title: bool) -> None: ...
 
     def reset_models(self) -> None:
-        """Models that agents or conversations have chosen are made anew: how they are reached has changed."""
+        """Rebuild the models that agents or conversations chose, because a connection has changed."""
 
 
 async def resolve_model(
     settings: Settings, environ: Mapping[str, str], mask: SecretMask, factory: ModelFactory | None = None
 ) -> tuple[Model, str]:
-    """The model that answers from the start on, and why: the one that was connected, if `settings` name it.
+    """Return the model that answers after the start, and the reason as a sentence.
 
-    One that was connected and cannot be made any more does not stop the start, so that it can be mended: who
-    is to answer instead does, else whoever is found. The same where connections cannot be read. Raises what
-    `choose` does.
+    A saved choice that cannot be built does not stop the start, so that people can repair it. Its fallbacks
+    answer instead, or else the default model. The same holds if the connections file is unreadable. Raises as
+    `select_model` does.
     """
     saved = await asyncio.to_thread(read_connections_or_empty, settings.data)
-    for each in saved.values():
-        mask.add(*_secrets(each))
+    for connection in saved.values():
+        mask.add(*_secrets(connection))
     try:
         model, why = await _resolve_configured(settings, environ, saved, factory)
     except HoldfastError as error:
@@ -92,7 +92,7 @@ async def resolve_model(
 async def _resolve_default(
     environ: Mapping[str, str], saved: Mapping[str, SavedConnection], factory: ModelFactory | None
 ) -> tuple[Model, str]:
-    """Whoever is found where nobody is named; the demo where that is nobody either."""
+    """Return the model that is found without a setting, or the demo if there is none."""
     try:
         return await select_model(
             "", environ, saved=saved, catalog=factory.catalog if factory is not None else None
@@ -107,7 +107,7 @@ async def _resolve_configured(
     saved: Mapping[str, SavedConnection],
     factory: ModelFactory | None,
 ) -> tuple[Model, str]:
-    """The model that `settings` ask for, or the one that is found. Raises what `choose` does."""
+    """Return the model that `settings` name, or the default model. Raises as `select_model` does."""
     name = settings.model.strip()
     if is_local_model(name) and factory is not None:
         return _build_local(factory, "as HOLDFAST_MODEL or the settings ask")
@@ -122,10 +122,7 @@ async def _resolve_configured(
 async def _with_fallbacks(
     model: Model, why: str, names: Sequence[str], factory: ModelFactory | None
 ) -> tuple[Model, str]:
-    """The same with those who answer where it cannot; one that cannot be asked is told of, and left out.
-
-    What was said of the model itself is told too.
-    """
+    """Return the model with its fallbacks, and `why` with the overrides and the skipped fallbacks."""
     if isinstance(model, DemoModel):
         return model, why
     overrides = factory.catalog.overrides_for(model.name).description if factory is not None else ""
@@ -139,7 +136,7 @@ async def _with_fallbacks(
 async def _build_fallbacks(
     names: Sequence[str], first: str, factory: ModelFactory | None
 ) -> tuple[list[Model], str]:
-    """Those of `names` that can be asked, but the first, and what is to be said of the others."""
+    """Return the models in `names` except `first`, and a text about those that cannot be built."""
     fallbacks, skipped = list[Model](), ""
     for name in dict.fromkeys(names) if factory is not None else ():
         try:
@@ -155,7 +152,7 @@ def _fallbacks_text(others: Sequence[Model]) -> str:
 
 
 class ModelManager:
-    """The connections in force. Whatever key it is given, `mask` knows from then on."""
+    """Manage the model connections. Every key that passes through is added to `mask`."""
 
     def __init__(
         self,
@@ -179,7 +176,7 @@ class ModelManager:
         return await self._directory.list_providers()
 
     async def test(self, connection: ModelConnection) -> ConnectionTestResult:
-        """Ask it for real. What is wrong with the words themselves is told the same way."""
+        """Test a connection with a real request. Invalid input gives a failed result too."""
         try:
             if _is_local(connection):
                 return ConnectionTestResult(
@@ -190,11 +187,11 @@ class ModelManager:
             check = await check_connection(self._endpoint(provider, saved, name))
         except HoldfastError as error:
             return ConnectionTestResult(False, self._mask.mask_with_shapes(_with_advice(error)))
-        models = tuple(self._mask.mask(each) for each in check.models)
+        models = tuple(self._mask.mask(model) for model in check.models)
         return ConnectionTestResult(check.ok, self._mask.mask_with_shapes(check.detail), models)
 
     async def connect(self, connection: ModelConnection) -> None:
-        """Save it, then have it answer."""
+        """Save the connection, then switch to its model."""
         if _is_local(connection):
             await self._connect_local()
             return
@@ -224,7 +221,7 @@ class ModelManager:
             await self._switch(model, why)
 
     async def disconnect(self) -> None:
-        """Forget it, then have the model answer that is found."""
+        """Remove the connection, then switch to the default model."""
         async with self._lock:
             self._settings_service.check_not_fixed("model")
             await self._revert_to_default(self._connected_provider or DEFAULT_PROVIDER)
@@ -256,7 +253,7 @@ class ModelManager:
             self._switcher.reset_models()
 
     async def set_fallbacks(self, names: Sequence[str]) -> None:
-        """Write down who is asked where the model that answers cannot, then have it be so."""
+        """Save the fallback models, then switch to a model that uses them."""
         async with self._lock:
             self._settings_service.check_not_fixed("fallback_models")
             changes: dict[str, object] = {"fallback_models": list(dict.fromkeys(names)) or None}
@@ -278,9 +275,9 @@ class ModelManager:
             self._switcher.switch(MaskedModel(model, self._mask), self._mask.mask_with_shapes(why), is_real)
 
     async def _revert_to_default(self, provider: str) -> None:
-        """Forget one connection and the choice of a model."""
+        """Remove one connection and the chosen model, then switch to the default model."""
         before = await self._read_saved()
-        after = {name: each for name, each in before.items() if name != provider}
+        after = {name: connection for name, connection in before.items() if name != provider}
         try:
             model, why = await select_model("", self._environ, saved=after, catalog=self._factory.catalog)
         except HoldfastError as error:
@@ -294,12 +291,12 @@ class ModelManager:
 
     @property
     def _connected_provider(self) -> str:
-        """Whose model the settings file names; empty where it names none."""
+        """Return the provider whose model the settings file names; empty if it names none."""
         settings = self._settings_service.settings
         return settings.model.strip().partition(":")[0] if settings.origins.get("model") == "file" else ""
 
     def problems(self) -> tuple[str, ...]:
-        """What is wrong with what was saved, and why models that are named cannot be asked, in sentences."""
+        """Return problems of saved connections and of named models that cannot be asked, as sentences."""
         settings, problem = self._settings_service.settings, connection_problem(self._folder)
         is_fixed = settings.origins.get("model") != "file"
         named = ((settings.model.strip(), is_fixed), *((name, False) for name in settings.fallback_models))
@@ -308,11 +305,11 @@ class ModelManager:
         ]
         return (
             *([problem] if problem else ()),
-            *(f"{name} cannot be asked: {f}" for name, f in reasons if f),
+            *(f"{name} cannot be asked: {reason}" for name, reason in reasons if reason),
         )
 
     def unavailable_reason(self, name: str, environ_first: bool = False) -> str:
-        """Why a model cannot be asked, as far as that is known without asking it; empty if it may be."""
+        """Return why a model cannot be asked, judged without a request; empty if no reason is known."""
         local = self._local_info() if self._local_info is not None else None
         has_local = local is not None and (local.state == "installed" or local.running)
         return self._mask.mask_with_shapes(
@@ -327,7 +324,7 @@ class ModelManager:
         return self._settings_service.settings.data
 
     async def _read_saved(self) -> Mapping[str, SavedConnection]:
-        """What is saved, to change it; what cannot be read is left alone. Raises CannotEditSettings."""
+        """Return the saved connections for a change. Raises CannotEditSettings if they are unreadable."""
         try:
             return await asyncio.to_thread(read_connections, self._folder)
         except ConfigError as error:
@@ -335,15 +332,18 @@ class ModelManager:
             raise CannotEditSettings(path=path, why=str(error.fields["problem"])) from None
 
     async def _complete(self, provider: ModelProvider, connection: ModelConnection) -> SavedConnection:
-        """What was left out is as it was; a key goes to no other server than the one it was given for."""
+        """Fill missing fields from the saved connection or from the environment.
+
+        A key goes to no other server than the one it was given for.
+        """
         saved, found = (
             await asyncio.to_thread(self._read_or_empty),
             access_from_environment(provider, self._environ),
         )
         previous = saved.get(provider.name)
-        known = [each for each in (previous, SavedConnection(found.base_url, found.key)) if each is not None]
+        known = [old for old in (previous, SavedConnection(found.base_url, found.key)) if old is not None]
         url = (connection.base_url or "").strip() or known[0].base_url
-        previous_key = next((each.key for each in known if each.base_url.rstrip("/") == url.rstrip("/")), "")
+        previous_key = next((old.key for old in known if old.base_url.rstrip("/") == url.rstrip("/")), "")
         return SavedConnection(url, previous_key if connection.key is None else connection.key.strip())
 
     def _endpoint(self, provider: ModelProvider, saved: SavedConnection, name: str) -> Endpoint:
@@ -359,7 +359,7 @@ class ModelManager:
     async def _save(
         self, before: Mapping[str, SavedConnection], after: Mapping[str, SavedConnection], model: str | None
     ) -> None:
-        """Both files or neither: the settings name the model, the other holds where it is."""
+        """Write the connections and the chosen model, or neither."""
         await self._write(after)
         try:
             await self._settings_service.write({"model": model})
@@ -383,7 +383,7 @@ class ModelManager:
 
 
 def _parse_target(connection: ModelConnection) -> tuple[ModelProvider, str]:
-    """Whose model is meant, and its name. Raises NoSuchModelProvider."""
+    """Return the provider and the model name that are meant. Raises NoSuchModelProvider."""
     model = (connection.model or "").strip()
     prefix, colon, rest = model.partition(":")
     if connection.provider is not None:
@@ -401,12 +401,12 @@ def _is_local(connection: ModelConnection) -> bool:
 
 
 def _build_local(factory: ModelFactory, why: str) -> tuple[Model, str]:
-    """Raises LocalNotInstalled."""
+    """Return the local model and the reason. Raises LocalNotInstalled."""
     return factory.build_local(), f"Using {MODEL_NAME}, the local model, {why}. {ABOUT}"
 
 
 def _with_advice(error: HoldfastError) -> str:
-    """Return what is wrong and what to do; a missing key belongs into the form that was just sent."""
+    """Return the error with its advice; a missing key belongs in the form that was just sent."""
     advice = "Enter it in the Key field above." if isinstance(error, NoModelKey) else error.advice
     return f"{error} {advice}".strip()
 
@@ -419,7 +419,7 @@ def _require_provider(name: str) -> ModelProvider:
 
 
 def _without(saved: Mapping[str, SavedConnection], provider: ModelProvider) -> dict[str, SavedConnection]:
-    return {name: each for name, each in saved.items() if name != provider.name}
+    return {name: connection for name, connection in saved.items() if name != provider.name}
 
 
 def _build_connected(endpoint: Endpoint, factory: ModelFactory | None) -> tuple[Model, str]:

@@ -1,23 +1,23 @@
-"""Server-sent events, parsed as the bytes come: any split gives the same events.
+"""Parse server-sent events incrementally: any split of the bytes gives the same events.
 
-Only `data` is handed on. The wire protocols of models repeat an event's name inside its data, and nobody
+Only `data` is returned. The wire protocols of models repeat an event's name inside its data, and no client
 resumes a model's stream by `id` or `retry`.
 """
 
 from collections.abc import Iterable, Iterator
 
 DATA_BYTES_MAX = 8_000_000
-"""One event's data, or one line of the stream. Some models send whole images; nothing is larger."""
+"""Limit of one event's data, and of one line. Some models send whole images; nothing is larger."""
 
 _BOM = b"\xef\xbb\xbf"
 
 
 class EventTooLong(ValueError):
-    """The stream holds an event that is longer than DATA_BYTES_MAX."""
+    """The stream holds an event longer than DATA_BYTES_MAX."""
 
 
 class SseParser:
-    """Bytes in, the data of whole events out. One parser reads one stream."""
+    """Parse one stream: bytes in, the data of complete events out."""
 
     def __init__(self, data_bytes_max: int = DATA_BYTES_MAX) -> None:
         self._bytes_max = data_bytes_max
@@ -28,15 +28,15 @@ class SseParser:
         self._started = False
 
     def feed(self, chunk: bytes) -> Iterable[bytes]:
-        """The data of each event that `chunk` completes. Exhaust it before feeding more.
+        """Return the data of each event that `chunk` completes. Exhaust it before the next call.
 
-        Raises EventTooLong, after the events before the long one; the stream cannot be read on.
+        Raises EventTooLong after the events before the long one. The stream cannot be parsed any further.
         """
         data = self._single_event(chunk)
         return (data,) if data is not None else self._feed(chunk)
 
     def _single_event(self, chunk: bytes) -> bytes | None:
-        """The data of a chunk that is one whole event, named or not: how nearly every token comes."""
+        """Return the data of a chunk that is exactly one event, as nearly every token is; None for others."""
         if (
             not self._started
             or self._line
@@ -60,14 +60,14 @@ class SseParser:
         if not chunk:
             return
         if b"\n" not in chunk and b"\r" not in chunk:
-            # Grown in place: a long line that comes in many pieces is not copied for each of them.
+            # Extended in place, because a long line may come in many pieces and must not be copied for each.
             self._line += chunk
             self._check_size(len(self._line))
             return
         if self._line:
             chunk = bytes(self._line) + chunk
             self._line.clear()
-        # For bytes, these are the line ends of the specification and no others.
+        # For bytes, splitlines splits at exactly the line ends of the specification.
         lines = chunk.splitlines()
         if not chunk.endswith((b"\n", b"\r")):
             self._line += lines.pop()
@@ -80,10 +80,10 @@ class SseParser:
         self._check_size(len(self._line))
 
     def end(self) -> bytes:
-        """What the end of the stream left unfinished: the data so far of an event that no blank line closed.
+        """Return the data of an event that the stream ended without its blank line.
 
-        The specification drops it. Some servers leave out the last blank line, so a caller may use it if it
-        turns out to be whole.
+        The specification drops that data. Some servers leave out the last blank line, so a caller may use it
+        if it turns out to be complete.
         """
         if self._line:
             line = bytes(self._line)

@@ -1,4 +1,4 @@
-"""HTTP to model servers: one shared client, requests, bodies, and short questions beside a run."""
+"""Send HTTP requests to model servers, and read their responses."""
 
 import asyncio
 import contextlib
@@ -15,15 +15,15 @@ from holdfast.models.endpoint import Endpoint
 from holdfast.models.ports import ModelFailure
 
 BODY_BYTES_MAX = 16_000_000
-"""An answer that comes whole instead of streaming."""
+"""Limit of an answer that comes whole instead of streaming."""
 READ_BUFFER_BYTES = 1_000_000
-"""What may wait for a slow reader; past that the server is slowed down."""
+"""Buffer for a slow reader. Once it is full, the server is slowed down."""
 REPLY_BYTES_MAX = 4_000_000
-"""A list of models; that of a large gateway is half of this."""
+"""Limit of a short reply. The model list of a large gateway takes half of this."""
 
 
 class ModelTimeouts(msgspec.Struct, frozen=True):
-    """How long to wait for a server, in seconds."""
+    """Limits for a server, in seconds."""
 
     connect_s: float = 10.0
     first_byte_s: float = 300.0
@@ -31,13 +31,13 @@ class ModelTimeouts(msgspec.Struct, frozen=True):
     between_chunks_s: float = 120.0
     error_body_s: float = 5.0
     trailer_s: float = 5.0
-    """For usage and the end mark, once the answer is whole."""
+    """For usage and the end mark, once the answer is complete."""
     drain_s: float = 0.05
-    """For the end of the response, so that its connection can be used again."""
+    """For the end of the response, which lets the connection be reused."""
 
 
 class ModelTransport:
-    """Sends requests to one endpoint. The client is made in the loop that first uses it."""
+    """Send requests to one endpoint. The first request creates the client, in its event loop."""
 
     def __init__(self, endpoint: Endpoint, timeouts: ModelTimeouts) -> None:
         self._endpoint = endpoint
@@ -46,7 +46,7 @@ class ModelTransport:
         self._is_closed = False
 
     async def post(self, path: str, body: bytes, deadline: float) -> aiohttp.ClientResponse:
-        """The response once its head is there; release it. Raises ModelFailure."""
+        """Return the response once its headers are there; the caller releases it. Raises ModelFailure."""
         headers = {
             "Content-Type": "application/json",
             "Accept": "text/event-stream",
@@ -66,24 +66,24 @@ class ModelTransport:
     async def _post_with_retry(
         self, url: URL, body: bytes, headers: Mapping[str, str]
     ) -> aiohttp.ClientResponse:
-        """Send it; once more if the connection was an old one, which its server had closed meanwhile.
+        """Send the request, and send it again if the server had closed a reused connection.
 
-        llama.cpp, for one, closes connections that it said it would keep. To ask a model twice does no harm.
+        llama.cpp, for one, closes connections that it promised to keep. Asking a model twice does no harm.
         """
         while True:
             trace = _RequestTrace()
             try:
-                # Redirects are not followed: a key goes only to the server that it is for.
+                # A redirect could send the key to another server than the one that it is for.
                 return await self._client().post(
                     url, data=body, headers=headers, allow_redirects=False, trace_request_ctx=trace
                 )
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError):
-                # Each try takes an old connection away, so this ends with a new one.
+                # Each attempt uses up an old connection, so the loop ends with a new one.
                 if not trace.is_old:
                     raise
 
     async def close(self) -> None:
-        """End all connections; requests under way fail, and there can be no more."""
+        """Close all connections. Requests under way fail, and new ones are not possible."""
         self._is_closed = True
         if self._session is not None:
             await self._session.close()
@@ -92,7 +92,7 @@ class ModelTransport:
         assert not self._is_closed, f"{self._endpoint.host} is asked after the model was closed"
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                # Every run has its own connection; aiohttp's default would make the 101st wait.
+                # Every run needs its own connection; aiohttp's default would make the 101st wait.
                 connector=aiohttp.TCPConnector(limit=0),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=None, connect=self._timeouts.connect_s),
@@ -103,7 +103,7 @@ class ModelTransport:
 
 
 class _RequestTrace:
-    """How a request went: on a connection that had been used before, or not."""
+    """Record whether a request used an old connection."""
 
     is_old = False
 
@@ -118,7 +118,7 @@ def _trace_reused_connections() -> aiohttp.TraceConfig:
 
 
 class ResponseBody:
-    """A response's body. What had arrived before the connection broke is handed over before the failure."""
+    """Read a response's body. Bytes that arrived before a failure come before that failure."""
 
     def __init__(self, response: aiohttp.ClientResponse, endpoint: Endpoint) -> None:
         self._content = response.content
@@ -129,9 +129,9 @@ class ResponseBody:
         self._timer: asyncio.TimerHandle | None = None
 
     async def read(self, wait_s: float) -> bytes:
-        """What has arrived, as soon as anything has; nothing at the end.
+        """Return bytes as soon as any have arrived; none at the end.
 
-        Raises ModelFailure when the connection breaks, TimeoutError when nothing came.
+        Raises ModelFailure if the connection breaks, TimeoutError if nothing comes within `wait_s`.
         """
         if self._failure is not None:
             raise self._failure
@@ -142,14 +142,14 @@ class ResponseBody:
             self._failure = failures.from_connection_error(self._endpoint, error)
         finally:
             self._deadline = math.inf
-        # aiohttp raises before it hands over what it holds, and has no public way to ask for that.
+        # aiohttp raises before it returns its buffer, and has no public way to read that buffer.
         self._content._exception = None
         if buffered := self._content.read_nowait():
             return buffered
         raise self._failure
 
     def _arm_timer(self, wait_s: float) -> None:
-        """Let the read under way fail after `wait_s`. One timer for all reads: most end long before it."""
+        """Make the read under way fail after `wait_s`. All reads share one timer: most end long before it."""
         self._deadline = self._loop.time() + wait_s
         if self._timer is not None and self._timer.when() > self._deadline:
             self._timer.cancel()
@@ -167,7 +167,7 @@ class ResponseBody:
             self._timer = self._loop.call_at(self._deadline, self._check_deadline)
 
     async def read_some(self, bytes_max: int, wait_s: float) -> bytes:
-        """The beginning of the body: what comes of it, if it breaks off or takes too long."""
+        """Return the beginning of the body; less of it if it breaks off or takes too long."""
         read = bytearray()
         deadline = asyncio.get_running_loop().time() + wait_s
         with contextlib.suppress(ModelFailure, TimeoutError):
@@ -176,7 +176,7 @@ class ResponseBody:
         return bytes(read[:bytes_max])
 
     async def read_all(self, wait_s: float) -> bytes:
-        """The whole body. Raises ModelFailure."""
+        """Return the whole body. Raises ModelFailure."""
         read = bytearray()
         deadline = asyncio.get_running_loop().time() + wait_s
         try:
@@ -189,7 +189,7 @@ class ResponseBody:
         return bytes(read)
 
     async def drain(self, wait_s: float) -> None:
-        """Wait briefly for the end, after which the connection can be used again."""
+        """Wait briefly for the end of the body, so that the connection can be reused."""
         if not self._content.at_eof():
             with contextlib.suppress(ModelFailure, TimeoutError):
                 await self.read(wait_s)
@@ -200,7 +200,7 @@ def _seconds_left(deadline: float) -> float:
 
 
 class HttpReply(msgspec.Struct, frozen=True):
-    """What a server answered."""
+    """A server's complete reply."""
 
     status: int
     body: bytes
@@ -209,7 +209,7 @@ class HttpReply(msgspec.Struct, frozen=True):
 async def fetch_once(
     endpoint: Endpoint, url: URL, wait_s: float, payload: bytes | None = None
 ) -> HttpReply | None:
-    """The answer to a short question; None if there is none in time, or it is too long."""
+    """Return the reply to a short request; None if it fails, takes too long or is too long."""
     headers = endpoint.headers
     if payload is not None:
         headers["Content-Type"] = "application/json"

@@ -1,6 +1,6 @@
-"""What a wire protocol is: requests as bytes, answers read as they stream.
+"""The port to wire protocols: encode requests as bytes, decode answers as they stream.
 
-One module per protocol implements it, without I/O. `http_model.HttpModel` does the asking for all of them.
+One module per protocol implements it, without I/O. `http_model.HttpModel` does the I/O for all of them.
 """
 
 from collections.abc import Collection, Sequence
@@ -10,14 +10,14 @@ from holdfast.domain.context.context import ModelProfile, Request
 from holdfast.models.ports import ModelDelta, ToolSpec
 
 PER_CONVERSATION = "conversation."
-"""How the name of an optional field begins that is refused for what it holds in this one conversation."""
+"""Prefix of an optional field that a server refuses for its content in one conversation only."""
 
 EFFORT = "effort"
-"""How much a model is to think, as something that may be left out. Whoever asked for it is told."""
+"""Optional field: the reasoning effort. The stream reports when a server refuses it."""
 
 
 class ErrorInStream(Exception):
-    """The server sent an error where the answer should go on; `body` is what it sent."""
+    """The server sent an error instead of the rest of the answer; `body` is that error."""
 
     def __init__(self, body: bytes) -> None:
         super().__init__("an error in the stream")
@@ -25,38 +25,38 @@ class ErrorInStream(Exception):
 
 
 class Decoder(Protocol):
-    """The data of an answer's events in, deltas out. One decoder reads one answer."""
+    """Decode one answer: the data of events in, deltas out."""
 
     @property
     def is_done(self) -> bool:
-        """Whether the stream said that nothing more comes."""
+        """Return whether the stream announced its end."""
 
     @property
     def is_finished(self) -> bool:
-        """Whether the answer is whole; its usage may still come."""
+        """Return whether the answer is complete; its usage may still follow."""
 
     def feed(self, data: bytes) -> list[ModelDelta]:
-        """The deltas in one event, or in an answer that did not stream.
+        """Return the deltas in one event, or in an answer that did not stream.
 
-        Raises ErrorInStream, or ValueError for what is no part of an answer; nothing read before is lost.
+        Raises ErrorInStream, or ValueError for data that is no part of an answer. Earlier deltas stay valid.
         """
 
     def end(self) -> list[ModelDelta]:
-        """What closes a whole answer; last of all its one StepEnd."""
+        """Return the last deltas of a complete answer, ending with its one StepEnd."""
 
 
 class WireProtocol(Protocol):
-    """One protocol."""
+    """A wire protocol of model servers."""
 
     @property
     def path(self) -> str:
-        """Where an answer is asked for, below the base URL."""
+        """Return the request path below the base URL."""
 
     @property
     def optional_fields(self) -> Sequence[tuple[str, str]]:
-        """Fields that may be left out, each with the words (in lower case) by which a server refuses it.
+        """Return the fields that may be left out, each with the lower-case words of a server's refusal.
 
-        One that is OF_THE_CONVERSATION is left out of the one request; all others from then on.
+        A PER_CONVERSATION field is left out of one request, any other field from then on.
         """
 
     def encode(
@@ -67,7 +67,7 @@ class WireProtocol(Protocol):
         tools: Sequence[ToolSpec],
         without: Collection[str],
     ) -> bytes:
-        """The body of a streaming request, `without` the optional fields that a server does not take."""
+        """Return the body of a streaming request, `without` the optional fields that the server refuses."""
 
     def decoder(self) -> Decoder:
-        """For one answer."""
+        """Return a decoder for one answer."""

@@ -1,1 +1,1 @@
-"""The settings of the server, the file that holds them, and changing them while it runs."""
+"""Settings of the server: their declarations, the settings file, and changes at run time."""

@@ -1,7 +1,7 @@
-"""Changing single settings in a file that people write by hand: everything else in it stays as it was.
+"""Change single settings in a hand-written file and leave everything else in it as it is.
 
-The file is taken apart by its own rules: a statement is the fewest lines that are TOML by themselves. What
-comes out is read again and compared before it is used.
+A statement is the smallest number of lines that are valid TOML by themselves. The result is parsed and
+compared before it is used.
 """
 
 import errno
@@ -23,11 +23,11 @@ _NAMED = re.compile(r"""\s*(?:(?P<bare>[A-Za-z0-9_-]+)|"(?P<quoted>[^"\\]*)"|'(?
 
 
 class CannotEdit(ValueError):
-    """Something in the text is in the way; says what."""
+    """The text cannot be edited; the message says why."""
 
 
 def change_file(path: Path, changes: Mapping[str, object]) -> None:
-    """Change settings in the file at `path`, or make it. Raises CannotEditSettings, DiskFull."""
+    """Change settings in the file at `path`, or create it. Raises CannotEditSettings, DiskFull."""
     try:
         path = path.resolve()
         try:
@@ -44,7 +44,7 @@ def change_file(path: Path, changes: Mapping[str, object]) -> None:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Put a file in place of what was there, so that a reader sees one or the other; as private as it was."""
+    """Replace a file atomically; keep its permissions, or make a new one private."""
     mode = path.stat().st_mode & 0o777 if path.exists() else _MODE
     handle, part = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     try:
@@ -61,7 +61,7 @@ def replace_file(path: Path, text: str) -> None:
 
 
 def edit_text(text: str, changes: Mapping[str, object]) -> str:
-    """`text` with these settings in it; None takes one out. Raises CannotEdit."""
+    """Return `text` with these settings changed; None removes one. Raises CannotEdit."""
     before = _read(text)
     remaining, lines, tables = dict(changes), list[str](), list[str]()
     for name, statement in _statements(text.splitlines(keepends=True)):
@@ -90,7 +90,7 @@ def _read(text: str) -> dict[str, object]:
 
 
 def _statements(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Each statement's name and lines: "" for what is none, "[" for the first table and all after it."""
+    """Yield each statement's name and lines: "" for other lines, "[" for the first table and all after it."""
     at = 0
     while at < len(lines):
         line = lines[at]
@@ -104,7 +104,7 @@ def _statements(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _size(lines: Sequence[str]) -> int:
-    """How many of the first lines make a statement."""
+    """Return how many of the first lines form a statement."""
     for size in range(1, min(len(lines), _STATEMENT_LINES_MAX) + 1):
         if _is_toml("".join(lines[:size])):
             return size
@@ -112,7 +112,7 @@ def _size(lines: Sequence[str]) -> int:
 
 
 def _comment(statement: Sequence[str]) -> str:
-    """What stands behind the value of a statement on one line, with the space before it."""
+    """Return the comment behind the value of a one-line statement, with the space before it."""
     line = statement[0].rstrip("\r\n") if len(statement) == 1 else ""
     for at, mark in enumerate(line):
         if mark == "#" and _is_toml(line[:at]):
@@ -133,10 +133,10 @@ def _line(name: str, value: object, comment: str) -> str:
 
 
 def to_toml(value: object) -> str:
-    """A value as TOML has it. Any text that UTF-8 can write is read again as it was."""
+    """Return a value as TOML. Any text that UTF-8 can encode survives a round trip."""
     match value:
         case str():
-            # What JSON escapes, TOML reads; it wants one character more to be escaped.
+            # JSON escapes are valid TOML; TOML requires one more character to be escaped.
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
         case int() | float():
             return repr(value)

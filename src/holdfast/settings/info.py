@@ -1,4 +1,4 @@
-"""The settings of a running server, and why one cannot be changed: the port of who keeps them."""
+"""The port of the settings service, and its errors."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
@@ -8,7 +8,7 @@ import msgspec
 from holdfast.domain.errors import HoldfastError
 
 Source = Literal["command line", "environment", "file", "default"]
-"""Where a setting's value comes from."""
+"""The source of a setting's value."""
 Value = str | float | tuple[str, ...]
 
 
@@ -55,13 +55,13 @@ class SettingInfo(msgspec.Struct, frozen=True):
 
 
 class SettingsService(Protocol):
-    """The settings in force."""
+    """List and change the settings in effect."""
 
     def list_settings(self) -> Sequence[SettingInfo]:
-        """Every setting, in the order that people read them in."""
+        """Return every setting, in display order."""
 
     async def change(self, changes: Mapping[str, object]) -> None:
-        """Write settings down and have them in force at once; None: back to the default. All, or none.
+        """Save settings and apply them at once, all or none; None restores the default.
 
         Raises BadSetting, SettingFixed, SettingNeedsRestart, CannotEditSettings.
         """

@@ -1,4 +1,4 @@
-"""Files in the data folder that only their owner can read: connections with their keys, webhook keys."""
+"""Private files in the data folder: provider connections with their keys, and webhook keys."""
 
 import secrets
 from collections.abc import Callable, Mapping
@@ -21,19 +21,19 @@ _KEY_BYTES = 32
 
 
 def read_secret(path: Path, kind: type[T], what: str) -> T | None:
-    """What is saved there; `what` is what it should be. Raises ConfigError for what cannot be read."""
+    """Return the saved struct, if any; `what` names it in errors. Raises ConfigError if unreadable."""
     try:
         return msgspec.convert(parse_toml(path.read_text("utf-8")), kind)
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError, InvalidToml, msgspec.ValidationError):
-        # Not what it says: the secret may be in that.
+        # Leave the content out of the message: it may include the secret.
         problem = f"this is no {what}; remove the file {path} and connect again"
         raise ConfigError(where=path, problem=problem) from None
 
 
 def write_secret(path: Path, saved: msgspec.Struct | None, head: str) -> None:
-    """Put `saved`, whose fields are text or tables of such, in place of what was there; None: nothing is.
+    """Replace the file by `saved`, whose fields are text or tables of text; None deletes the file.
 
     Raises OSError.
     """
@@ -65,7 +65,7 @@ class BadWebhookKey(HoldfastError):
 def read_or_create_webhook_key(
     path: Path, warn: Callable[[str], None], random_bytes: Callable[[int], bytes] = secrets.token_bytes
 ) -> str:
-    """The key at `path`, `whsec_…`, made when it is missing. Raises BadWebhookKey or OSError."""
+    """Return the key at `path`, `whsec_…`; create a missing one. Raises BadWebhookKey or OSError."""
     try:
         written = read_or_create_secret(path, lambda: encode_key(random_bytes(_KEY_BYTES)), warn)
         decode_key(written)

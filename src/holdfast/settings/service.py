@@ -1,4 +1,4 @@
-"""The settings while the server runs: what they are, where they come from, and changing those that can be."""
+"""The settings service of a running server, backed by the settings file."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -19,9 +19,9 @@ from holdfast.settings.settings import (
 
 
 class FileSettingsService:
-    """Holds the settings in force. `apply` is called with those that are to be in force from now on.
+    """Hold the settings in effect. Each change calls `apply` with the new settings.
 
-    What is written down and what is told goes through `mask`.
+    `mask` removes secrets from what this saves and lists.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class FileSettingsService:
         self._lock = asyncio.Lock()
 
     def list_settings(self) -> Sequence[SettingInfo]:
-        """Every setting, in the order of declaration."""
+        """Return every setting, in the order of declaration."""
         return [
             SettingInfo(
                 name, mask_value(_display_value(getattr(self.settings, name)), self._mask),
@@ -44,14 +44,14 @@ class FileSettingsService:
         ]  # fmt: skip
 
     async def change(self, changes: Mapping[str, object]) -> None:
-        """Write settings down, then have them in force. Raises as its port says."""
+        """Save settings, then apply them. Raises what its port states."""
         for name in changes:
             if name in settings_help() and name not in CHANGEABLE:
                 raise SettingNeedsRestart(name=name)
         await self.write(changes)
 
     async def write(self, changes: Mapping[str, object]) -> None:
-        """The same, whether a setting is one of those that people change here or not."""
+        """Save and apply settings, even those that users may not change at run time."""
         changes = mask_value(dict(changes), self._mask)
         async with self._lock:
             try:
@@ -65,7 +65,7 @@ class FileSettingsService:
             self._apply(settings)
 
     def check_not_fixed(self, *names: str) -> None:
-        """Raises SettingFixed for one that is given where it wins over the file."""
+        """Raise SettingFixed if a source that overrides the file sets one of `names`."""
         for name in names:
             if fixed := self._fixed(name):
                 raise SettingFixed(name=name, where=fixed)

@@ -1,7 +1,7 @@
-"""Every setting, once: its name, type, default and help. Where a value comes from is decided here alone.
+"""Every setting's name, type, default and help, and the order of its sources.
 
-The command line wins over `HOLDFAST_*`, that over `holdfast.toml` in the data folder, that over the default.
-Other packages receive plain values, never these settings.
+The command line overrides `HOLDFAST_*` variables, these override `holdfast.toml` in the data folder, and that
+overrides the default. Other packages receive plain values, never these settings.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,23 +19,23 @@ from holdfast.domain.toml import InvalidToml, parse_toml
 FILE_NAME = "holdfast.toml"
 PREFIX = "HOLDFAST_"
 MCP = "mcp"
-"""The table of the file that holds one for each MCP server."""
+"""The table of the file with one subtable per MCP server."""
 CHANGEABLE = frozenset({
     "approvals", "never_run", "resume", "runs_at_once",
     "run_steps_max", "run_tokens_max", "run_cost_usd_max", "run_time_s_max",
     "summarise_above",
 })  # fmt: skip
-"""Settings that can be changed while a server runs."""
+"""Settings that users can change while a server runs."""
 _PORT = r":([1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])"
 _AUTHORITY = rf"([A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?|\[[0-9A-Fa-f:.]+\])({_PORT})?"
-"""A name or an address, as a browser says it, and a port. What no browser says would never be answered to."""
+"""A host name or address as browsers send it, and a port. The server could never match another form."""
 _PATH_SEGMENT = r"/(?!\.{1,2}(/|\Z))[A-Za-z0-9._~!$&'()*+,;=:@-]+"
-"""One step of a path that neither browsers nor proxies rewrite."""
+"""A segment of a path that neither browsers nor proxies rewrite."""
 _MODEL_TAKES = r"\A[a-z]+:\S+=(text|image|pdf)(\+(text|image|pdf))*\Z"
 Url = Annotated[str, msgspec.Meta(pattern=r"\A(https?://\S+)?\Z")]
-"""An address over HTTP, or nothing."""
+"""An HTTP address, or the empty string."""
 Origin = Literal["command line", "environment", "file"]
-"""Where a value was given."""
+"""The source of a value that is not the default."""
 
 
 class ConfigError(HoldfastError):
@@ -45,7 +45,7 @@ class ConfigError(HoldfastError):
 
 
 class SettingHelp(msgspec.Struct, frozen=True):
-    """What people are told of a setting; `default` where its value alone would not tell."""
+    """Help for a setting; `default` describes the default if its value alone does not."""
 
     help: str
     allowed: str
@@ -53,7 +53,7 @@ class SettingHelp(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings in force. `given` names those that somebody chose; the others are defaults."""
+    """The settings in effect. `given` names those that are not defaults."""
 
     data: Annotated[
         Path,
@@ -273,7 +273,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     searxng_url: Annotated[
         Url,
         SettingHelp(
-            help="A SearxngEngine of yours that web_search asks; empty: what SEARXNG_URL or a search key names.",
+            help="A SearXNG of yours that web_search asks; "
+            "empty: what SEARXNG_URL or a search key names.",
             allowed="an address like http://127.0.0.1:8888",
         ),
     ] = ""
@@ -308,31 +309,31 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 5.0
     mcp: tuple[McpServer, ...] = ()
-    """The servers of the tables `[mcp.NAME]`, which stand in the file alone."""
+    """The servers of the tables `[mcp.NAME]`, which only the file can set."""
     given: frozenset[str] = frozenset()
     origins: Mapping[str, Origin] = MappingProxyType({})
-    """Where each of those was given."""
+    """The source of each setting in `given`."""
 
 
 def settings_help() -> Mapping[str, SettingHelp]:
-    """Every setting by its name, in the order of declaration, with what people are told of it."""
+    """Return the help of every setting by name, in the order of declaration."""
     hints = get_type_hints(Settings, include_extras=True)
     notes = {name: getattr(hint, "__metadata__", ()) for name, hint in hints.items()}
     values = {field.name: field.default for field in msgspec.structs.fields(Settings)}
     helps = {name: note[-1] for name, note in notes.items() if note}
     return MappingProxyType({
-        name: setting_help if setting_help.default else msgspec.structs.replace(setting_help, default=_format_default(values[name]))
-        for name, setting_help in helps.items()
+        name: each if each.default else msgspec.structs.replace(each, default=_format_default(values[name]))
+        for name, each in helps.items()
     })  # fmt: skip
 
 
 def resolve(command_line: Mapping[str, object], environ: Mapping[str, str]) -> Settings:
-    """The settings in force; None on the command line means that it was not given there.
+    """Return the settings in effect; None on the command line means that an option is absent.
 
-    Raises ConfigError, which names the setting, where it stands and what is allowed.
+    Raises ConfigError, which names the setting, its source and the allowed values.
     """
     chosen = {name: (f"--{name}", value) for name, value in command_line.items() if value is not None}
-    # An empty variable is how compose files and service managers say "not set".
+    # Compose files and service managers use an empty variable for "not set".
     variables = {key: text for key, text in environ.items() if key.startswith(PREFIX) and text}
     _refuse_unknown("the environment", variables, PREFIX)
     for key, text in variables.items():
@@ -350,9 +351,9 @@ def resolve(command_line: Mapping[str, object], environ: Mapping[str, str]) -> S
 
 
 def with_changes(settings: Settings, changes: Mapping[str, object]) -> Settings:
-    """`settings` with other values, as the file will have them; None is the default. Raises ConfigError.
+    """Return `settings` with changed values as the file will have them; None is the default.
 
-    The values come from a program, so that none of them is text that stands for something else.
+    The values come from a program, so text never stands for another type. Raises ConfigError.
     """
     where = "what is wanted"
     _refuse_unknown(where, changes)
@@ -383,12 +384,12 @@ def _origin(where: str) -> Origin:
 
 def _default_folder(environ: Mapping[str, str]) -> str:
     base = environ.get("XDG_DATA_HOME", "")
-    # The XDG specification has relative paths ignored.
+    # The XDG specification says to ignore relative paths.
     return f"{base}/holdfast" if base.startswith("/") else "~/.local/share/holdfast"
 
 
 def _read(path: Path) -> dict[str, object]:
-    """What the file sets; nothing when it is not there."""
+    """Return the values that the file sets; none if it does not exist."""
     try:
         found: dict[str, object] = parse_toml(path.read_text("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -431,7 +432,7 @@ def _convert(name: str, where: str, value: object) -> object:
 
 
 def _convert_folder(kind: type, value: object) -> object:
-    """A folder as people write one. Raises RuntimeError for the home of a user that is not there."""
+    """Return a folder from text, with `~` expanded. Raises RuntimeError for the home of an unknown user."""
     assert kind is Path, kind
     if isinstance(value, Path):
         return value.absolute()

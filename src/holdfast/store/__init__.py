@@ -1,1 +1,1 @@
-"""Where things are kept: the ports any store has, and the stores that have them."""
+"""The ports of a store, and the stores that implement them."""

@@ -1,8 +1,9 @@
 """A backup with workspaces: one tar file with a copy of the store and the folders of conversations.
 
-Links are stored as links and never followed. What is neither a file nor a folder nor a link is left out. An
-archive is laid out in a new folder, by rules that are stricter than `tarfile`'s own and the same on every
-Python: what `pack` would not write is refused, and links come last, so that nothing is written through one.
+`pack` stores links as links, never follows them, and leaves out everything but files, folders and links.
+`unpack` extracts into a new folder, by rules that are stricter than `tarfile`'s own and the same on every
+Python version. It refuses what `pack` would not write, and creates links last, so that no write goes through
+one.
 """
 
 import os
@@ -21,7 +22,7 @@ from holdfast.store.plain_files import atomic_write
 from holdfast.store.ports import Progress
 
 STORE, WORKSPACES = "holdfast.db", "workspaces"
-"""The names in an archive: of the copy, which comes first, and of the folder that has the workspaces."""
+"""The names in an archive: of the store's copy, which comes first, and of the folder with the workspaces."""
 CHUNK_BYTES = 1_000_000
 PARTS_MAX, PATH_BYTES_MAX = 100, 3_000
 """Limits of a path in an archive: longer ones cannot be created on every file system."""
@@ -43,7 +44,7 @@ def is_archive(path: Path) -> bool:
 
 
 def pack(path: Path, copy: Path, workspaces: Path, progress: Progress) -> list[str]:
-    """Write a copy of the store and all workspaces to `path`, which appears only once it is whole.
+    """Write a copy of the store and all workspaces to `path`, which appears only once it is complete.
 
     Return what was left out, a line each. Raises OSError.
     """
@@ -52,7 +53,7 @@ def pack(path: Path, copy: Path, workspaces: Path, progress: Progress) -> list[s
         packing = _Packing(file, lambda done: progress(done, max(len(found), done) + 1))
         found = _workspaces(workspaces)
         packing.add_copy(copy)
-        # Looked for again at the end: a conversation that goes on in another takes its folder along.
+        # Look again at the end: a session that continues in another one takes its folder along.
         while fresh := sorted(set(found) - packed):
             for workspace in fresh:
                 packing.add_workspace(workspace)
@@ -114,7 +115,7 @@ class _Packing:
             self._add(_tar_entry(place, found, tarfile.SYMTYPE, target))
         elif opened is not None:
             with os.fdopen(opened, "rb") as source:
-                # Looked at again: a program may have put something else there.
+                # Stat again: a program may have replaced the file since.
                 self._add_file(place, source, os.fstat(opened))
         else:
             self._leave_out(place, _UNSUPPORTED)
@@ -130,7 +131,7 @@ class _Packing:
             left -= len(piece)
             self._tick(self._done)
         if left:
-            # Its length stands before it already.
+            # The header before it already states the length.
             self._leave_out(place, "it could not be read to the end; the rest is zeros")
             self._file.seek(left - 1, os.SEEK_CUR)
             self._file.write(b"\0")
@@ -150,7 +151,7 @@ def _skip_reason(place: Path | str, why: str | None) -> str:
 
 
 def _tar_entry(place: Path, found: os.stat_result, kind: bytes, target: str = "") -> tarfile.TarInfo:
-    """Make a file's entry in the archive: its name, mode and time, without its owner."""
+    """Return a file's archive entry: its name, mode and time, without its owner."""
     entry = tarfile.TarInfo(str(place))
     entry.type, entry.mode, entry.mtime = kind, stat.S_IMODE(found.st_mode) & _PERMISSIONS, found.st_mtime
     entry.linkname, entry.size = target, found.st_size if kind == tarfile.REGTYPE else 0
@@ -165,9 +166,9 @@ def _read(source: BinaryIO, size: int) -> bytes:
 
 
 def unpack(path: Path, folder: Path, progress: Progress) -> list[str]:
-    """Lay out an archive in `folder`, which is empty and nobody else's. Return what was left out.
+    """Extract an archive into `folder`, which is empty and private. Return what was left out.
 
-    Left out are links that lead out of their workspace. Raises BadBackup for what `pack` did not write,
+    Links that lead out of their workspace are left out. Raises BadBackup for what `pack` did not write,
     DiskFull, OSError.
     """
     size, disk = path.stat().st_size, os.statvfs(folder)
@@ -191,7 +192,7 @@ class _Refused(Exception):
 
 
 class _Unpacking:
-    """Lays out one archive."""
+    """Extract one archive."""
 
     def __init__(self, folder: Path) -> None:
         self.left_out: list[str] = []
@@ -201,10 +202,10 @@ class _Unpacking:
         (folder / WORKSPACES).mkdir(mode=0o700)
 
     def add(self, tar: tarfile.TarFile, entry: tarfile.TarInfo) -> None:
-        """Make a file or a folder; keep a link for later. Raises _Refused."""
+        """Create a file or a folder; record a link for later. Raises _Refused."""
         names = tuple(entry.name.split("/"))
         is_workspace = len(names) == 2 and names[0] == WORKSPACES and is_id(names[1])
-        # Nothing but a folder that was made here leads anywhere.
+        # Only a folder that this extraction created may contain entries.
         in_workspace = names[:-1] in self._folders and names[-1] not in ("", ".", "..")
         if not in_workspace and not (is_workspace and entry.isdir()) and names != (STORE,):
             raise _Refused(f"it contains an unexpected entry, {entry.name}")
@@ -221,7 +222,7 @@ class _Unpacking:
             raise _Refused(f"{entry.name}: {_UNSUPPORTED}")
 
     def finish(self, file: BinaryIO) -> None:
-        """Make the links, and give folders their rights, once the end is seen to be the end."""
+        """Create the links and restore the permissions of folders, after checking that the end is there."""
         file.seek(max(0, file.tell() - _BLOCK))
         rest = file.read(tarfile.RECORDSIZE + 1)
         if not rest.startswith(_END) or any(rest) or not (self._folder / STORE).exists():

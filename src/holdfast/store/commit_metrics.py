@@ -1,4 +1,4 @@
-"""How long commits take, counted as they happen. Written by the writer's thread, read by anyone."""
+"""Commit durations. The writer's thread records them; any thread may read them."""
 
 from bisect import bisect_left
 
@@ -10,10 +10,10 @@ class CommitMetrics:
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS_S) + 1)
-        """Commits at most as long as each bound, and longer than the one before; then the longer ones."""
+        """Commits per bucket: at most as long as each bound; the last bucket holds the longer ones."""
         self.total_s = 0.0
         self.deltas = 0
-        """Pieces of streamed output that are on disk."""
+        """Streamed deltas that are on disk."""
 
     def record(self, seconds: float) -> None:
         self.counts[bisect_left(BOUNDS_S, seconds)] += 1

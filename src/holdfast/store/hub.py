@@ -1,7 +1,7 @@
 """Fan-out after commit, within one process: every reader of a session gets the same event objects.
 
-Belongs to the event loop's thread. A hub only ever says what is committed, and it may forget: a reader that
-falls behind its bound reads the store again from its own cursor.
+Belongs to the event loop's thread. A hub publishes only committed events, and it may drop some: a reader that
+falls behind its limit reads the store again from its own cursor.
 """
 
 import asyncio
@@ -21,23 +21,23 @@ UNLISTED_KINDS = DELTA_KINDS | {
     "model_step_retried",
     "tool_started",
 }
-"""Events that change nothing a list of sessions shows."""
+"""Event kinds that change nothing in a list of sessions."""
 ReadEvents = Callable[[SessionId, Seq, int], Awaitable[Sequence[Event]]]
 _POLL_S_MAX = 5.0
-"""A tail looks into the store this often even if nobody tells it to."""
+"""A tail polls the store this often even without a notification."""
 
 
 class Subscription:
-    """One reader's events that are not read yet, at most SUBSCRIBER_EVENTS_MAX of them.
+    """One reader's unread events, at most SUBSCRIBER_EVENTS_MAX of them.
 
-    `ring` is called for each; it must only wake the reader.
+    The hub calls `notify` for each event; it must only wake the reader.
     """
 
     def __init__(self, notify: Callable[[], None]) -> None:
         self._events: deque[Event] = deque()
         self._notify = notify
         self.overflowed = False
-        """Set when events were dropped; the reader clears it by reading the store."""
+        """Set when the hub dropped events; the reader clears it by reading the store."""
 
     def push(self, event: Event) -> None:
         if len(self._events) >= SUBSCRIBER_EVENTS_MAX:
@@ -48,26 +48,26 @@ class Subscription:
         self._notify()
 
     def resync(self) -> None:
-        """Have the reader ask the store itself."""
+        """Make the reader read the store."""
         self.overflowed = True
         self._notify()
 
     def take(self, after: Seq) -> list[Event]:
-        """The waiting events past `after`; those before were read from the store already."""
+        """Return the waiting events past `after`; the reader has read the earlier ones from the store."""
         events = [event for event in self._events if event.seq > after]
         self._events.clear()
         return events
 
     def clear(self) -> None:
-        """Drop what waits: the reader is about to read it from the store."""
+        """Drop the waiting events: the reader is about to read them from the store."""
         self._events.clear()
         self.overflowed = False
 
 
 class HubWatch:
-    """Which sessions have changed since the watcher last asked, at most WATCH_SESSIONS_MAX of them.
+    """The sessions that changed since the watcher last asked, at most WATCH_SESSIONS_MAX of them.
 
-    `ring` is called when there are some; it must only wake the watcher.
+    The hub calls `notify` on each change; it must only wake the watcher.
     """
 
     def __init__(self, notify: Callable[[], None]) -> None:
@@ -83,13 +83,13 @@ class HubWatch:
             self._notify()
 
     def resync(self) -> None:
-        """Have the watcher look at everything."""
+        """Make the watcher reload everything."""
         self._changed.clear()
         self._overflowed = True
         self._notify()
 
     def take_changed(self) -> frozenset[SessionId] | None:
-        """Those that changed since the last time; None: too many to tell, look at everything."""
+        """Return the sessions that changed since the last call; None if too many changed to list."""
         changed, overflowed = frozenset(self._changed), self._overflowed
         self._changed.clear()
         self._overflowed = False
@@ -97,7 +97,7 @@ class HubWatch:
 
 
 class Hub:
-    """Who listens to which session, and who watches them all."""
+    """The subscribers of each session and the watchers of all sessions."""
 
     def __init__(self) -> None:
         self._by_session: dict[SessionId, set[Subscription]] = {}
@@ -125,12 +125,12 @@ class Hub:
             self._watches.discard(watch)
 
     def notify_changed(self, changed: frozenset[SessionId]) -> None:
-        """Say that these sessions stand differently, though nothing was added to them."""
+        """Notify watchers that the status of these sessions changed without a new event."""
         for watch in self._watches:
             watch.push(changed)
 
     def resync_all(self) -> None:
-        """Let every reader look into the store: there may be nothing more to wait for."""
+        """Make every reader read the store: no further notification may come."""
         for watch in self._watches:
             watch.resync()
         for subscriptions in self._by_session.values():
@@ -142,14 +142,14 @@ class Hub:
             for subscription in self._by_session.get(session_id, ()):
                 subscription.push(event)
         if self._watches:
-            # Text comes a hundred times for everything else: it is passed over here, once for all watchers.
+            # Text deltas are by far the most events: filter them here, once for all watchers.
             changed = frozenset(name for name, event in events if event.kind not in UNLISTED_KINDS)
             if changed:
                 self.notify_changed(changed)
 
 
 class HubFollower:
-    """One reader's place in one session. Made by `following`."""
+    """A cursor that follows one session. Create it with `open_follower`."""
 
     def __init__(
         self, read: ReadEvents, subscription: Subscription, session_id: SessionId, after: Seq
@@ -161,14 +161,15 @@ class HubFollower:
         self.after = after
 
     async def next_events(self) -> Sequence[Event]:
-        """What is new, in order, and moves past it; nothing when there is nothing yet.
+        """Return the next new events in order and move past them; return nothing if there are none.
 
-        Raises NoSuchSession, or a StoreFault: the same events are there to be taken again then.
+        Raises NoSuchSession or a StoreFault. The cursor does not move then, so a retry returns the same
+        events.
         """
         events: Sequence[Event] = ()
         if not self._behind:
             events = self._subscription.take(self.after)
-            # A seq is missing: the store has it, or says that it was pruned.
+            # A seq is missing: the store has it or has pruned it.
             has_gap = bool(events) and events[-1].seq - self.after != len(events)
             self._behind = self._subscription.overflowed or has_gap
         if self._behind:
@@ -188,7 +189,7 @@ class HubFollower:
 def open_follower(
     hub: Hub, read: ReadEvents, session_id: SessionId, after: Seq, notify: Callable[[], None]
 ) -> Iterator[HubFollower]:
-    """A reader that is told by `ring` when there is something to take."""
+    """Yield a follower; the hub calls `notify` when it may have new events."""
     # Subscribed before the first read: an event committed between the two would otherwise stay unseen
     # until some later, unrelated one.
     with hub.subscribe(session_id, notify) as subscription:
@@ -196,7 +197,7 @@ def open_follower(
 
 
 async def tail(hub: Hub, read: ReadEvents, session_id: SessionId, after: Seq) -> AsyncIterator[Event]:
-    """Every event past `after`, then each new one. Never ends by itself."""
+    """Yield every event past `after`, then each new one. Never ends by itself."""
     ready = asyncio.Event()
     with open_follower(hub, read, session_id, after, ready.set) as follower:
         while True:

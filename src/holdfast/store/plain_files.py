@@ -1,4 +1,4 @@
-"""Plain files and folders: sync them to the disk, lock, replace and remove them, keep secrets in them."""
+"""Operations on plain files and folders: sync, lock, replace and remove them, and keep secrets in them."""
 
 import fcntl
 import os
@@ -17,24 +17,24 @@ _BYTES_MAX = 1_000
 
 
 def fsync_path(path: Path) -> None:
-    """Bring a file's content, or a folder's names, to the disk itself."""
+    """Sync a file's content, or a folder's names, to the disk."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
         if hasattr(fcntl, "F_FULLFSYNC"):
-            # macOS: the plain call stops at the drive's own memory.
+            # On macOS, fsync stops at the drive's own cache.
             fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
     finally:
         os.close(handle)
 
 
 def create_private_file(path: Path) -> None:
-    """Make an empty file that only its owner can read, in any folder. An existing file stays."""
+    """Create an empty file that only its owner can read, in any folder. An existing file stays."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def make_private(path: Path) -> None:
-    """Take the rights to a file or folder from everybody but its owner. A link is left alone."""
+    """Remove the access of everyone but the owner. A link stays as it is."""
     with suppress(FileNotFoundError):
         found = path.lstat()
         if found.st_mode & 0o077 and found.st_uid == os.geteuid() and not stat.S_ISLNK(found.st_mode):
@@ -42,16 +42,16 @@ def make_private(path: Path) -> None:
 
 
 def fsync_folders(folder: Path) -> None:
-    """Sync a folder and all above it: one that was just made can vanish with everything in it."""
+    """Sync a folder and all its parents: a crash can lose a new folder with everything in it."""
     for each in (folder.resolve(), *folder.resolve().parents):
-        # One that may be passed through but not read was not made by us.
+        # We cannot have created a folder that we may traverse but not read.
         if os.access(each, os.R_OK):
             fsync_path(each)
 
 
 @contextmanager
 def folder_lock(folder: Path, wait_s: float) -> Iterator[bool]:
-    """Hold the lock on a folder. Yield False where another process has not let go of it in time."""
+    """Hold the lock on a folder. Yield False if another process does not release it in time."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     deadline = time.monotonic() + wait_s
     try:
@@ -73,9 +73,9 @@ def try_lock(handle: int) -> bool:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield an empty file beside `path`, readable by its owner alone; on leaving, it takes that name.
+    """Yield an empty private file beside `path`; on leaving, rename it to `path`.
 
-    `path` is then whole and on disk. After an error nothing is left behind, and `path` is as it was.
+    `path` is then complete and on disk. After an error nothing is left behind, and `path` is unchanged.
     """
     handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.parent)
     os.close(handle)
@@ -90,7 +90,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder with all that is in it, as far as that is allowed; of a link only the link."""
+    """Remove a folder and all its content as far as permissions allow; of a link, only the link."""
     if folder.is_symlink():
         folder.unlink(missing_ok=True)
         return
@@ -102,9 +102,9 @@ def remove_tree(folder: Path) -> None:
 
 
 def _make_writable(folder: Path) -> None:
-    """Some programs take the right to write from their folders. A link is left alone."""
+    """Add write access, which some programs remove from their folders. A link stays as it is."""
     with suppress(OSError):
-        # Opened first: a program could put a link in its place. O_PATH also opens what may not be read.
+        # Open it first: a program could replace it by a link. O_PATH also opens unreadable folders.
         flags = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         handle = os.open(folder, flags)
         try:
@@ -118,7 +118,7 @@ class BadSecretFile(Exception):
 
 
 def read_or_create_secret(path: Path, create: Callable[[], str], warn: Callable[[str], None]) -> str:
-    """The secret in a file, `fresh` where there is no such file yet; `note` is told if others could read it.
+    """Return the secret in a file, after creating a missing one; `warn` if others could read it.
 
     Raises BadSecretFile or OSError.
     """
@@ -143,7 +143,7 @@ def read_or_create_secret(path: Path, create: Callable[[], str], warn: Callable[
 
 
 def _create_secret(path: Path, secret: str) -> None:
-    """It appears whole or not at all; of several who make one, the first one's stays."""
+    """Create a secret file atomically; if several processes create one, the first one's stays."""
     part = path.with_name(f"{path.name}.{os.getpid()}.new")
     part.unlink(missing_ok=True)
     handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)

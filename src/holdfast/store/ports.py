@@ -1,9 +1,9 @@
-"""What any store can do. Everything above this package is written against these; nothing here knows SQL.
+"""The ports of a store. Everything above this package depends on them; nothing here knows SQL.
 
-A store keeps one journal of events per session and the rows projected from it, in one transaction each.
-`tests/conformance` is the meaning of these ports: a store is one when that suite passes.
-What it does for people's attention and for chat apps is in `session_status` and `chats`, what it does for the
-built-in memory in `domain.memories`.
+A store keeps one journal of events per session. It writes the rows projected from an event in the transaction
+that appends the event. `tests/conformance` defines these ports: a store is valid when it passes that suite.
+`session_status` and `chats` hold the ports for the session list and for chat apps, and `domain.memories` the
+port for the built-in memory.
 """
 
 from asyncio import Future
@@ -37,12 +37,12 @@ from holdfast.store.session_status import SessionStatus, SessionStatusStore
 Durability = Literal["full", "normal"]
 """`full` survives power loss; `normal` survives a kill of the process."""
 Progress = Callable[[int, int], None]
-"""Called with what is done and what there is to do."""
+"""Called with the finished and the total amount of work."""
 T = TypeVar("T")
 
 
 class Fence(msgspec.Struct, frozen=True):
-    """Proof of a claim: an append that carries it is refused once another process has claimed the run."""
+    """Proof of a claim. A store refuses an append with it once another process has claimed the run."""
 
     run_id: RunId
     epoch: int
@@ -54,9 +54,9 @@ class Lease(msgspec.Struct, frozen=True):
     process_id: ProcessId
     expires_at: Instant
     fenced_process: ProcessId | None = None
-    """The process it was taken from, if that one is still alive: it may have more to tell."""
+    """The previous holder, if that process is still alive: it may still have output to append."""
     was_free: bool = False
-    """Nobody held it: it was let go of, or never claimed."""
+    """True if no process held the run: its holder had released it, or no process had ever claimed it."""
 
     @property
     def fence(self) -> Fence:
@@ -64,11 +64,12 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class Append(msgspec.Struct, frozen=True):
-    """Facts for one session, or a decision that yields them inside the transaction.
+    """Append facts, or a decision that yields them inside the transaction, to one session.
 
-    `expect` is the seq the session must be at (0: it must not exist). A `TurnAccepted` whose key the
-    session has already is not stored again: the receipt then says which turn it was. `number`: the one that
-    the store has this number for is meant, also if it was deleted: it stays until it owes memory nothing.
+    `expect` is the seq the session must be at; 0 means it must not exist yet. A store does not store a
+    `TurnAccepted` whose key the session already has; the receipt then names that turn. `number` selects the
+    session by the store's own number, even if it was deleted: the session stays until memory has committed
+    everything of it.
     """
 
     session_id: SessionId
@@ -81,8 +82,8 @@ class Append(msgspec.Struct, frozen=True):
 class AppendReceipt(msgspec.Struct, frozen=True):
     """Proof that an append is durable: its first and last seq, and the context version before and after.
 
-    `repeated` is the turn that an earlier send with the same key made; nothing was stored then.
-    `incarnation` differs between a session and one that has its id after it was deleted.
+    `repeated_turn` is the turn that an earlier send with the same key created; the store stored nothing then.
+    `incarnation` tells a session from a later one that reuses its id after a deletion.
     """
 
     session_id: SessionId
@@ -95,7 +96,7 @@ class AppendReceipt(msgspec.Struct, frozen=True):
 
 
 class StoredMessage(msgspec.Struct, frozen=True):
-    """A transcript row with what it says: its body event, or the deltas so far of one being written."""
+    """A transcript row with its events: the body event, or the deltas so far of a streaming message."""
 
     row: MessageRow
     live: bool
@@ -103,7 +104,7 @@ class StoredMessage(msgspec.Struct, frozen=True):
 
 
 class MessagePage(msgspec.Struct, frozen=True):
-    """Newest page first, oldest message first within it. `before` asks for the page before this one."""
+    """A page of messages, oldest first; the first page is the newest. `before` gets the page before it."""
 
     messages: tuple[StoredMessage, ...]
     head: Seq
@@ -116,7 +117,7 @@ class SessionPage(msgspec.Struct, frozen=True):
 
 
 class SearchHit(msgspec.Struct, frozen=True):
-    """A message that matches; `marks` are the [start, end) of the words found within `snippet`."""
+    """A message that matches a search. `marks` are [start, end) spans of its words in `snippet`."""
 
     session_id: SessionId
     title: str
@@ -130,9 +131,10 @@ class SearchHit(msgspec.Struct, frozen=True):
 
 
 class SweepResult(msgspec.Struct, frozen=True):
-    """What a sweep did; `mismatched` counts bodies whose deltas did not add up and were left alone.
+    """The amount of work that a sweep did.
 
-    With `deltas` is counted whatever else is a small row: events of deleted sessions, chats' and notes' rows.
+    `mismatched` counts bodies whose deltas did not add up; the sweep left those alone. `deltas` also counts
+    other small rows: events of deleted sessions, and rows of chats and notes.
     """
 
     deltas: int = 0
@@ -143,9 +145,9 @@ class SweepResult(msgspec.Struct, frozen=True):
 
 
 class BackupRestoreResult(msgspec.Struct, frozen=True):
-    """The paths under which a restore keeps what it replaced; None if there was nothing.
+    """The paths of what a restore replaced and kept; None if there was nothing.
 
-    `left_out` says which files of the backup it did not bring back.
+    `left_out` lists the files of the backup that the restore did not bring back.
     """
 
     store: Path | None
@@ -154,7 +156,7 @@ class BackupRestoreResult(msgspec.Struct, frozen=True):
 
 
 class StoreFinding(msgspec.Struct, frozen=True):
-    """Something doctor found wrong, and whether it was mended."""
+    """A problem that doctor found, and whether doctor repaired it."""
 
     where: str
     what: str
@@ -162,9 +164,9 @@ class StoreFinding(msgspec.Struct, frozen=True):
 
 
 class StoreTotals(msgspec.Struct, frozen=True):
-    """What a store holds, in one look; `events` counts all that were ever stored.
+    """Totals of a store. `events` counts every event ever stored.
 
-    Of the `sessions`, so many are `archived`; one that was deleted is not counted, though rows of it be left.
+    `sessions` includes the `archived` ones, but no deleted session, even if rows of it are left.
     """
 
     sessions: int
@@ -175,55 +177,58 @@ class StoreTotals(msgspec.Struct, frozen=True):
 
 
 class SessionFollower(Protocol):
-    """One reader's place in one session."""
+    """A cursor that follows one session."""
 
     session_id: SessionId
     after: Seq
 
     async def next_events(self) -> Sequence[Event]:
-        """What is new, in order, and moves past it; nothing when there is nothing yet.
+        """Return the next new events in order and move past them; return nothing if there are none.
 
-        Raises NoSuchSession, or a StoreFault: the same events are there to be taken again then.
+        Raises NoSuchSession or a StoreFault. The cursor does not move then, so a retry returns the same
+        events.
         """
 
     def resync(self) -> None:
-        """Have the next `take` ask the store itself: a hint may be lost, a look may not."""
+        """Make the next `next_events` read the store: a notification may be lost, a poll may not."""
 
 
 class Journal(Protocol):
-    """Appending to sessions and reading them back."""
+    """Append to sessions and read them back."""
 
     async def append(self, *appends: Append) -> tuple[AppendReceipt, ...]:
-        """Store all of `appends` in one transaction, or none; returns once they are durable.
+        """Store all of `appends` in one transaction, or none; return once they are durable.
 
-        Raises what the first refused append was refused for (SeqMismatch, LeaseLost, KeyReused,
-        NoSuchSession, SessionExists, whatever its decision raised) or a StoreFault: the caller may
-        retry after a StoreFault, with a key where the append must not happen twice.
+        Raises the reason why the store refused the first refused append (SeqMismatch, LeaseLost, KeyReused,
+        NoSuchSession, SessionExists, or what its decision raised), or a StoreFault. The caller may retry
+        after a StoreFault; an append that must not happen twice needs a key.
         """
 
     def submit(self, append: Append) -> "Future[tuple[AppendReceipt, ...]]":
-        """Hand over one append without waiting: for streams, whose order this keeps.
+        """Submit one append without waiting. Streams use this; the store keeps the order.
 
-        Consecutive deltas of one message become one event. Await `room` between submits.
+        The store merges consecutive deltas of one message into one event. Await `wait_for_capacity` between
+        submits.
         """
 
     @property
     def has_capacity(self) -> bool:
-        """Whether fewer than PENDING_APPENDS_MAX appends are waiting."""
+        """True if fewer than PENDING_APPENDS_MAX appends are waiting."""
 
     async def wait_for_capacity(self) -> None:
         """Return once fewer than PENDING_APPENDS_MAX appends are waiting."""
 
     def add_change_listener(self, listener: Callable[[CommittedChange], None]) -> None:
-        """Have `note` told of every change that this process makes through this store, in order.
+        """Call `listener` with every change that this process makes through this store, in order.
 
-        It is called once the change is durable and before whoever made it goes on; it must be quick.
+        The store calls it once the change is durable, before the caller that made the change continues. It
+        must be quick.
         """
 
     async def read(self, session_id: SessionId, after: Seq, limit: int) -> Sequence[Event]: ...
 
     def tail(self, session_id: SessionId, after: Seq) -> AsyncIterator[Event]:
-        """Yield every event after `after`, then each new one as it is committed, by any process.
+        """Yield every event after `after`, then each new one as any process commits it.
 
         Never ends by itself; close the iterator when the reader has gone.
         """
@@ -231,17 +236,19 @@ class Journal(Protocol):
     def follow(
         self, session_id: SessionId, after: Seq, notify: Callable[[], None]
     ) -> AbstractContextManager[SessionFollower]:
-        """The same in batches, for a reader who waits for several things at once: `ring` says when to take.
+        """Follow a session in batches, for a reader that waits for several things at once.
 
-        `ring` may be called before anything is taken, and more often than there is something.
+        `notify` tells the reader to call `next_events`. The store may call it before the first read, and more
+        often than there are new events.
         """
 
     async def import_session(
         self, session_id: SessionId, events: Sequence[Event], cancel_open_runs: bool = False
     ) -> int:
-        """Store another store's events as they are; returns how many were new. For imports.
+        """Import another store's events unchanged; return how many were new.
 
-        With `closes`, runs that are open in them are cancelled: their work is the other store's to do.
+        With `cancel_open_runs`, the import cancels runs that are open in the events: their work belongs to
+        the other store.
 
         Raises ImportConflict when the session is here and differs.
         """
@@ -250,7 +257,7 @@ class Journal(Protocol):
 class Snapshot(Protocol):
     """Reads inside one read transaction: all of them see the store as of the same moment.
 
-    Each method means the same as the store's method of that name, and raises the same.
+    Each method means the same as the store's method of that name, and raises the same errors.
     """
 
     def session(self, session_id: SessionId) -> SessionRow: ...
@@ -290,23 +297,23 @@ class Snapshot(Protocol):
     def pending_commits(self, limit: int) -> Sequence[QueuedCommit]: ...
 
     def unretracted_commits(self, limit: int) -> Sequence[QueuedCommit]:
-        """Return what memory has and cannot forget although it was undone, the newest first."""
+        """Return undone turns that memory has committed and cannot forget, newest first."""
 
     def turn_messages(self, session_id: SessionId, turns: Ranges) -> Sequence[StoredMessage]: ...
 
     def count_notes(self, session_id: SessionId) -> int:
-        """Return how many notes were saved from a session and hold, in every scope."""
+        """Return how many current notes were saved from a session, in every scope."""
 
     def item(self, kind: str, item_id: str) -> bytes | None: ...
 
 
 class SessionQueries(Protocol):
-    """Reading what the journal says. Raises NoSuchSession, NoSuchRun, BadCursor, BadQuery."""
+    """Read sessions, runs and messages. Raises NoSuchSession, NoSuchRun, BadCursor, BadQuery."""
 
     async def snapshot(self, query: Callable[[Snapshot], T], needs_search: bool = False) -> T:
         """Return `query(snapshot)`, run on a reader's thread. Use it wherever an answer combines reads.
 
-        A query that `searches` finds all that was committed before this call.
+        With `needs_search`, the query finds everything committed before this call.
 
         `query` must be short and must not keep the snapshot. Raises what `query` raises, or a StoreFault.
         """
@@ -318,177 +325,181 @@ class SessionQueries(Protocol):
     async def sessions(
         self, cursor: str | None, limit: int, archived: bool = False, title_words: Sequence[str] = ()
     ) -> SessionPage:
-        """The most recently active first; with `words`, those whose titles hold all of them."""
+        """Return sessions by latest activity; `title_words` selects titles that contain all of them."""
 
     async def messages(self, session_id: SessionId, before: str | None, limit: int) -> MessagePage: ...
 
     async def prepared_contexts(
         self, session_id: SessionId, from_turn: int, before: Seq | None = None
     ) -> Sequence[Event]:
-        """What the runs of the turns from `from_turn` on were given beside the transcript, in order; with
-        `before`, only as far as the events before that one tell.
+        """Return the `context_prepared` events of the runs since turn `from_turn`, in order.
+
+        With `before`, return only the events before that seq.
         """
 
     async def summary(self, session_id: SessionId) -> tuple[Event | None, Seq]:
-        """The newest summary whose covered turns are all live, if there is one, as of the head returned."""
+        """Return the newest summary whose covered turns are all live, if any, and the head it was read at."""
 
     async def successor(self, session_id: SessionId) -> SessionId | None:
-        """Where a conversation went on, also of one that was deleted since; None if it did not."""
+        """Return the session that continues this one, even if this one is deleted; None if there is none."""
 
     async def deleted_session_number(self, session_id: SessionId) -> int:
-        """The number of the session with this id that was deleted last, while it is still there; or 0."""
+        """Return the number of the last deleted session with this id while the store still has it, or 0."""
 
     async def run(self, run_id: RunId) -> tuple[SessionId, RunRow]: ...
 
     async def open_runs(self) -> Sequence[tuple[SessionId, RunRow]]:
-        """Every run that is not over, of all sessions."""
+        """Return every unfinished run of all sessions."""
 
     async def active_runs(self) -> Sequence[tuple[SessionId, RunRow]]:
-        """Those of them that do not wait for a person: however many do, they cost nobody anything."""
+        """Return every unfinished run that does not wait for a person.
+
+        Recovery reads these only, so runs that wait cost nothing.
+        """
 
     async def pending_runs(self) -> Sequence[tuple[SessionId, RunRow]]:
-        """Every run whose output is still waited for after an interruption."""
+        """Return every run whose late output is still awaited after an interruption."""
 
     async def runs(self, session_id: SessionId, first: int, last: int) -> Sequence[RunRow]:
-        """The runs of the turns from `first` to `last`, in their order."""
+        """Return the runs of the turns from `first` to `last`, in order."""
 
     async def tools(self, session_id: SessionId, run_id: RunId) -> Sequence[ToolRow]:
-        """The calls of a run that are not settled."""
+        """Return the unsettled tool calls of a run."""
 
     async def search(
         self, query: str, limit: int, session_id: SessionId | None = None
     ) -> Sequence[SearchHit]:
-        """Live messages that hold every word of `query`, the newest first. Sees all that is committed.
+        """Return live messages that contain every word of `query`, newest first.
 
-        With `session_id`, those of one session; raises NoSuchSession.
+        The search covers everything that is committed. With `session_id`, it covers one session and raises
+        NoSuchSession.
         """
 
     async def totals(self) -> StoreTotals: ...
 
 
 class MemoryQueueStore(Protocol):
-    """What memory is owed. It changes by facts alone, decided in `domain.decisions.memory_queue`."""
+    """Read the memory queue. Only facts change it, decided in `domain.decisions.memory_queue`."""
 
     async def queued_commits(self, session_id: SessionId, deleted: bool = False) -> Sequence[QueuedCommitRow]:
-        """All of a session's, whatever became of them, the oldest first; none if there is no such session."""
+        """Return the queued commits of a session in any state, oldest first; none for an unknown id."""
 
     async def pending_commits_of(self, session_id: SessionId) -> Sequence[QueuedCommit]:
-        """What is open of the session with that id and then of those that had it before and were deleted."""
+        """Return the pending commits of the session with this id, then of deleted ones with this id."""
 
     async def pending_commits(self, limit: int) -> Sequence[QueuedCommit]:
-        """What any session owes, or memory is to forget, the oldest first."""
+        """Return the pending commits and retractions of all sessions, oldest first."""
 
     async def due_commits(
         self, quiet_since: Instant, now: Instant, limit: int, owners_in_backoff: Sequence[str] = ()
     ) -> Sequence[QueuedCommit]:
-        """Those that something can be done for now: untouched since `quiet_since`, or begun before.
+        """Return the entries that can be worked on now: untouched since `quiet_since`, or already begun.
 
-        One that is to be tried again later is left out until then, with what comes after it in its session;
-        one in doubt until somebody answers; and all that the owners `resting` are to tell.
+        Entries that wait for a retry stay out, and so do the later entries of their session. Entries in doubt
+        stay out until a person answers, and entries of `owners_in_backoff` stay out too.
         """
 
     async def pending_commit_totals(self) -> tuple[int, Instant]:
-        """How many are open, and since when the oldest of them is; 0 when there is none."""
+        """Return how many entries are pending, and since when the oldest one is; 0 if there is none."""
 
     async def turn_messages(
         self, session_id: SessionId, turns: Ranges, number: int = 0
     ) -> Sequence[StoredMessage]:
-        """What was said in these turns of the session that the store has this number for, in order.
+        """Return the messages of these turns of the session with this store number, in order.
 
-        Without a number, of the one that has the id now.
+        Without a number, return those of the session that has the id now.
         """
 
 
 class Leases(Protocol):
-    """Who may work on a run. A claim is one compare-and-set; its epoch fences every earlier one."""
+    """Leases on runs. A claim is one compare-and-set; its epoch fences every earlier one."""
 
     async def claim(self, run_id: RunId, lease_ms: int) -> Lease:
-        """Claim a run. Raises LeaseHeld unless it is free, its holder is dead, or its lease has run out.
+        """Claim a run. Raises LeaseHeld unless it is free, its holder is dead, or its lease has expired.
 
-        A living holder still has LEASE_GRACE_MS to renew, from the first claim that finds its lease run out.
+        A living holder still has LEASE_GRACE_MS to renew, from the first claim that finds the lease expired.
         """
 
     async def renew(self, lease: Lease, lease_ms: int) -> Lease:
-        """Raises LeaseLost."""
+        """Extend a lease. Raises LeaseLost."""
 
     def is_alive(self, process_id: ProcessId) -> bool:
-        """Whether that process still runs."""
+        """Return whether that process still runs."""
 
     @property
     def own_process(self) -> ProcessId:
-        """This process, as its leases and its spool files name it."""
+        """The id of this process in its leases and spool file names."""
 
     async def release(self, lease: Lease) -> None:
-        """Does nothing when the lease was lost already."""
+        """Release a lease. Does nothing if it was lost already."""
 
     async def claim_name(self, name: str, lease_ms: int) -> Lease:
-        """Claim what one process at a time may do. Raises LeaseHeld as `claim` does."""
+        """Claim a task that only one process at a time may do. Raises LeaseHeld as `claim` does."""
 
 
 class BlobStore(Protocol):
-    """Large output and attachments, by the hash of their content."""
+    """Large output and attachments, addressed by the hash of their content."""
 
     async def put_blob(self, content: bytes) -> str:
-        """Store `content` durably and return its digest; the same content twice is stored once."""
+        """Store `content` durably and return its digest. The store keeps equal content once."""
 
     async def get_blob(self, digest: str) -> bytes:
-        """Raises NoSuchBlob."""
+        """Return the content of a blob. Raises NoSuchBlob."""
 
 
 DELETED = "deleted"
-"""The kind of the items that record deletions; see `Shelf`."""
+"""The kind of the items that record deletions; see `KeyValueStore`."""
 
 
 class KeyValueStore(Protocol):
-    """Things that are no facts of a session: who may come in, what is always allowed. By kind and id.
+    """Small records outside any session, such as tokens and rules, by kind and id.
 
-    What is kept of a kind `draft` under a session's id goes when that session is purged. The change that
-    deletes a session puts an item of kind `DELETED` under its id, which outlives the purge: it stays until
-    somebody takes it, or until a session with that id is created again.
+    A purge deletes the items of kind `draft` with the purged session's id. A deletion puts an item of kind
+    `DELETED` under the session's id. That item outlives the purge: it stays until a caller takes it, or until
+    a session with that id is created again.
     """
 
     async def put_item(self, kind: str, item_id: str, body: bytes) -> None:
-        """Keep `body`, in place of what was there. Raises TooLarge."""
+        """Store `body` in place of any earlier value. Raises TooLarge."""
 
     async def take_item(self, kind: str, item_id: str) -> bytes | None:
-        """Remove an item and return it; of several who take the same one, one gets it."""
+        """Remove an item and return it; of several callers that take the same item, one gets it."""
 
     async def compare_and_swap_item(
         self, kind: str, item_id: str, expected: bytes, replacement: bytes | None
     ) -> bool:
-        """Keep `after` in place of `before`, or nothing; False, and nothing changes, where that is not what
-        is there.
+        """Replace `expected` by `replacement`, or delete the item if that is None; return whether it changed.
 
-        Raises TooLarge.
+        Nothing changes unless the item equals `expected`. Raises TooLarge.
         """
 
     async def item(self, kind: str, item_id: str) -> bytes | None: ...
 
     async def items(self, kind: str) -> Mapping[str, bytes]:
-        """All of a kind by their ids; committed, whichever process put them there."""
+        """Return all committed items of a kind by id, from any process."""
 
 
 class Maintenance(Protocol):
-    """Looking after the store. All of it goes in slices, beside normal work."""
+    """Maintenance of the store. All of it runs in slices, beside normal work."""
 
     @property
     def pre_migration_copy(self) -> Path | None:
-        """Where it is as it was before, if opening it brought it to a newer format."""
+        """The path of the copy from before the migration, if opening the store migrated it."""
 
     @property
     def commit_metrics(self) -> CommitMetrics:
-        """How long this process's commits have taken so far."""
+        """Commit durations of this process so far."""
 
     async def sweep(self) -> SweepResult:
-        """Prune settled deltas, purge deleted sessions, drop unused blobs, give space back."""
+        """Prune settled deltas, purge deleted sessions, delete unused blobs, give space back."""
 
     async def check(self, repair: bool, progress: Progress) -> Sequence[StoreFinding]:
-        """Prove that the file is whole and that projections equal the fold; with `mend`, rebuild."""
+        """Check that the file is whole and that projections equal the fold; with `repair`, rebuild them."""
 
     async def backup(self, path: Path, progress: Progress) -> None: ...
 
     async def close(self) -> None:
-        """Store what was submitted, then let go of everything."""
+        """Store what was submitted, then release everything."""
 
 
 class Store(
@@ -504,4 +515,4 @@ class Store(
     Maintenance,
     Protocol,
 ):
-    """All of it."""
+    """The complete port of a store."""

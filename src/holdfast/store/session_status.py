@@ -1,4 +1,4 @@
-"""The port of a store for what a person should look at: what is unread, what waits, what is pinned."""
+"""The port of a store for the status of sessions: unread, waiting for a person, pinned."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -13,11 +13,11 @@ from holdfast.domain.state.rows import SessionRow
 
 
 class OpenQuestion(msgspec.Struct, frozen=True):
-    """Something that waits for a person. With a call it is about that call, else about the run itself.
+    """A question that waits for a person, about a tool call or, without one, about the run itself.
 
-    `may_have_run`: the process that was to carry the call out is gone, and nobody knows how far it came.
-    `question` is what the agent asks: it is answered in words, or where there are `choices` by one of them,
-    or by several where `multiple`.
+    `may_have_run`: the process that executed the call is gone, and its outcome is unknown. `question` is the
+    agent's question. A person answers it with text, or with one of the `choices`, or with several if
+    `multiple`.
     """
 
     session_id: SessionId
@@ -39,9 +39,9 @@ class OpenQuestion(msgspec.Struct, frozen=True):
 
 
 class SessionStatus(msgspec.Struct, frozen=True):
-    """A session as the list shows it now: is there something in it that nobody has read, what does it ask.
+    """A session's status in the list: its unread mark, its open questions, its pin.
 
-    `opening`: how the first message in it begins, where it has no title.
+    `opening` is the beginning of the first message, for a session without a title.
     """
 
     row: SessionRow
@@ -54,7 +54,7 @@ class SessionStatus(msgspec.Struct, frozen=True):
 class SessionOverview(msgspec.Struct, frozen=True):
     """The newest sessions, the pinned ones and all that are not idle, within limits.
 
-    `more`: there are others beside them.
+    `has_more`: the store has other sessions too.
     """
 
     statuses: tuple[SessionStatus, ...]
@@ -63,50 +63,51 @@ class SessionOverview(msgspec.Struct, frozen=True):
 
 
 class SessionWatch(Protocol):
-    """Which sessions have changed, for one who has all of them in view."""
+    """The changed sessions, for a watcher of all sessions."""
 
     def take_changed(self) -> frozenset[SessionId] | None:
-        """Those that changed since the last time; None: too many to tell, look at everything."""
+        """Return the sessions that changed since the last call; None if too many changed to list."""
 
 
 class SessionStatusStore(Protocol):
-    """What a person should look at: what is unread, what waits for an answer, and that it has changed."""
+    """Read and change the status of sessions, and watch it change."""
 
     async def overview(self) -> SessionOverview:
-        """Everything that a list begins with, as of one moment."""
+        """Return what a session list shows first, as of one moment."""
 
     async def session_statuses(self, session_ids: Sequence[SessionId]) -> Mapping[SessionId, SessionStatus]:
-        """How these stand, as of one moment. One that is deleted is left out."""
+        """Return the status of these sessions, as of one moment. Deleted ones are missing."""
 
     async def questions(self, limit: int) -> Sequence[OpenQuestion]:
-        """What waits for a person in any session, the oldest first."""
+        """Return the open questions of all sessions, oldest first."""
 
     async def unread(self, session_ids: Sequence[SessionId]) -> frozenset[SessionId]:
-        """Those of them in which something was said that is past the mark and past what a person sent last.
+        """Return those of the sessions with output past the read mark and past the user's last message.
 
-        Nothing is unread in a session whose last turn is a copy, or was taken back.
+        A session whose last turn is a copy, or is undone, has nothing unread.
         """
 
     async def mark_read(self, session_id: SessionId, seq: Seq) -> None:
-        """Remember that everything up to `seq` was read. The mark never moves back.
+        """Record that the user has read everything up to `seq`. The mark never moves back.
 
-        Raises NoSuchSession, and BadCursor for a number that was not given out yet.
+        Raises NoSuchSession, and BadCursor for a seq past the head.
         """
 
     async def pin(self, session_id: SessionId, pinned: bool) -> None:
-        """Keep a session at the top of the list, or no longer. Raises NoSuchSession, and TooLarge."""
+        """Pin a session to the top of the list, or unpin it. Raises NoSuchSession and TooLarge."""
 
     async def pinned(self, session_ids: Sequence[SessionId]) -> frozenset[SessionId]:
-        """Those of them that are pinned."""
+        """Return those of the sessions that are pinned."""
 
     async def marks_moved_since(self, number: int) -> tuple[int, frozenset[SessionId] | None]:
-        """Whose mark or pin was moved after the `number`th move, by any process, and the last one's number.
+        """Return the number of the last mark or pin change, and the sessions changed after change `number`.
 
-        None: too many to tell, or the numbers have begun anew.
+        The changes of every process count. The sessions are None if there are too many to list, or if the
+        numbers started over.
         """
 
     def watch(self, notify: Callable[[], None]) -> AbstractContextManager[SessionWatch]:
-        """Every change to a session that a list could show, by any process: `ring` says when to take.
+        """Watch every change that a session list could show, by any process; `notify` announces changes.
 
-        Marks and pins that other processes move are not among them: ask `marks_moved_since`.
+        Marks and pins that other processes move do not trigger it: poll `marks_moved_since` for those.
         """

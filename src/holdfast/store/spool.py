@@ -1,7 +1,8 @@
-"""Output that a stalled store cannot take yet, kept in a small local file until it can.
+"""Local files for output that a stalled store cannot take yet.
 
-One file per run of this process, synced at each write and bounded. It goes when the store has everything; if
-the process dies first, whoever recovers the run reads it. A last line that was cut off is passed over.
+Each run of this process has one bounded file, synced at each write. The process deletes it once the store has
+everything; if the process dies first, the process that recovers the run reads it. A reader skips a last line
+that was cut off.
 """
 
 import os
@@ -26,14 +27,14 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 class Spools:
-    """The spool files of a folder; written by this process, read by whoever recovers."""
+    """The spool files of a folder. This process writes them; a process that recovers a run reads them."""
 
     def __init__(self, folder: Path, process_id: ProcessId) -> None:
         self._folder = folder / "spool"
         self._process_id = process_id
 
     def write(self, run_id: RunId, unsaved: Sequence[UnsavedDeltas]) -> None:
-        """Keep exactly `unsaved` for the run, durably. What is past SPOOL_BYTES_MAX is left out."""
+        """Replace the run's spool by `unsaved`, durably. What exceeds SPOOL_BYTES_MAX is left out."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
         path = self._path(run_id)
         part = path.with_suffix(".part")
@@ -51,11 +52,11 @@ class Spools:
         fsync_path(self._folder)
 
     def delete(self, run_id: RunId) -> None:
-        """The store has everything."""
+        """Delete the run's spool, once the store has everything."""
         self._path(run_id).unlink(missing_ok=True)
 
     def list_files(self) -> list[tuple[RunId, ProcessId, Path]]:
-        """Every spool there is: whose run, whose process, which file."""
+        """Return every spool file with its run and its process."""
         found = []
         for path in sorted(self._folder.glob("*.spool")) if self._folder.is_dir() else ():
             run_id, _, process_id = path.stem.partition(".")
@@ -63,7 +64,7 @@ class Spools:
         return found
 
     def read(self, path: Path) -> list[UnsavedDeltas]:
-        """What a spool holds. Raises OSError."""
+        """Return the deltas in a spool. Raises OSError."""
         return list(_decoded(path.read_bytes().splitlines()))
 
     def _path(self, run_id: RunId) -> Path:

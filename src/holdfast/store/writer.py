@@ -1,8 +1,8 @@
-"""Natural group commit: while one transaction is being made durable, the next one gathers.
+"""Group commit: while one transaction becomes durable, the next one gathers.
 
-Appends come from the event loop and are carried out, in order, by one thread. Nothing waits on purpose:
-alone, an append costs one sync; under load, the batches grow by themselves. Deltas of one message that wait
-together become one event, so the journal's rows follow the commits, not the tokens.
+Appends come from the event loop; one thread executes them in order. Nothing waits on purpose: a single append
+costs one sync, and batches grow with the load. Deltas of one message that wait together become one event, so
+the number of journal rows follows the commits, not the tokens.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ from holdfast.store.ports import Append, AppendReceipt
 
 _DELTAS = frozenset(get_args(Delta))
 HEAVY_PER_BATCH_MAX = 8
-"""Tickets in one transaction that are more than a piece of text; each costs as much as many of those."""
+"""Limit of writes other than deltas in one transaction; each costs as much as many deltas."""
 
 SWITCH_INTERVAL_S = 0.002
 
 TransactionWork = Callable[[object], object]
-"""Something else to do inside a transaction; it gets the store's own transaction object."""
+"""Other work to do inside a transaction; it gets the store's own transaction object."""
 
 
 class PendingWrite:
-    """One thing to commit, and who waits for it."""
+    """A write that waits for its commit, and the future of its caller."""
 
     __slots__ = ("_delta", "_merged_texts", "_size", "appends", "future", "weight", "work")
 
@@ -65,7 +65,7 @@ class PendingWrite:
         return self._delta is not None
 
     def try_merge(self, other: "PendingWrite") -> bool:
-        """Whether `other` continues what this one streams; if so it is now part of this one."""
+        """Merge `other` into this write if it continues the same stream; return whether it did."""
         mine, theirs = self._delta, other._delta
         if mine is None or theirs is None or not _continues(mine, theirs):
             return False
@@ -77,7 +77,7 @@ class PendingWrite:
         return True
 
     def merged_appends(self) -> tuple[Append, ...]:
-        """The appends, with everything joined in. Called once, by the thread, after gathering."""
+        """Return the appends with all merged text. The thread calls this once, after gathering."""
         if self._merged_texts and self._delta is not None:
             text = "".join((self._delta.text, *self._merged_texts))
             return (replace(self.appends[0], facts=(replace(self._delta, text=text),)),)
@@ -85,7 +85,7 @@ class PendingWrite:
 
 
 def _size(text: str) -> int:
-    """Bytes; text that cannot be encoded is refused later, where a refusal has someone to answer to."""
+    """Return the size in bytes. The store refuses unencodable text later, where it can answer the caller."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
@@ -101,40 +101,40 @@ def _continues(first: Delta, next_: Delta) -> bool:
 
 
 class Committer(Protocol):
-    """The store's half: one transaction for a batch. Called only by the writer's thread."""
+    """The store's side of the writer. Only the writer's thread calls it."""
 
     def commit(self, writes: Sequence[PendingWrite]) -> tuple[Sequence[object], CommittedEvents]:
-        """Each ticket's result or the exception that refused it, and what is new in the journal."""
+        """Commit a batch; return each write's result or its refusal, and the new events."""
 
     def housekeep(self, idle: bool) -> bool:
-        """Called between batches, and when nothing came for a while: a slice of housekeeping.
+        """Do a slice of housekeeping; return whether more is left.
 
-        Returns whether more is left to do.
+        The writer calls this between batches, and when it has been idle for a while.
         """
 
     def poll_interval_s(self) -> float:
-        """How long the thread may sleep before it is to look for other processes' commits."""
+        """Return how long the thread may sleep before it must poll for other processes' commits."""
 
     def close(self) -> None: ...
 
 
 def shorten_thread_switches() -> None:
-    """Let a thread that waits for the interpreter have it soon. For a program's start, once.
+    """Let a waiting thread get the interpreter sooner. Call this once, when the program starts.
 
-    By default a busy thread keeps it for 5 ms; the writer needs it for some microseconds before and after
-    each sync, and a hundred readers wait for that.
+    By default a busy thread keeps the interpreter for 5 ms. The writer needs it for some microseconds before
+    and after each sync, and a hundred readers wait for that.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
 
 
 class Writer:
-    """Gathers on the loop, commits on a thread, answers on the loop."""
+    """Gather writes on the loop, commit them on a thread, resolve their futures on the loop."""
 
     def __init__(self, committer: Committer, publish: Callable[[CommittedEvents], None]) -> None:
         self._committer = committer
         self._publish = publish
         self.change_listeners: list[Callable[[CommittedChange], None]] = []
-        """Told of each change, in order, before those who made it go on."""
+        """Called with each change, in order, before the callers that made it continue."""
         self.metrics = CommitMetrics()
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
@@ -143,7 +143,7 @@ class Writer:
         self._weight = 0
         self._heavy = 0
         self._capacity_waiters: list[asyncio.Future[None]] = []
-        # A bare lock: taken by the thread to sleep, let go by whoever wakes it.
+        # A plain lock used as a wakeup: the thread acquires it to sleep, and a submitter releases it.
         self._wakeup = threading.Lock()
         self._wakeup.acquire()
         self._asleep = False
@@ -153,7 +153,7 @@ class Writer:
         self._thread.start()
 
     def submit(self, *appends: Append) -> "asyncio.Future[tuple[AppendReceipt, ...]]":
-        """Hand over appends for one transaction; the future ends with their receipts.
+        """Submit appends for one transaction; return the future of their receipts.
 
         Several deltas may share one future, so do not cancel it.
         """
@@ -171,11 +171,11 @@ class Writer:
         return write.future
 
     async def run_in_transaction(self, work: TransactionWork) -> Any:
-        """Carry out `work` inside a transaction and return what it returned, once that is durable."""
+        """Run `work` inside a transaction and return its result once that is durable."""
         write = PendingWrite(self._loop.create_future(), work=work)
         with self._lock:
             self._refuse_if_closing()
-            # Text that was submitted before this must not end up in an event after it.
+            # Text submitted before this work must not end up in an event after it.
             self._last.clear()
             self._enqueue(write)
         return await asyncio.shield(write.future)
@@ -209,16 +209,16 @@ class Writer:
             self._wake()
 
     def _wake(self) -> None:
-        """Wake the thread. Called with the lock held; ringing twice wakes once."""
+        """Wake the thread; repeated calls wake it once. Call this with the lock held."""
         self._asleep = False
         if self._wakeup.locked():
             self._wakeup.release()
 
     def _next_batch(self) -> list[PendingWrite]:
-        """The next batch: all there is, but only so much that is more than text.
+        """Return the next batch: every pending write, but a limited number of heavy ones.
 
-        What streams overtakes the rest, except in its own session, whose order is kept: a hundred messages
-        that settle together must not hold up a hundred others that are being written.
+        Deltas overtake the rest, except in their own session, whose order this keeps. A hundred messages that
+        settle together must not delay a hundred others that stream.
         """
         pending, self._pending = self._pending, []
         self._last.clear()
@@ -262,7 +262,7 @@ class Writer:
             self._loop.call_soon_threadsafe(self._finish, unfinished)
 
     def _finish(self, unfinished: list[PendingWrite]) -> None:
-        # Nothing is left unless the thread failed; then nobody may wait for ever.
+        # Writes are left only if the thread failed; no caller may wait for ever then.
         self._resolve(unfinished, [StoreClosed() for _ in unfinished], ())
         self._finished.set_result(None)
 
@@ -270,7 +270,7 @@ class Writer:
         started = time.perf_counter()
         results, events = self._committer.commit(batch)
         self.metrics.record(time.perf_counter() - started)
-        self.metrics.deltas += sum(ticket.weight for ticket in batch if ticket.is_delta)
+        self.metrics.deltas += sum(write.weight for write in batch if write.is_delta)
         self._loop.call_soon_threadsafe(self._resolve, batch, results, events)
 
     def _resolve(self, batch: list[PendingWrite], results: Sequence[object], events: CommittedEvents) -> None:
@@ -281,7 +281,8 @@ class Writer:
                 continue
             if isinstance(result, BaseException):
                 write.future.set_exception(result)
-                # Looked at here: whoever streams, or was cancelled, need not come back for a refusal.
+                # Retrieve the exception, or asyncio would log it: a stream or a cancelled caller may never
+                # await it.
                 write.future.exception()
             else:
                 write.future.set_result(result)
@@ -291,14 +292,15 @@ class Writer:
                 if not waiter.done():
                     waiter.set_result(None)
         if self.change_listeners:
-            # Whoever was answered above goes on after this. Last, so that they do even if a note fails.
+            # The callers resolved above continue after this. It comes last, so they do even if a listener
+            # fails.
             for change in changes_in(results, events):
                 for listener in self.change_listeners:
                     listener(change)
 
 
 def changes_in(results: Sequence[object], new_events: CommittedEvents) -> Iterator[CommittedChange]:
-    """What a batch has done to each session, in order. What nobody has a receipt for came by an import."""
+    """Yield the change of each session in a batch, in order. Events without a receipt come from an import."""
     at = 0
     for receipt in (each for result in results if isinstance(result, tuple) for each in result):
         if not isinstance(receipt, AppendReceipt) or receipt.repeated_turn is not None:

@@ -1,1 +1,1 @@
-"""Tools: what the agent can do. A tool answers calls and knows neither the agent nor the engine."""
+"""Tools that the agent can call. A tool knows neither the agent nor the engine."""

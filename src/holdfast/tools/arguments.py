@@ -1,4 +1,4 @@
-"""A call's arguments: told to the model as a schema, read from what it wrote, refused in a plain sentence."""
+"""Describe a tool's arguments as a schema, decode a call's arguments, and refuse bad ones in a sentence."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -13,8 +13,15 @@ from holdfast.tools.ports import ToolResult
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-_TYPE_NAMES = (("`str`", "text"), ("`int`", "a whole number"), ("`bool`", "true or false"), ("`array`", "a list"),
-          ("`object`", "an object"), ("`null`", "nothing"), ("`float`", "a number"))  # fmt: skip
+_TYPE_NAMES = (
+    ("`str`", "text"),
+    ("`int`", "a whole number"),
+    ("`bool`", "true or false"),
+    ("`array`", "a list"),
+    ("`object`", "an object"),
+    ("`null`", "nothing"),
+    ("`float`", "a number"),
+)
 _LOCATION = re.compile(r"(?P<problem>.*?) - at `\$\.?(?P<field>.*?)`$")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
@@ -23,16 +30,16 @@ _OUT_OF_RANGE = re.compile(r"Expected .* (<=|>=) ([\d.]+)")
 
 
 class ToolError(Exception):
-    """A tool will not or cannot do what it was asked; the message is the sentence that the model reads."""
+    """A tool refuses or fails a call; the message is the sentence that the model reads."""
 
 
 def tool_spec(name: str, description: str, arguments: type[msgspec.Struct]) -> ToolSpec:
-    """The tool as a model is told of it."""
+    """Return a tool's description for the model."""
     return ToolSpec(name, description, json_schema(arguments))
 
 
 def json_schema(arguments: type[msgspec.Struct]) -> Mapping[str, Any]:
-    """The JSON schema of a struct of plain fields, without references or titles."""
+    """Return the JSON schema of a struct of plain fields, without references or titles."""
     _, components = msgspec.json.schema_components((arguments,))
     schema = dict(components[arguments.__name__])
     schema.pop("title")
@@ -41,7 +48,7 @@ def json_schema(arguments: type[msgspec.Struct]) -> Mapping[str, Any]:
 
 
 def read_arguments(text: str, shape: type[T]) -> T:
-    """What the model wrote, as `shape`. Numbers written as text are taken. Raises Refused."""
+    """Decode arguments as `shape`, accepting numbers written as text. Raises ToolError."""
     try:
         return msgspec.json.decode(validate_arguments(text), type=shape, strict=False)
     except UnreadableArguments as error:
@@ -57,7 +64,7 @@ def read_arguments(text: str, shape: type[T]) -> T:
 
 
 def argument_error(text: str, read: Callable[[str], object]) -> str:
-    """Why `read` refuses a call's arguments; empty if it does not."""
+    """Return the reason why `read` refuses a call's arguments, or an empty text."""
     try:
         read(text)
     except ToolError as error:

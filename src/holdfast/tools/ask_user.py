@@ -1,4 +1,4 @@
-"""`ask_user`: a question to the person, who answers whenever they like."""
+"""Implement `ask_user`: a question to the person, who may answer at any time."""
 
 from functools import partial
 
@@ -11,9 +11,9 @@ from holdfast.tools.ports import ToolResult, ToolRun
 
 
 class AskUserTool:
-    """A call that a person carries out: it is put to them, and their answer is its result.
+    """A tool whose result is a person's answer.
 
-    So it is never run here, except to say what is wrong with one that cannot be asked.
+    The engine asks the person; `run` only explains why it cannot ask a question.
     """
 
     spec = tool_spec(
@@ -39,4 +39,4 @@ class AskUserTool:
         )
 
     async def is_finished(self, call_id: CallId) -> bool:
-        return True  # There is never anything of it at work.
+        return True  # A question has no work that could still go on.

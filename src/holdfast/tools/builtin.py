@@ -1,4 +1,4 @@
-"""The tools that come with Holdfast."""
+"""Build the tools that come with Holdfast."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,9 +24,9 @@ from holdfast.tools.web.web_search import WebSearchTool, select_search_engine
 def builtin_tools(
     folder: Path, environ: Mapping[str, str] | None = None, sandbox: Sandbox = NO_SANDBOX
 ) -> tuple[Tool, ...]:
-    """Every built-in tool. `folder` is the data folder, which none of them may reach into.
+    """Return every built-in tool but the web tools. None of them may access `folder`, the data folder.
 
-    Commands get only harmless parts of `environ` and run behind `walls`.
+    Commands get only harmless parts of `environ` and run in `sandbox`.
     """
     shell, protected_paths = (
         ShellTool(folder, os.environ if environ is None else environ, sandbox),
@@ -46,9 +46,9 @@ def builtin_tools(
 def web_tools(
     allowed: Iterable[str], own_port: int, searxng_url: str, environ: Mapping[str, str]
 ) -> tuple[Tool, ...]:
-    """The tools that ask others for pages; searching is one only where there is somebody to ask.
+    """Return the web tools; searching is one of them only if a search engine is configured.
 
-    `allowed` and `own_port`: see `AddressPolicy`. Raises InvalidUrl.
+    `AddressPolicy` explains `allowed` and `own_port`. Raises InvalidUrl.
     """
     fetch = FetchUrlTool(WebClient(AddressPolicy(allowed, own_port)))
     engine = select_search_engine(searxng_url, environ)
@@ -56,26 +56,25 @@ def web_tools(
 
 
 def tools_by_name(tools: tuple[Tool, ...]) -> Mapping[str, Tool]:
-    """The tools as a call names them."""
     by_name = {tool.spec.name: tool for tool in tools}
     assert len(by_name) == len(tools), "two tools have the same name"
     return by_name
 
 
 class ToolSet(Mapping[str, Tool]):
-    """The tools of several mappings, as they are when somebody looks. No two have the same name in them."""
+    """A live view of the tools in several mappings, whose names must differ."""
 
     def __init__(self, *sources: Mapping[str, Tool]) -> None:
         self._sources = sources
 
     def __getitem__(self, name: str) -> Tool:
-        for each in self._sources:
-            if (tool := each.get(name)) is not None:
+        for source in self._sources:
+            if (tool := source.get(name)) is not None:
                 return tool
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
-        return (name for each in self._sources for name in each)
+        return (name for source in self._sources for name in source)
 
     def __len__(self) -> int:
         return sum(map(len, self._sources))

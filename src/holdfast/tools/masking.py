@@ -1,4 +1,4 @@
-"""Mask known secrets in what tools print and give back, before anybody reads it."""
+"""Mask known secrets in the output and results of tools."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -58,17 +58,17 @@ class MaskedTool:
         return await self._tool.is_finished(call_id)
 
     def _unless_secret(self, keep: KeepBlob) -> KeepBlob:
-        async def kept(content: bytes) -> str | None:
-            # Masked it would be another file, which nobody could put back.
+        async def keep_clean(content: bytes) -> str | None:
+            # A masked file would be a different one, which nobody could restore.
             if not self._mask.is_clean(content.decode("utf-8", "replace")):
                 return None
             return await keep(content)
 
-        return kept
+        return keep_clean
 
 
 class _MaskedOutput:
-    """What a call emits on its way: each of its streams is a text of its own."""
+    """Mask a call's output before it is emitted, each stream as its own text."""
 
     def __init__(self, call: ToolRun, mask: SecretMask) -> None:
         self._emit = call.emit
@@ -79,7 +79,7 @@ class _MaskedOutput:
 
     def emit(self, text: str, stream: Literal["stdout", "stderr"]) -> None:
         for name, other in self._streams.items():
-            # The two are read as one text, in the order in which they came.
+            # People read both streams as one text, in order of arrival.
             if name != stream and (before := other.reveal_pending()):
                 self._emit(before, name)
         if masked_text := self._streams[stream].feed(text):

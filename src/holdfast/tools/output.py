@@ -1,7 +1,7 @@
-"""Long output: its beginning and its end are shown, all of it is kept as a file.
+"""Show the beginning and the end of long output, and store the whole as a file.
 
-What is shown streams as it always did: the beginning as it comes, the end when the call is over. The rest is
-held here until then, bounded. A server that dies meanwhile loses only what nobody was shown.
+The beginning streams as it arrives, the end when the call is over. Until then a bounded buffer holds the
+rest. A server that crashes meanwhile loses only output that it had not shown.
 """
 
 from collections import deque
@@ -21,12 +21,12 @@ from holdfast.tools.ports import Emit
 
 Stream = Literal["stdout", "stderr"]
 OUTPUT_PREFIX = "output:"
-"""Before a call's id, in place of a path: what `read_file` reads then is the output of that call."""
+"""Prefix of a call's id in place of a path: `read_file` then reads that call's output."""
 _CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
 
 
 class OutputBuffer:
-    """What one call prints, on its way to `emit`."""
+    """Buffer one call's output on its way to `emit`."""
 
     def __init__(self, emit: Emit, call_id: CallId) -> None:
         self._emit = emit
@@ -39,7 +39,7 @@ class OutputBuffer:
         self._at_line_start = True
 
     def write(self, text: str, stream: Stream) -> None:
-        """The next piece; costs the same however much there was."""
+        """Take the next piece, at a cost that does not grow with the output."""
         body = text.encode("utf-8", "replace")
         room = OUTPUT_KEPT_BYTES_MAX - len(self._stored)
         self._stored += body[:room]
@@ -53,7 +53,7 @@ class OutputBuffer:
             self._buffer_tail(body, stream)
 
     def finish(self) -> bytes | None:
-        """Show the end. All that was printed, if that is more than what was shown."""
+        """Emit the end, and return the whole output if a part of it was left out."""
         whole = None
         if self._left_out:
             tail = b"".join(body for body, _ in self._tail)
@@ -78,7 +78,7 @@ class OutputBuffer:
     def _join_whole(self, tail: bytes) -> bytes:
         if not self._not_stored_bytes:
             return bytes(self._stored)
-        rest = tail[max(0, len(tail) - self._not_stored_bytes) :]  # The tail may begin in what is kept.
+        rest = tail[max(0, len(tail) - self._not_stored_bytes) :]  # The tail may overlap the stored bytes.
         lost = self._not_stored_bytes - len(rest)
         note = f"\n[{lost:,} bytes were not kept]\n".encode() if lost else b""
         return bytes(self._stored) + note + rest
@@ -101,7 +101,7 @@ def left_out_note(count: int, call_id: CallId) -> str:
 
 
 def trim_partial_character(body: bytes) -> bytes:
-    """Without a character at the end that was cut in two."""
+    """Remove an incomplete UTF-8 character at the end."""
     for back in range(1, min(4, len(body)) + 1):
         first = body[-back]
         if first & 0xC0 != 0x80:
@@ -123,7 +123,7 @@ async def stored_parts(
     parts: tuple[AnyPart, ...],
     whole: bytes | None,
 ) -> tuple[AnyPart, ...]:
-    """A result as it is stored. `whole` is the output of which `parts` shows a part; it becomes a file.
+    """Return a result's parts for the store; `whole`, which `parts` abridges, becomes a file.
 
     So does the text of a result that is too long. Raises StoreFault.
     """

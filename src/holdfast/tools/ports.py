@@ -1,4 +1,4 @@
-"""What the agent needs of a tool: its description, carrying out a call, and what the call gave."""
+"""Define a tool as the agent sees it, a call to run, and its result."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -14,21 +14,21 @@ from holdfast.models.ports import ToolSpec
 
 
 class MemoryAccess(Protocol):
-    """Memory, as tools reach it. Raises a HoldfastError that says what is wrong."""
+    """Access to memory for tools. Methods raise a HoldfastError with the problem."""
 
     async def remember(self, text: str, session_id: SessionId, turn: int, key: str) -> str:
-        """Remember one thing, once for a key; returns it as it is remembered."""
+        """Store one memory, once per key, and return its stored text."""
 
     async def search(self, query: str, session_id: SessionId) -> Sequence[RecalledMemory]:
-        """What is remembered that may have to do with `query`, the best first; only so many."""
+        """Return a bounded number of memories related to `query`, best first."""
 
 
 Emit = Callable[[str, Literal["stdout", "stderr"]], None]
-"""Takes a piece of output as it comes."""
+"""Receive a piece of output as it arrives."""
 KeepBlob = Callable[[bytes], Awaitable[str | None]]
-"""Has what a file holds durable, and says under which name; None: it holds a secret, and is not kept."""
+"""Store a file's content durably and return its name, or None if it holds a secret and is not stored."""
 ReadOutput = Callable[[CallId], Awaitable[bytes | None]]
-"""Gives the whole output of an earlier call of the same conversation, where that was too long to be shown."""
+"""Return the whole output of an earlier call of the conversation, or None if it was not stored as a file."""
 
 
 async def keep_nothing(content: bytes) -> str | None:
@@ -40,7 +40,7 @@ async def read_no_output(call_id: CallId) -> bytes | None:
 
 
 class ToolRun(msgspec.Struct, frozen=True):
-    """One call to carry out: its arguments as the model wrote them, where it may work, where it was made."""
+    """One call to run: its arguments as the model wrote them, its workspace, its session and turn."""
 
     call_id: CallId
     arguments: str
@@ -53,10 +53,10 @@ class ToolRun(msgspec.Struct, frozen=True):
 
 
 class ToolResult(msgspec.Struct, frozen=True):
-    """What goes back to the model. With no parts, it is what was emitted. Once durable, `settled` is told.
+    """The result of a call for the model. Without `parts`, the emitted output is the result.
 
-    `unknown`: it was begun, and nobody can say whether it was done. Unless that does no harm, it is not ended
-    by this but put to a person, with what it has emitted.
+    The caller calls `on_settled` once the result is durable. The outcome is `unknown` if nobody can say
+    whether the call took effect: a person then decides, unless repeating the call is safe.
     """
 
     outcome: Literal["done", "failed", "unknown"]
@@ -65,7 +65,7 @@ class ToolResult(msgspec.Struct, frozen=True):
 
 
 class Tool(Protocol):
-    """Something the agent can do. Cancelling `run` stops it, children included, before it returns."""
+    """A tool of the agent. Cancelling `run` stops the call and its child processes before it returns."""
 
     @property
     def spec(self) -> ToolSpec: ...
@@ -75,31 +75,31 @@ class Tool(Protocol):
 
     @property
     def needs_approval(self) -> bool:
-        """Whether a call is put to a person first, where calls are.
+        """True if a person must approve a call, where the permissions ask for approval.
 
-        One that only looks is not; nor is one whose effect stays in sight and can be taken back at any time.
+        A tool that only reads needs none, nor does one whose effect is visible and can be undone at any time.
         """
 
     def validate(self, arguments: str) -> str:
-        """Why a call with these arguments can only fail, in a sentence; empty where it may be carried out.
+        """Return one sentence on why a call with these arguments must fail, or an empty text.
 
-        Such a call is put to nobody, and not made. Looks at nothing but the arguments.
+        The agent neither asks a person about such a call nor runs it. Looks only at the arguments.
         """
 
     async def run(self, call: ToolRun) -> ToolResult:
-        """Carry out one call. Bad arguments and failures are results, not exceptions."""
+        """Run one call. Bad arguments and failures are results, not exceptions."""
 
     async def is_finished(self, call_id: CallId) -> bool:
-        """Whether nothing of an earlier run of this call, by any process, is still at work."""
+        """Return whether no process still works on an earlier run of this call."""
 
 
 @runtime_checkable
 class Preflight(Protocol):
-    """A tool that can tell whether a call would fail as things are now."""
+    """A tool that can predict whether a call would fail in the current state."""
 
     async def preflight(self, arguments: str, workspace: Path) -> str:
-        """Why a call would fail, in a sentence; empty where it may be carried out. Changes nothing.
+        """Return one sentence on why a call would fail now, or an empty text. Changes nothing.
 
-        A call that would is put to nobody, and not made. What it looked at may change before another call is
-        made: whoever makes that looks again.
+        The agent neither asks a person about such a call nor runs it. The state may change before a call
+        runs, so the call checks again.
         """

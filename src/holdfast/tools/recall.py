@@ -1,4 +1,4 @@
-"""`recall`: what is remembered from earlier conversations."""
+"""Implement `recall`: search the memories of earlier conversations."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -30,8 +30,6 @@ class RecallArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RecallTool:
-    """Asks memory; changes nothing."""
-
     spec = tool_spec(
         "recall",
         "Look up what is remembered from earlier conversations, and where each thing comes from. It may be"
@@ -60,14 +58,14 @@ class RecallTool:
         return done_result(_format_recollections(found) or "Nothing is remembered about that.")
 
     async def is_finished(self, call_id: CallId) -> bool:
-        return True  # It lives and dies with its process.
+        return True  # The call runs inside the server process.
 
 
 def _format_recollections(found: Iterable[RecalledMemory]) -> str:
     lines: list[str] = []
     room = RECALLED_BYTES_MAX
-    for each in found:
-        line = "- {}\n  ({})".format("\n  ".join(each.text.splitlines()), each.source)
+    for memory in found:
+        line = "- {}\n  ({})".format("\n  ".join(memory.text.splitlines()), memory.source)
         room -= len(line.encode("utf-8", "replace"))
         if room < 0:
             break

@@ -1,4 +1,4 @@
-"""`remember`: one thing that is to be known in later conversations too."""
+"""Implement `remember`: store one memory for later conversations."""
 
 from functools import partial
 from typing import Annotated
@@ -28,9 +28,9 @@ class RememberArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class RememberTool:
-    """Remembers a sentence. Doing it again with the same call leaves the same memory.
+    """Store a memory, once per call however often the call runs.
 
-    Nobody is asked first: it stands in the conversation, and can be changed and forgotten on the memory page.
+    It needs no approval: the conversation shows it, and a person can change or forget it on the memory page.
     """
 
     spec = tool_spec(
@@ -61,7 +61,7 @@ class RememberTool:
         return done_result(f"Remembered: {remembered}")
 
     async def is_finished(self, call_id: CallId) -> bool:
-        return True  # It lives and dies with its process.
+        return True  # The call runs inside the server process.
 
 
 def _checked_text(text: str) -> str:

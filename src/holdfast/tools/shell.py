@@ -1,4 +1,4 @@
-"""`shell`: a command in the workspace, streamed, bounded, and gone when the call is."""
+"""Implement `shell`: run a command in the workspace, stream its output, and stop all that it started."""
 
 import codecs
 import signal
@@ -42,7 +42,6 @@ class ShellArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _read_shell_arguments(text: str) -> ShellArguments:
-    """Raises Refused."""
     arguments = read_arguments(text, ShellArguments)
     if "\0" in arguments.command or len(arguments.command.encode("utf-8")) > SHELL_COMMAND_BYTES_MAX:
         raise ToolError(f"a command holds no NUL and has at most {SHELL_COMMAND_BYTES_MAX:,} bytes")
@@ -50,7 +49,7 @@ def _read_shell_arguments(text: str) -> ShellArguments:
 
 
 class ShellTool:
-    """Runs a command under a supervisor, behind `walls`. `folder` holds a lock for each call at work."""
+    """Run commands under a supervisor in `sandbox`; `folder` holds a lock file for each running call."""
 
     spec = tool_spec(
         "shell",
@@ -115,7 +114,7 @@ class ShellTool:
 
 
 class OutputDecoder:
-    """Hands output on as text: each stream decoded on its own, what is not UTF-8 replaced."""
+    """Decode each output stream as UTF-8, replacing invalid bytes, and emit the text."""
 
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
@@ -138,7 +137,7 @@ class OutputDecoder:
         self.write_line(f"[{count:,} bytes were not kept]")
 
     def write_line(self, line: str) -> None:
-        """A line of our own, apart from what the command wrote."""
+        """Emit a line of our own after the command's output."""
         for tag, decoder in self._decoders.items():
             self._emit_text(decoder.decode(b"", final=True), "stdout" if tag == "o" else "stderr")
         self._emit_text(("" if self._at_line_start else "\n") + line + "\n", "stdout")
@@ -146,11 +145,11 @@ class OutputDecoder:
     def _emit_text(self, text: str, stream: Literal["stdout", "stderr"]) -> None:
         if text:
             self._at_line_start = text.endswith("\n")
-            self._emit(text.replace("\0", "\ufffd"), stream)  # Neither models nor stores take a NUL.
+            self._emit(text.replace("\0", "\ufffd"), stream)  # Neither models nor stores accept a NUL.
 
 
 def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What a command may know of the server's environment: named variables only, so no key or token."""
+    """Return the variables that a command may see: a fixed list, so no key or token."""
     allowed = {
         name: value for name, value in environ.items() if name in _ALLOWED_VARIABLES or name.startswith("LC_")
     }

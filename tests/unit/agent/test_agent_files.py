@@ -50,7 +50,7 @@ def test_every_agent_key_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "key", "told"),
+    ("text", "key", "expected"),
     [
         ("modell = 'x'", "'modell'", "model"),
         ("model = 5", "model", "PROVIDER:MODEL"),
@@ -74,11 +74,11 @@ def test_every_agent_key_is_read() -> None:
         ("description = 0x" + "f" * 5_000, "TOML", "too long"),
     ],
 )
-def test_an_error_names_the_file_the_key_and_the_allowed_values(text: str, key: str, told: str) -> None:
+def test_an_error_names_the_file_the_key_and_the_allowed_values(text: str, key: str, expected: str) -> None:
     with pytest.raises(BadAgent) as wrong:
         agents.parse("reader", text, TOOLS)
     said = str(wrong.value)
-    assert said.startswith("agents/reader.toml: ") and key in said and told in said, said
+    assert said.startswith("agents/reader.toml: ") and key in said and expected in said, said
 
 
 @given(st.text(max_size=400))
@@ -94,8 +94,8 @@ def test_an_agent_has_the_tools_that_it_names_and_no_others() -> None:
     assert some.may_use("read_file") and some.may_use("files__read") and not some.may_use("shell")
     assert not some.may_use("filesystem") and not AgentSpec(tools=()).may_use("shell")
     assert AgentSpec().may_use("shell") and AgentSpec().may_use("remember")
-    forgetful = AgentSpec(memory="off")
-    assert forgetful.may_use("shell") and not forgetful.may_use("remember")
+    without_memory = AgentSpec(memory="off")
+    assert without_memory.may_use("shell") and not without_memory.may_use("remember")
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".", "A", "a b", "x" * 41, "-a", "a\n", "é", "a.b"])
@@ -137,140 +137,142 @@ class AgentFilesFixture:
 
 
 def test_the_agent_that_every_server_has_needs_no_file(tmp_path: Path) -> None:
-    desk = AgentFilesFixture(tmp_path)
-    assert desk.files.spec("") == desk.files.spec("main") == AgentSpec()
-    desk.write("main", "more_instructions = 'Be brief.'")
-    assert desk.files.spec("").more_instructions == "Be brief."
+    agent_files = AgentFilesFixture(tmp_path)
+    assert agent_files.files.spec("") == agent_files.files.spec("main") == AgentSpec()
+    agent_files.write("main", "more_instructions = 'Be brief.'")
+    assert agent_files.files.spec("").more_instructions == "Be brief."
     with pytest.raises(NoSuchAgent, match=r"There is no agent reader; there are: main"):
-        desk.files.spec("reader")
+        agent_files.files.spec("reader")
 
 
 def test_a_changed_file_is_read_again_at_the_next_look(tmp_path: Path) -> None:
-    desk = AgentFilesFixture(tmp_path)
+    agent_files = AgentFilesFixture(tmp_path)
     for text in ("one", "two", "six"):
         # The same size, and within the same moment as far as its times can tell.
-        desk.write("reader", f"description = '{text}'")
-        assert desk.files.spec("reader").description == text
+        agent_files.write("reader", f"description = '{text}'")
+        assert agent_files.files.spec("reader").description == text
 
 
 def test_a_file_that_has_not_changed_for_a_while_is_not_read_again(tmp_path: Path) -> None:
-    desk = AgentFilesFixture(tmp_path)
-    path = desk.write("reader", "description = 'one'")
+    agent_files = AgentFilesFixture(tmp_path)
+    path = agent_files.write("reader", "description = 'one'")
 
     class Later(SystemClock):
         def now_ms(self) -> int:
             return super().now_ms() + SETTLED_MS + 1_000
 
-    files = AgentFiles(desk.base, lambda: TOOLS, Later(), desk.notices.append)
+    files = AgentFiles(agent_files.base, lambda: TOOLS, Later(), agent_files.notices.append)
     assert files.spec("reader") is files.spec("reader")
     path.write_text("description = 'another'")
     assert files.spec("reader").description == "another"
 
 
 def test_a_bad_file_is_reported_once_and_the_last_good_one_stays(tmp_path: Path) -> None:
-    desk = AgentFilesFixture(tmp_path)
-    desk.write("reader", "description = 'good'")
-    assert desk.files.spec("reader").description == "good"
-    desk.write("reader", "descripton = 'bad'")
+    agent_files = AgentFilesFixture(tmp_path)
+    agent_files.write("reader", "description = 'good'")
+    assert agent_files.files.spec("reader").description == "good"
+    agent_files.write("reader", "descripton = 'bad'")
     for _ in range(3):
-        assert desk.files.spec("reader").description == "good"
-    (told,) = desk.notices
-    assert "agents/reader.toml: there is no 'descripton'" in told and told.endswith("It stays as it was.")
-    assert [line for line in desk.files.problems() if "descripton" in line]
-    desk.write("reader", "description = 'better'")
-    assert desk.files.spec("reader").description == "better" and desk.files.problems() == []
+        assert agent_files.files.spec("reader").description == "good"
+    (notice,) = agent_files.notices
+    assert "agents/reader.toml: there is no 'descripton'" in notice and notice.endswith("It stays as it was.")
+    assert [line for line in agent_files.files.problems() if "descripton" in line]
+    agent_files.write("reader", "description = 'better'")
+    assert agent_files.files.spec("reader").description == "better" and agent_files.files.problems() == []
 
 
 def test_the_last_good_one_stays_when_the_server_starts_with_a_bad_file(tmp_path: Path) -> None:
-    desk = AgentFilesFixture(tmp_path)
-    desk.write("reader", "description = 'good'\ntools = ['read_file']")
-    desk.write("main", "approvals = 'allow'")
-    desk.started()
-    desk.write("reader", "descripton = 'bad'")
-    desk.write("main", "approvals = 'allways'")
+    agent_files = AgentFilesFixture(tmp_path)
+    agent_files.write("reader", "description = 'good'\ntools = ['read_file']")
+    agent_files.write("main", "approvals = 'allow'")
+    agent_files.started()
+    agent_files.write("reader", "descripton = 'bad'")
+    agent_files.write("main", "approvals = 'allways'")
     for keeps in (False, True, True):
-        files = desk.started(keeps=keeps)
+        files = agent_files.started(keeps=keeps)
         assert files.spec("reader") == AgentSpec(name="reader", description="good", tools=("read_file",))
         assert files.spec("") == AgentSpec(approvals="allow")
         assert len(files.problems()) == 2, "what is wrong is told all the same"
-        told = desk.shown(files, "reader")
-        assert (told.stays, told.answers, told.description) == (True, True, "good")
-        assert "'descripton'" in told.error
-    desk.write("reader", "description = 'better'")
-    files = desk.started()
-    assert files.spec("reader").description == "better" and not desk.shown(files, "reader").stays
+        info = agent_files.shown(files, "reader")
+        assert (info.stays, info.answers, info.description) == (True, True, "good")
+        assert "'descripton'" in info.error
+    agent_files.write("reader", "description = 'better'")
+    files = agent_files.started()
+    assert files.spec("reader").description == "better" and not agent_files.shown(files, "reader").stays
 
 
 def test_a_last_good_copy_that_became_invalid_is_not_used(tmp_path: Path) -> None:
-    desk = AgentFilesFixture(tmp_path)
-    desk.write("reader", "tools = ['list_files']")
-    desk.started()
-    desk.write("reader", "descripton = 'bad'")
-    files = desk.started(tools=("shell",))
+    agent_files = AgentFilesFixture(tmp_path)
+    agent_files.write("reader", "tools = ['list_files']")
+    agent_files.started()
+    agent_files.write("reader", "descripton = 'bad'")
+    files = agent_files.started(tools=("shell",))
     with pytest.raises(BadAgent, match="descripton"):
         files.spec("reader")
-    told = desk.shown(files, "reader")
-    assert (told.stays, told.answers) == (False, False)
+    info = agent_files.shown(files, "reader")
+    assert (info.stays, info.answers) == (False, False)
 
 
 @pytest.mark.parametrize("runs", [True, False])
 def test_removing_a_file_removes_its_last_good_copy(tmp_path: Path, runs: bool) -> None:
-    desk = AgentFilesFixture(tmp_path)
-    path = desk.write("reader", "description = 'good'")
-    files = desk.started()
+    agent_files = AgentFilesFixture(tmp_path)
+    path = agent_files.write("reader", "description = 'good'")
+    files = agent_files.started()
     path.unlink()
     if runs:
         with pytest.raises(NoSuchAgent):
             files.spec("reader")
     else:
-        desk.started()
-    desk.write("reader", "descripton = 'bad'")
+        agent_files.started()
+    agent_files.write("reader", "descripton = 'bad'")
     with pytest.raises(BadAgent):
-        desk.started().spec("reader")
+        agent_files.started().spec("reader")
 
 
 def test_a_read_only_command_writes_no_copies(tmp_path: Path) -> None:
-    desk = AgentFilesFixture(tmp_path)
-    desk.write("reader", "description = 'good'")
-    desk.started(keeps=False)
-    assert sorted(each.name for each in desk.folder.iterdir()) == ["reader.toml"]
+    agent_files = AgentFilesFixture(tmp_path)
+    agent_files.write("reader", "description = 'good'")
+    agent_files.started(keeps=False)
+    assert sorted(each.name for each in agent_files.folder.iterdir()) == ["reader.toml"]
 
 
 def test_an_unreadable_or_unwritable_last_good_copy_is_ignored(tmp_path: Path) -> None:
-    desk = AgentFilesFixture(tmp_path)
-    desk.write("reader", "description = 'good'")
-    (desk.folder / ".last-good").write_text("in the way")
-    assert desk.started().spec("reader").description == "good"
-    (desk.folder / ".last-good").unlink()
-    desk.started()
-    (desk.folder / ".last-good" / "reader.toml").write_bytes(b"\xff\xfe" * 10)
-    desk.write("reader", "descripton = 'bad'")
+    agent_files = AgentFilesFixture(tmp_path)
+    agent_files.write("reader", "description = 'good'")
+    (agent_files.folder / ".last-good").write_text("in the way")
+    assert agent_files.started().spec("reader").description == "good"
+    (agent_files.folder / ".last-good").unlink()
+    agent_files.started()
+    (agent_files.folder / ".last-good" / "reader.toml").write_bytes(b"\xff\xfe" * 10)
+    agent_files.write("reader", "descripton = 'bad'")
     with pytest.raises(BadAgent):
-        desk.started().spec("reader")
+        agent_files.started().spec("reader")
 
 
 def test_a_file_that_was_never_valid_gives_no_agent(tmp_path: Path) -> None:
-    desk = AgentFilesFixture(tmp_path)
-    desk.write("reader", "resume = 'maybe'")
+    agent_files = AgentFilesFixture(tmp_path)
+    agent_files.write("reader", "resume = 'maybe'")
     with pytest.raises(BadAgent, match=r"agents/reader\.toml: resume must be auto, ask or never"):
-        desk.files.spec("reader")
+        agent_files.files.spec("reader")
 
 
 @pytest.mark.parametrize(
     "text", ["resume = 'maybe'", "description = " + "1" * 5_000], ids=["value", "digits"]
 )
 def test_main_asks_for_every_approval_while_its_file_was_never_valid(tmp_path: Path, text: str) -> None:
-    desk = AgentFilesFixture(tmp_path)
-    desk.write("main", text)
-    desk.files.read_all()
+    agent_files = AgentFilesFixture(tmp_path)
+    agent_files.write("main", text)
+    agent_files.files.read_all()
     # What the file would have kept from it, nobody knows.
-    assert desk.files.spec("") == AgentSpec(approvals="ask")
-    assert "agents/main.toml: " in desk.files.problems()[0] and len(desk.files.problems()) == 1
-    assert desk.notices == [], "whoever reads all of them at the start tells the problems"
-    told = AgentReader(
-        desk.files, PromptFiles(desk.base, SystemClock(), desk.notices.append), lambda: TOOLS
+    assert agent_files.files.spec("") == AgentSpec(approvals="ask")
+    assert "agents/main.toml: " in agent_files.files.problems()[0] and len(agent_files.files.problems()) == 1
+    assert agent_files.notices == [], "whoever reads all of them at the start tells the problems"
+    info = AgentReader(
+        agent_files.files,
+        PromptFiles(agent_files.base, SystemClock(), agent_files.notices.append),
+        lambda: TOOLS,
     ).get("main")
-    assert told.answers and told.error == desk.files.problems()[0]
+    assert info.answers and info.error == agent_files.files.problems()[0]
 
 
 @pytest.mark.parametrize(
@@ -293,28 +295,28 @@ def test_a_model_of_a_known_provider_is_accepted(tmp_path: Path, model: str) -> 
 
 
 def test_a_workspace_in_a_forbidden_folder_is_refused(tmp_path: Path) -> None:
-    desk = AgentFilesFixture(tmp_path)
+    agent_files = AgentFilesFixture(tmp_path)
     files = AgentFiles(
-        desk.base,
+        agent_files.base,
         lambda: TOOLS,
         SystemClock(),
-        desk.notices.append,
-        workspace_problem=partial(forbidden_reason, desk.base),
+        agent_files.notices.append,
+        workspace_problem=partial(forbidden_reason, agent_files.base),
     )
-    for folder in ("/proc", "/sys/kernel", str(desk.base), str(desk.base / "not there yet")):
+    for folder in ("/proc", "/sys/kernel", str(agent_files.base), str(agent_files.base / "not there yet")):
         with pytest.raises(BadAgent, match=r"agents/reader\.toml: workspace must not lie in"):
             files.check("reader", f"workspace = '{folder}'")
     assert files.check("reader", f"workspace = '{tmp_path.parent}'").workspace
 
 
 def test_removing_a_file_removes_its_agent(tmp_path: Path) -> None:
-    desk = AgentFilesFixture(tmp_path)
-    path = desk.write("reader", "resume = 'never'")
-    assert desk.files.spec("reader").resume == desk.files.resume_policy("reader") == "never"
+    agent_files = AgentFilesFixture(tmp_path)
+    path = agent_files.write("reader", "resume = 'never'")
+    assert agent_files.files.spec("reader").resume == agent_files.files.resume_policy("reader") == "never"
     path.unlink()
     with pytest.raises(NoSuchAgent):
-        desk.files.spec("reader")
-    assert desk.files.resume_policy("reader") is None
+        agent_files.files.spec("reader")
+    assert agent_files.files.resume_policy("reader") is None
 
 
 def _link(path: Path) -> None:
@@ -345,28 +347,28 @@ def _unreadable(path: Path) -> None:
 
 @pytest.mark.parametrize("made", [_link, _huge, _rubbish, _pipe, _folder, _unreadable])
 def test_anything_but_a_small_regular_text_file_is_refused(tmp_path: Path, made: object) -> None:
-    desk = AgentFilesFixture(tmp_path)
+    agent_files = AgentFilesFixture(tmp_path)
     assert callable(made)
-    made(desk.folder / "reader.toml")
+    made(agent_files.folder / "reader.toml")
     with pytest.raises(BadAgent, match=r"agents/reader\.toml: this "):
-        desk.files.spec("reader")
+        agent_files.files.spec("reader")
 
 
 def test_no_name_leads_out_of_the_folder(tmp_path: Path) -> None:
-    desk = AgentFilesFixture(tmp_path)
-    (desk.base / "x.toml").write_text("description = 'outside'")
+    agent_files = AgentFilesFixture(tmp_path)
+    (agent_files.base / "x.toml").write_text("description = 'outside'")
     for name in ("../x", "..%2fx", "/etc/passwd", "\0", "a" * 5_000):
         with pytest.raises(NoSuchAgent):
-            desk.files.spec(name)
+            agent_files.files.spec(name)
 
 
 def test_a_file_with_an_invalid_agent_name_is_reported(tmp_path: Path) -> None:
-    desk = AgentFilesFixture(tmp_path)
-    (desk.folder / "My Agent.toml").write_text("")
-    (desk.folder / "notes.txt").write_text("not one of ours")
-    assert desk.files.names() == ["main"]
-    (told,) = desk.files.problems()
-    assert told.startswith("agents/My Agent.toml: a name has only small letters")
+    agent_files = AgentFilesFixture(tmp_path)
+    (agent_files.folder / "My Agent.toml").write_text("")
+    (agent_files.folder / "notes.txt").write_text("not one of ours")
+    assert agent_files.files.names() == ["main"]
+    (problem,) = agent_files.files.problems()
+    assert problem.startswith("agents/My Agent.toml: a name has only small letters")
 
 
 # Prompts.
@@ -415,9 +417,9 @@ def test_a_slash_and_a_name_call_a_prompt(typed: str, found: object) -> None:
 
 
 def test_a_message_that_calls_no_prompt_is_as_it_was_typed(tmp_path: Path) -> None:
-    folder, told = tmp_path / "prompts", list[str]()
+    folder, notices = tmp_path / "prompts", list[str]()
     folder.mkdir()
-    files = PromptFiles(tmp_path, SystemClock(), told.append)
+    files = PromptFiles(tmp_path, SystemClock(), notices.append)
     assert files.expand("/review a.py") == "/review a.py"
     (folder / "review.md").write_text("Review $ARGUMENTS.")
     assert files.expand("/review a.py") == "Review a.py."
@@ -428,11 +430,11 @@ def test_a_message_that_calls_no_prompt_is_as_it_was_typed(tmp_path: Path) -> No
 
 
 def test_a_prompt_cannot_take_the_name_of_a_command(tmp_path: Path) -> None:
-    folder, told = tmp_path / "prompts", list[str]()
+    folder, notices = tmp_path / "prompts", list[str]()
     folder.mkdir()
     (folder / "new.md").write_text("Something else.")
     (folder / "empty.md").write_text(" \n")
-    files = PromptFiles(tmp_path, SystemClock(), told.append)
+    files = PromptFiles(tmp_path, SystemClock(), notices.append)
     assert files.expand("/new") == "/new" and files.all() == []
     assert sorted(files.problems()) == [
         "prompts/empty.md: there is nothing in it.",
@@ -443,13 +445,13 @@ def test_a_prompt_cannot_take_the_name_of_a_command(tmp_path: Path) -> None:
 
 
 def test_known_secrets_in_files_are_masked(tmp_path: Path) -> None:
-    desk = AgentFilesFixture(tmp_path)
-    desk.write("reader", "instructions = 'The key is sk-very-secret.'")
+    agent_files = AgentFilesFixture(tmp_path)
+    agent_files.write("reader", "instructions = 'The key is sk-very-secret.'")
     files = AgentFiles(
-        desk.base,
+        agent_files.base,
         lambda: TOOLS,
         SystemClock(),
-        desk.notices.append,
+        agent_files.notices.append,
         lambda text: text.replace("sk-very-secret", "***"),
     )
     assert files.spec("reader").instructions == "The key is ***."

@@ -58,7 +58,7 @@ async def test_a_file_is_read_once_in_a_run_and_stays_in_the_conversation(tmp_pa
         assert app.model.requests[-1].files == {picture.blob: PICTURE}
 
 
-async def test_the_model_is_told_which_files_are_missing(tmp_path: Path) -> None:
+async def test_the_request_names_the_missing_files(tmp_path: Path) -> None:
     """Files that are too many; one whose content is gone."""
     async with running_app(tmp_path) as app:
         session = await app.create_session()
@@ -67,7 +67,7 @@ async def test_the_model_is_told_which_files_are_missing(tmp_path: Path) -> None
         ]
         gone = await store_file(app, b"gone")
         await app.engine.commands.accept(session, (gone, *large))
-        await app.store._do(
+        await app.store._transact(
             lambda tx: tx.db.execute("UPDATE blobs SET complete = 0 WHERE digest = ?", (gone.blob,))
         )
         sent = await app.send(session, "Now?")
@@ -166,8 +166,8 @@ async def test_a_model_that_takes_no_pdf_files_is_sent_their_text(tmp_path: Path
         app.model.steps = [tool_call_step("pull"), text_step("Rain.")]
         sent = await app.engine.send(session, (Text("Read."), report, scan))
         await app.wait_for_run(sent.run_id, "completed")
-        told = [request.messages[0] for request in app.model.requests]
-        assert told[0] == told[1] == UserMessage((
+        messages = [request.messages[0] for request in app.model.requests]
+        assert messages[0] == messages[1] == UserMessage((
             Text("Read."),
             Text("File a.pdf:\n```\n[page 1]\nRain at noon.\n```"),
             Text("[file b.pdf is a PDF that could not be read]"),

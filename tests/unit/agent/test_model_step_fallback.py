@@ -35,16 +35,16 @@ async def test_the_message_names_its_writer_and_one_step_is_counted(tmp_path: Pa
         app.model.steps = [[OTHER, thought, TextDelta("Here"), end]]
         run = await app.wait_for_run((await app.send(session_id, "hello")).run_id, "completed")
         assert (run.steps, run.usage.cost_micros) == (1, 7)
-        told = await step_outcomes(app, session_id)
-        assert [kind for kind, _ in told] == [
+        outcomes = await step_outcomes(app, session_id)
+        assert [kind for kind, _ in outcomes] == [
             "model_step_started", "model_step_retried", "model_step_started", "message_settled",
         ]  # fmt: skip
-        assert [name for kind, name in told if kind != "model_step_retried"] == [
+        assert [name for kind, name in outcomes if kind != "model_step_retried"] == [
             "puppet",
             "other:big",
             "other:big",
         ]
-        assert "the key was refused" in told[1][1]
+        assert "the key was refused" in outcomes[1][1]
         answer = (await app.entries(session_id))[-1]
         assert answer.model == "other:big"
         (signed,) = [part for part in answer.parts if isinstance(part, Reasoning)]

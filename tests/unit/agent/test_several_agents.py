@@ -50,7 +50,7 @@ class AgentFixture:
         self.specs = {"": AgentSpec(instructions="Be brief.")}
         self.models: dict[str, ScriptedModel] = {}
         self.opened: list[tuple[str, ...]] = []
-        self.tools: dict[str, Tool] = {lever.spec.name: lever for lever in tools}
+        self.tools: dict[str, Tool] = {tool.spec.name: tool for tool in tools}
         clock = SystemClock()
         asking, calls = (
             ModelStep(clock, app.ids, self.tools, lambda: 0.0),
@@ -60,9 +60,10 @@ class AgentFixture:
 
         def build(spec: AgentSpec, model: Model) -> Agent:
             own = AllowedTools(self.tools, spec)
-            told = build_instructions(spec, "Be useful.", "")
+            instructions = build_instructions(spec, "Be useful.", "")
             return Agent(
-                told, model, own, asking.for_tools(own), calls.for_agent(own, spec.approvals), UNLIMITED_ALLOWANCE, clock, None,
+                instructions, model, own, asking.for_tools(own), calls.for_agent(own, spec.approvals),
+                UNLIMITED_ALLOWANCE, clock, None,
                 guide, pdfs=PdfTextExtractor(NO_SANDBOX),
             )  # fmt: skip
 
@@ -73,7 +74,8 @@ class AgentFixture:
         self.engine = Engine(
             app.store, clock, IdGenerator(clock), self.board.handle_for, folder, "auto",
             None, 10, ContextCache(clock),
-            agent_defaults=AgentDefaults(lambda name: self.known(name).resume, lambda name: self.known(name).workspace),
+            agent_defaults=AgentDefaults(lambda name: self.known(name).resume,
+                lambda name: self.known(name).workspace),
         )  # fmt: skip
 
     def spec(self, name: str) -> AgentSpec:
@@ -103,7 +105,7 @@ class AgentFixture:
 
 
 @asynccontextmanager
-async def crew(folder: Path, *tools: FakeTool) -> AsyncIterator[AgentFixture]:
+async def agent_fixture(folder: Path, *tools: FakeTool) -> AsyncIterator[AgentFixture]:
     async with running_app(folder, started=False) as app:
         made = AgentFixture(app, folder, *tools)
         try:
@@ -114,7 +116,7 @@ async def crew(folder: Path, *tools: FakeTool) -> AsyncIterator[AgentFixture]:
 
 
 async def test_each_agent_uses_its_own_model_and_instructions(tmp_path: Path) -> None:
-    async with crew(tmp_path) as here:
+    async with agent_fixture(tmp_path) as here:
         small, large = ScriptedModel(), ScriptedModel()
         here.models = {"a:small": small, "a:large": large}
         here.write("reader", instructions="You only look.", model="a:small")
@@ -128,7 +130,7 @@ async def test_each_agent_uses_its_own_model_and_instructions(tmp_path: Path) ->
 
 
 async def test_the_model_of_a_conversation_overrides_that_of_its_agent(tmp_path: Path) -> None:
-    async with crew(tmp_path) as here:
+    async with agent_fixture(tmp_path) as here:
         here.models = {"a:small": ScriptedModel(), "a:large": ScriptedModel()}
         here.write("reader", model="a:small")
         await here.answered(await here.begin("reader", "a:large"), "Hello")
@@ -139,7 +141,7 @@ async def test_the_model_of_a_conversation_overrides_that_of_its_agent(tmp_path:
 async def test_a_conversation_whose_agent_or_model_is_gone_fails_and_nobody_else_answers(
     tmp_path: Path, becomes: AgentSpec | None
 ) -> None:
-    async with crew(tmp_path) as here:
+    async with agent_fixture(tmp_path) as here:
         here.write("reader")
         session_id = await here.begin("reader")
         await here.answered(session_id, "Hello")
@@ -158,7 +160,7 @@ async def test_a_conversation_whose_agent_or_model_is_gone_fails_and_nobody_else
 
 async def test_an_agent_without_a_tool_cannot_call_it_even_if_its_model_tries(tmp_path: Path) -> None:
     tool, look = FakeTool("lever", "unsafe"), FakeTool("look", "pure")
-    async with crew(tmp_path, tool, look) as here:
+    async with agent_fixture(tmp_path, tool, look) as here:
         here.write("reader", tools=("look",), approvals="allow")
         here.own.steps = [
             tool_call_step("lever"),
@@ -179,7 +181,7 @@ async def test_an_approved_call_of_a_removed_tool_does_not_run(
     tmp_path: Path,
 ) -> None:
     fake_tool = FakeTool("lever", "unsafe")
-    async with crew(tmp_path, fake_tool) as here:
+    async with agent_fixture(tmp_path, fake_tool) as here:
         here.write("worker")
         here.own.steps = [tool_call_step("lever"), text_step("Not then.")]
         session_id = await here.begin("worker")
@@ -193,7 +195,7 @@ async def test_an_approved_call_of_a_removed_tool_does_not_run(
 
 async def test_each_agent_has_its_own_approvals_setting(tmp_path: Path) -> None:
     tool = FakeTool("lever", "unsafe")
-    async with crew(tmp_path, tool) as here:
+    async with agent_fixture(tmp_path, tool) as here:
         here.write("careful")
         here.write("quick", approvals="allow")
         here.own.steps = [tool_call_step("lever")]
@@ -206,7 +208,7 @@ async def test_each_agent_has_its_own_approvals_setting(tmp_path: Path) -> None:
 
 async def test_tools_that_come_and_go_are_seen_at_the_next_step(tmp_path: Path) -> None:
     here_and_gone, look = FakeTool("files__read", "pure"), FakeTool("look", "pure")
-    async with crew(tmp_path, look) as here:
+    async with agent_fixture(tmp_path, look) as here:
         here.write("reader", tools=("look", "files__*"))
         held = asyncio.Event()
         look.hold = held
@@ -226,7 +228,7 @@ async def test_tools_that_come_and_go_are_seen_at_the_next_step(tmp_path: Path) 
 
 
 async def test_a_changed_agent_answers_from_the_next_run_on(tmp_path: Path) -> None:
-    async with crew(tmp_path) as here:
+    async with agent_fixture(tmp_path) as here:
         here.write("reader", instructions="First.")
         session_id = await here.begin("reader")
         await here.answered(session_id, "One")
@@ -237,7 +239,7 @@ async def test_a_changed_agent_answers_from_the_next_run_on(tmp_path: Path) -> N
 
 async def test_a_resumed_run_gets_its_earlier_instructions(tmp_path: Path) -> None:
     fake_tool = FakeTool("lever", "unsafe")
-    async with crew(tmp_path, fake_tool) as here:
+    async with agent_fixture(tmp_path, fake_tool) as here:
         here.write("worker", instructions="First.")
         here.own.steps = [tool_call_step("lever")]
         session_id = await here.begin("worker")
@@ -256,7 +258,7 @@ async def test_a_resumed_run_gets_its_earlier_instructions(tmp_path: Path) -> No
 
 
 async def test_a_conversation_keeps_the_workspace_its_agent_had_at_the_start(tmp_path: Path) -> None:
-    async with crew(tmp_path) as here:
+    async with agent_fixture(tmp_path) as here:
         here.write("worker", workspace="/anywhere/one")
         session_id, other = await here.begin("worker"), await here.begin("worker", workspace="/anywhere/own")
         here.write("worker", workspace="/anywhere/two")
@@ -270,16 +272,16 @@ async def test_a_conversation_keeps_the_workspace_its_agent_had_at_the_start(tmp
 
 async def test_the_agents_md_of_a_workspace_is_part_of_the_instructions(tmp_path: Path) -> None:
     (work := tmp_path / "work").mkdir()
-    async with crew(tmp_path / "data") as here:
+    async with agent_fixture(tmp_path / "data") as here:
         session_id = await here.begin(workspace=str(work))
         await here.answered(session_id, "One")
         (work / "AGENTS.md").write_text("Use tabs.\n")
         await here.answered(session_id, "Two")
         (work / "AGENTS.md").write_text("Use spaces.\n")
         await here.answered(session_id, "Three")
-        told = [each.system for each in here.own.requests]
+        instructions = [each.system for each in here.own.requests]
         head = "Be brief." + GUIDE_HEADING
-        assert told == ["Be brief.", f"{head}Use tabs.", f"{head}Use spaces."]
+        assert instructions == ["Be brief.", f"{head}Use tabs.", f"{head}Use spaces."]
 
 
 async def test_only_a_regular_file_inside_the_workspace_is_read(tmp_path: Path) -> None:
@@ -341,22 +343,22 @@ async def test_the_number_of_open_unused_models_is_limited() -> None:
         return made[name]
 
     own = ClosableModel("own")
-    seats = ModelPool(PooledModel(own, "", False), open_model, open_max=2)
-    async with seats.acquire("a:1") as first:
+    pool = ModelPool(PooledModel(own, "", False), open_model, open_max=2)
+    async with pool.acquire("a:1") as first:
         for name in ("a:2", "a:3", "a:4"):
-            async with seats.acquire(name):
+            async with pool.acquire(name):
                 pass
         await asyncio.wait_for(made["a:2"].is_closed.wait(), 30)
         assert not made["a:1"].is_closed.is_set(), "somebody is at it"
-        async with seats.acquire("a:1") as again:
+        async with pool.acquire("a:1") as again:
             assert again is first
-        async with seats.acquire("own") as ours:
+        async with pool.acquire("own") as ours:
             assert ours.model is own, "the server's own by its name is the server's own"
-        seats.set_default(PooledModel(ClosableModel("new"), "", False))
+        pool.set_default(PooledModel(ClosableModel("new"), "", False))
         await asyncio.wait_for(own.is_closed.wait(), 30)
         assert not made["a:1"].is_closed.is_set()
     await asyncio.wait_for(made["a:1"].is_closed.wait(), 30)
-    await seats.close()
+    await pool.close()
     assert all(model.is_closed.is_set() for model in made.values())
 
 
@@ -369,13 +371,13 @@ async def test_a_model_that_failed_to_open_is_retried() -> None:
             raise NoSuchModel(name=name)
         return ClosableModel(name)
 
-    seats = ModelPool(PooledModel(ClosableModel("own"), "", False), open_model)
+    pool = ModelPool(PooledModel(ClosableModel("own"), "", False), open_model)
     with pytest.raises(NoSuchModel):
-        async with seats.acquire("a:1"):
+        async with pool.acquire("a:1"):
             pass
-    async with seats.acquire("a:1") as seat:
-        assert seat.model.name == "a:1"
-    await seats.close()
+    async with pool.acquire("a:1") as pooled:
+        assert pooled.model.name == "a:1"
+    await pool.close()
 
 
 async def test_a_model_whose_key_changes_while_opening_is_opened_again() -> None:
@@ -388,17 +390,17 @@ async def test_a_model_whose_key_changes_while_opening_is_opened_again() -> None
         await may_open.wait()
         return made[-1]
 
-    seats = ModelPool(PooledModel(ClosableModel("own"), "", False), open_model)
+    pool = ModelPool(PooledModel(ClosableModel("own"), "", False), open_model)
 
     async def use() -> Model:
-        async with seats.acquire("a:1") as seat:
-            return seat.model
+        async with pool.acquire("a:1") as pooled:
+            return pooled.model
 
     using = asyncio.create_task(use())
     await asyncio.wait_for(opening.wait(), 30)
-    seats.reset()
+    pool.reset()
     may_open.set()
     assert await asyncio.wait_for(using, 30) is made[1]
     await asyncio.wait_for(made[0].is_closed.wait(), 30)
     assert not made[1].is_closed.is_set()
-    await seats.close()
+    await pool.close()

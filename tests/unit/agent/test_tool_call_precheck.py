@@ -133,8 +133,8 @@ async def test_a_predicted_failure_is_reported_with_secrets_masked(tmp_path: Pat
     arguments = '{"path": "hunter2hunter2", "old_text": "a", "new_text": "b"}'
     found = await edit_file.preflight(arguments, tmp_path / "workspaces" / "x")  # type: ignore[attr-defined]
     assert found.startswith("there is no") and "hunter2" not in found
-    (lever,) = masked_tools((FakeTool("lever", "unsafe"),), SecretMask(("hunter2hunter2",)))
-    assert await lever.preflight("{}", tmp_path) == ""  # type: ignore[attr-defined]
+    (tool,) = masked_tools((FakeTool("lever", "unsafe"),), SecretMask(("hunter2hunter2",)))
+    assert await tool.preflight("{}", tmp_path) == ""  # type: ignore[attr-defined]
 
 
 def _second(step: list[StepAction]) -> list[StepAction]:

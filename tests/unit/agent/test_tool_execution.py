@@ -40,8 +40,8 @@ class SelectiveTool(FakeTool):
 
 
 async def test_an_invalid_call_fails_without_approval_and_does_not_run(tmp_path: Path) -> None:
-    lever = SelectiveTool("lever", "unsafe")
-    async with running_app(tmp_path, lever, approvals="ask") as app:
+    tool = SelectiveTool("lever", "unsafe")
+    async with running_app(tmp_path, tool, approvals="ask") as app:
         session_id = await app.create_session()
         app.model.steps = [tool_call_step("lever"), tool_call_step("lever", '{"how": "well"}')]
         sent = await app.send(session_id, "Go")
@@ -49,7 +49,7 @@ async def test_an_invalid_call_fails_without_approval_and_does_not_run(tmp_path:
         await app.wait_for_run(sent.run_id, "waiting")
         (good,) = await app.store.tools(session_id, sent.run_id)
         assert (good.state, good.approval) == ("intended", "requested")
-        assert lever.run_arguments == []
+        assert tool.run_arguments == []
         assert "`how` is missing" in str(app.model.requests[-1].messages[-1])
 
 
@@ -134,21 +134,21 @@ class UnknownOutcomeTool(FakeTool):
 
 
 async def test_an_unknown_outcome_of_an_unsafe_call_asks_a_person(tmp_path: Path) -> None:
-    lever = UnknownOutcomeTool("lever", "unsafe")
-    async with running_app(tmp_path, lever) as app:
+    fake_tool = UnknownOutcomeTool("lever", "unsafe")
+    async with running_app(tmp_path, fake_tool) as app:
         session_id = await app.create_session()
         app.model.steps = [tool_call_step("lever"), text_step("Well.")]
         sent = await app.send(session_id, "Go")
         assert sent.run_id is not None
         await app.wait_for_run(sent.run_id, "waiting")
         (tool,) = await app.store.tools(session_id, sent.run_id)
-        assert (tool.state, len(lever.run_arguments)) == ("in_doubt", 1)
+        assert (tool.state, len(fake_tool.run_arguments)) == ("in_doubt", 1)
         assert (await app.entry_texts(session_id))[-1][2] == "The line went dead.\n"
         # Another tool of that name, which says of itself that it can be repeated, is not asked either.
-        lever.effect = "pure"
+        fake_tool.effect = "pure"
         await app.engine.resolve(sent.run_id, tool.id, "skip")
         await app.wait_for_run(sent.run_id, "completed")
-        assert len(lever.run_arguments) == 1
+        assert len(fake_tool.run_arguments) == 1
 
 
 class EffectChangingTool(UnknownOutcomeTool):
@@ -162,13 +162,13 @@ class EffectChangingTool(UnknownOutcomeTool):
 async def test_an_unsafe_call_is_not_repeated_after_its_tool_changed(
     tmp_path: Path,
 ) -> None:
-    lever = EffectChangingTool("lever", "unsafe")
-    async with running_app(tmp_path, lever) as app:
+    tool = EffectChangingTool("lever", "unsafe")
+    async with running_app(tmp_path, tool) as app:
         session_id = await app.create_session()
         app.model.steps = [tool_call_step("lever"), text_step("Well.")]
         sent = await app.send(session_id, "Go")
         run = await app.wait_for_run(sent.run_id, "waiting", "completed", "failed")
-        assert (run.status, len(lever.run_arguments)) == ("waiting", 1)
+        assert (run.status, len(tool.run_arguments)) == ("waiting", 1)
 
 
 @pytest.mark.parametrize("effect", ["unsafe", "idempotent"])
@@ -189,13 +189,13 @@ async def test_a_call_that_changes_something_is_in_the_ledger_as_started_before_
 
 @pytest.mark.parametrize("effect", ["pure", "idempotent"])
 async def test_an_unknown_outcome_of_a_repeatable_call_is_a_failure(tmp_path: Path, effect: f.Effect) -> None:
-    lever = UnknownOutcomeTool("lever", effect)
-    async with running_app(tmp_path, lever) as app:
+    tool = UnknownOutcomeTool("lever", effect)
+    async with running_app(tmp_path, tool) as app:
         session_id = await app.create_session()
         app.model.steps = [tool_call_step("lever"), text_step("Well.")]
         sent = await app.send(session_id, "Go")
         await app.wait_for_run(sent.run_id, "completed")
-        assert len(lever.run_arguments) == 1
+        assert len(tool.run_arguments) == 1
 
 
 async def test_a_call_started_as_unsafe_stays_unsafe(

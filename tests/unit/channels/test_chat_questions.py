@@ -48,10 +48,10 @@ WORDS = "Write your answer, or /deny to leave it."
 
 
 def question_step(question: str, *choices: str, multiple: bool = False) -> list[StepAction]:
-    told: dict[str, object] = {"question": question}
+    arguments: dict[str, object] = {"question": question}
     if choices:
-        told |= {"choices": choices, "multiple": multiple}
-    return tool_call_step(questions.ASK_TOOL, msgspec.json.encode(told).decode())
+        arguments |= {"choices": choices, "multiple": multiple}
+    return tool_call_step(questions.ASK_TOOL, msgspec.json.encode(arguments).decode())
 
 
 async def facts_of(app: AppHarness, session_id: SessionId, kind: type) -> list[object]:
@@ -77,9 +77,9 @@ async def wait_for_last_text(harness: ChannelHarness, *ends: str) -> None:
 
     async def ends_with_text() -> bool:
         texts = harness.chat_app.texts()[-len(ends) :]
-        told = len(texts) == len(ends) and all(map(str.endswith, texts, ends))
+        are_delivered = len(texts) == len(ends) and all(map(str.endswith, texts, ends))
         return (
-            told
+            are_delivered
             and not harness.chat_app.unread
             and not await harness.store.received(harness.chat_app.name, 1)
         )
@@ -363,13 +363,15 @@ async def test_a_crash_at_each_step_neither_loses_nor_repeats_an_answer(
         for at in range(1, len(steps) + 1, 1 if is_after else 3):
             chat_app = FakeChatApp(f"app{at}", dedupes=True)
             await run_scenario(engine_app, chat_app, [CrashPoint(at, is_after)])
-            told = f"death {'after' if is_after else 'before'} step {at}, {steps[at - 1]}: {chat_app.texts()}"
+            detail = (
+                f"death {'after' if is_after else 'before'} step {at}, {steps[at - 1]}: {chat_app.texts()}"
+            )
             (route,) = await engine_app.store.routes(chat_app.name)
             accepted = await facts_of(engine_app, route.session_id, f.TurnAccepted)
-            assert [message_text(each.parts) for each in accepted] == ["go"], told  # type: ignore[attr-defined]
+            assert [message_text(each.parts) for each in accepted] == ["go"], detail  # type: ignore[attr-defined]
             answered = await facts_of(engine_app, route.session_id, f.QuestionAnswered)
-            assert [each.text for each in answered] == ["Because.", "That is all."], told  # type: ignore[attr-defined]
-            assert chat_app.texts() == whole.texts(), told
+            assert [each.text for each in answered] == ["Because.", "That is all."], detail  # type: ignore[attr-defined]
+            assert chat_app.texts() == whole.texts(), detail
 
 
 async def test_at_telegram_its_own_buttons_and_messages_answer(tmp_path: Path) -> None:

@@ -120,14 +120,16 @@ async def test_a_crash_at_each_step_loses_and_repeats_nothing(
             chat_app = FakeChatApp(f"app{at}", dedupes)
             before = (await engine_app.store.totals()).sessions
             await run_scenario(engine_app, chat_app, STORY, [CrashPoint(at, is_after)])
-            told = f"death {'after' if is_after else 'before'} step {at}, {steps[at - 1]}: {chat_app.texts()}"
-            assert await user_texts(engine_app, chat_app) == ["hello", "more"], told
-            assert (await engine_app.store.totals()).sessions == before + 2, told
+            detail = (
+                f"death {'after' if is_after else 'before'} step {at}, {steps[at - 1]}: {chat_app.texts()}"
+            )
+            assert await user_texts(engine_app, chat_app) == ["hello", "more"], detail
+            assert (await engine_app.store.totals()).sessions == before + 2, detail
             assert (
                 (chat_app.texts() == expected)
                 if dedupes
                 else (without_duplicates(chat_app.texts()) == without_duplicates(expected))
-            ), told
+            ), detail
 
 
 CRASH_POINTS = st.lists(st.tuples(st.integers(1, 60), st.booleans()), max_size=4)

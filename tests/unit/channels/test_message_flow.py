@@ -38,7 +38,7 @@ async def test_what_cannot_be_kept_as_it_came_is_mended_and_answered(tmp_path: P
         assert said == ["half \ufffd a smile", "late"]
 
 
-async def test_the_same_update_told_again_is_one_turn(tmp_path: Path) -> None:
+async def test_a_repeated_update_is_one_turn(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app, channel_harness(app) as harness:
         app.model.steps = [text_step("Once.")]
         inbound = harness.chat_app.post_message("hello")

@@ -282,8 +282,8 @@ async def test_an_undelivered_code_is_resent_on_the_next_message(tmp_path: Path)
 
 
 async def _gets_reply(at: object) -> bool:
-    at.app.say("hello?", chat="9", sender="eve")  # type: ignore[attr-defined]
-    return bool(at.app.texts("9"))  # type: ignore[attr-defined]
+    at.chat_app.post_message("hello?", chat="9", sender="eve")  # type: ignore[attr-defined]
+    return bool(at.chat_app.texts("9"))  # type: ignore[attr-defined]
 
 
 async def _has_texts(texts: list[str]) -> bool:

@@ -221,16 +221,16 @@ def test_replanning_from_any_cursor_gives_the_same_messages(data: st.DataObject)
         here.add(event)
     store_deliveries(whole, here.take_deliveries())
     stops = sorted(data.draw(st.sets(st.integers(1, len(facts)))))
-    told_so_far: dict[tuple[str, int], NewDelivery] = {}
+    stored: dict[tuple[str, int], NewDelivery] = {}
     cursor = 0
     for stop in [*stops, len(facts)]:
         here = make_plan(cursor)
         for event in events_of(facts)[cursor:stop]:
             here.add(event)
-        store_deliveries(told_so_far, [*here.take_deliveries(), *here.take_first_text()])
+        store_deliveries(stored, [*here.take_deliveries(), *here.take_first_text()])
         cursor = here.completed_seq
-    assert told_so_far == whole
-    assert list(told_so_far) == list(whole), "and in the same order"
+    assert stored == whole
+    assert list(stored) == list(whole), "and in the same order"
 
 
 def test_what_is_being_written_differs_from_what_it_becomes() -> None:
@@ -246,7 +246,7 @@ def test_what_is_being_written_differs_from_what_it_becomes() -> None:
     assert here.live_delivery() is None
 
 
-def test_words_with_something_between_them_are_shown_as_they_are_told_in_the_end() -> None:
+def test_interrupted_text_streams_as_it_is_shown_in_the_end() -> None:
     story, here = turn_from_chat(), make_plan()
     for event in events_of(story.opening()):
         here.add(event)
@@ -325,5 +325,5 @@ def test_files_of_an_answer_keep_their_names() -> None:
     here = make_plan()
     for event in events_of([*story.opening(), replace(story.message_settled(), parts=parts)]):
         here.add(event)
-    (told_of,) = here.take_deliveries()
-    assert told_of.body.named_files == [("b1", "sums.csv"), ("b2", "map.png")]
+    (delivery,) = here.take_deliveries()
+    assert delivery.body.named_files == [("b1", "sums.csv"), ("b2", "map.png")]

@@ -283,7 +283,7 @@ async def test_status_model_and_memory_say_what_there_is(tmp_path: Path) -> None
 
     async with (
         running_app(tmp_path) as app,
-        channel_harness(app, asked=CommandSources(lambda agent: "puppet-1", remembered)) as harness,
+        channel_harness(app, sources=CommandSources(lambda agent: "puppet-1", remembered)) as harness,
     ):
         app.model.steps = [text_step("ok")]
         await send_and_read_last(harness, "hello")
@@ -294,8 +294,8 @@ async def test_status_model_and_memory_say_what_there_is(tmp_path: Path) -> None
 
 
 async def test_a_prompt_says_what_its_file_says_and_help_lists_it(tmp_path: Path) -> None:
-    asked = CommandSources(prompts=lambda: [("greet", "Say hello.")])
-    async with running_app(tmp_path) as app, channel_harness(app, asked=asked) as harness:
+    sources = CommandSources(prompts=lambda: [("greet", "Say hello.")])
+    async with running_app(tmp_path) as app, channel_harness(app, sources=sources) as harness:
         app.engine.expand_prompt = lambda text: text.replace("/greet", "Say hello to")
         app.model.steps = [text_step("Hello, world."), text_step("Hello, all.")]
         assert await send_and_read_last(harness, "/greet the world") == "Hello, world."
@@ -313,7 +313,7 @@ async def test_in_a_group_nothing_is_shown_of_elsewhere_whatever_is_pressed(tmp_
 
     async with (
         running_app(tmp_path) as app,
-        channel_harness(app, asked=CommandSources(None, remembered)) as harness,
+        channel_harness(app, sources=CommandSources(None, remembered)) as harness,
     ):
         app.model.steps = [text_step("one"), text_step("two")]
         await send_and_read_last(harness, "private")
@@ -354,8 +354,8 @@ async def test_what_is_too_long_to_be_shown_is_not_approved_by_typing_either(tmp
 
 async def test_agents_are_listed_and_one_is_chosen_unless_it_may_do_more_than_others(tmp_path: Path) -> None:
     agents = (AgentInfo("main"), AgentInfo("reader", "Reads only."), AgentInfo("free", approvals="allow"))
-    asked = CommandSources(agents=lambda: agents)
-    async with running_app(tmp_path) as app, channel_harness(app, asked=asked) as harness:
+    sources = CommandSources(agents=lambda: agents)
+    async with running_app(tmp_path) as app, channel_harness(app, sources=sources) as harness:
         app.model.steps = [text_step("one")]
         assert await send_and_read_last(harness, "/agent reader") == NO_CONVERSATION
         await send_and_read_last(harness, "first")

@@ -30,17 +30,17 @@ class FakeBlobs:
         return PNG
 
 
-def webhook_channel(url: str, patience: ChannelWebhookTimeouts | None = None) -> WebhookChannel:
+def webhook_channel(url: str, timeouts: ChannelWebhookTimeouts | None = None) -> WebhookChannel:
     numbers = itertools.count()
-    return WebhookChannel(url, KEY, FakeBlobs(), SystemClock(), lambda: f"call-{next(numbers)}", patience)
+    return WebhookChannel(url, KEY, FakeBlobs(), SystemClock(), lambda: f"call-{next(numbers)}", timeouts)
 
 
 @asynccontextmanager
 async def receiver_and_channel(
-    patience: ChannelWebhookTimeouts | None = None,
+    timeouts: ChannelWebhookTimeouts | None = None,
 ) -> AsyncIterator[tuple[WebhookReceiver, WebhookChannel]]:
     async with webhook_receiver(WebhookReceiver(key=KEY)) as receiver:
-        channel = webhook_channel(receiver.url, patience)
+        channel = webhook_channel(receiver.url, timeouts)
         try:
             yield receiver, channel
         finally:
@@ -264,10 +264,10 @@ async def test_closing_a_channel_ends_its_pending_request() -> None:
 
 def test_the_documentation_lists_what_the_channel_can_do() -> None:
     page = (Path(__file__).parents[3] / "docs" / "channels.md").read_text()
-    told = ["no", "yes"]
+    yes_no = ["no", "yes"]
     row = (
-        "Webhook", f"{ABILITIES.text_chars_max:,}", told[ABILITIES.edits], told[ABILITIES.buttons],
-        told[ABILITIES.files], told[ABILITIES.dedupes_updates], told[ABILITIES.dedupes_sends],
+        "Webhook", f"{ABILITIES.text_chars_max:,}", yes_no[ABILITIES.edits], yes_no[ABILITIES.buttons],
+        yes_no[ABILITIES.files], yes_no[ABILITIES.dedupes_updates], yes_no[ABILITIES.dedupes_sends],
         f"{ABILITIES.edit_every_ms:,} ms",
     )  # fmt: skip
     assert f"| {' | '.join(row)} |" in page.splitlines()

@@ -25,8 +25,8 @@ async def test_another_process_takes_over_when_the_one_that_served_is_gone(tmp_p
         running_app(tmp_path / "data", started=False) as other,
     ):
         engine_app.model.steps = [text_step("one")]
-        told: list[str] = []
-        stand_by = make_gateway(other, chat_app, told, sleep=short_sleep)
+        notices: list[str] = []
+        stand_by = make_gateway(other, chat_app, notices, sleep=short_sleep)
         await stand_by.start()
         chat_app.post_message("1")
         await harness.wait_until_idle()
@@ -38,7 +38,7 @@ async def test_another_process_takes_over_when_the_one_that_served_is_gone(tmp_p
         await harness.wait_until_idle()
         assert stand_by.states()[0].serving
         await stand_by.stop(1.0)
-        assert not told
+        assert not notices
 
 
 async def test_a_message_received_by_one_process_is_handled_by_the_serving_one(tmp_path: Path) -> None:
@@ -74,10 +74,10 @@ async def test_a_channel_that_fails_to_listen_is_listened_to_again_and_says_why(
         channel_harness(engine_app, chat_app, channel=channel) as harness,
     ):
 
-        async def is_told() -> bool:
+        async def has_error() -> bool:
             return bool(harness.gateway.states()[0].last_error)
 
-        await engine_app.wait_until(is_told, "a failure")
+        await engine_app.wait_until(has_error, "a failure")
         assert harness.gateway.states()[0].last_error == "parlour: no such bot."
         engine_app.model.steps = [text_step("one")]
         chat_app.post_message("1")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import build_wiring, command_line
+from holdfast.app import build_dependencies, command_line
 from holdfast.cli.help import build_command
 
 ODD = r"<bool>|<str>  |range>|\[\[|…\}"
@@ -28,18 +28,18 @@ def test_help_shows_flags_without_a_metavar_in_every_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    command = build_command(command_line(build_wiring({})))
+    command = build_command(command_line(build_dependencies({})))
     found = list(all_commands(command))
     assert ("sessions", "export") in found and len(found) > 25
     for words in found:
-        told = help_text(command, capsys, *words, "--help")
-        options = told.partition("─ Options ─")[2]
+        output = help_text(command, capsys, *words, "--help")
+        options = output.partition("─ Options ─")[2]
         assert re.search(r"--help +-h +Show this", options), words
-        assert not re.search(ODD, options) and "[[" not in told, told
+        assert not re.search(ODD, options) and "[[" not in output, output
 
 
 def test_short_and_long_help_options_print_the_same_text(capsys: pytest.CaptureFixture[str]) -> None:
-    command = build_command(command_line(build_wiring({})))
+    command = build_command(command_line(build_dependencies({})))
     assert help_text(command, capsys, "chat", "-h") == help_text(command, capsys, "chat", "--help")
 
 
@@ -47,8 +47,8 @@ def test_help_describes_each_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    command = build_command(command_line(build_wiring({})))
+    command = build_command(command_line(build_dependencies({})))
     assert "Print a one-time sign-in link." in help_text(command, capsys, "link", "--help")
-    told = help_text(command, capsys, "chat", "--help")
-    assert "Start a conversation in this terminal" in told
-    assert re.search(r"--continue +-c +Continue the last conversation", told)
+    output = help_text(command, capsys, "chat", "--help")
+    assert "Start a conversation in this terminal" in output
+    assert re.search(r"--continue +-c +Continue the last conversation", output)

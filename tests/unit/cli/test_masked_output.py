@@ -52,10 +52,10 @@ def test_write_through_output_is_not_buffered(raw: io.BytesIO) -> None:
     plain = io.TextIOWrapper(raw, encoding="utf-8", write_through=True)
     masked = MaskedOutput(plain, SecretMask([KEY]).mask_with_shapes)
     print("one", file=masked)
-    told = raw.getvalue()
+    printed = raw.getvalue()
     masked.detach()
     plain.detach()
-    assert told == b"one\n"
+    assert printed == b"one\n"
 
 
 def test_a_traceback_and_a_log_record_are_masked(
@@ -67,9 +67,9 @@ def test_a_traceback_and_a_log_record_are_masked(
     except ValueError:
         traceback.print_exc()
     logging._StderrHandler().handle(logging.makeLogRecord({"msg": f"note {KEY}"}))  # type: ignore[attr-defined]
-    told = raw.getvalue().decode()
-    assert KEY not in told
-    assert told.count(MASK) == 2 and "Traceback" in told
+    printed = raw.getvalue().decode()
+    assert KEY not in printed
+    assert printed.count(MASK) == 2 and "Traceback" in printed
 
 
 def test_masked_output_keeps_the_file_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:

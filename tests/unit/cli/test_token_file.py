@@ -23,8 +23,8 @@ def test_permissions_of_a_readable_token_file_are_tightened_with_a_note(
     (tmp_path / TOKEN_FILE_NAME).chmod(0o644)
     assert local_token(tmp_path) == first
     assert stat.S_IMODE((tmp_path / TOKEN_FILE_NAME).stat().st_mode) == 0o600
-    told = capsys.readouterr().err
-    assert "could be read by others" in told and first not in told
+    stderr = capsys.readouterr().err
+    assert "could be read by others" in stderr and first not in stderr
 
 
 @pytest.mark.parametrize("text", [b"", b"short", b"two words " * 9, b"\xff" * 50])

@@ -1,4 +1,4 @@
-"""What memory is owed folds to what the vectors say; the page's own fold is held to the same vectors."""
+"""The fold of queued commits matches the vectors, which the fold of the page must match too."""
 
 from pathlib import Path
 
@@ -14,12 +14,12 @@ VECTORS = sorted((Path(__file__).parents[2] / "vectors" / "memory").glob("*.json
 
 
 class QueueVector(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`told` is what the page says of the whole conversation, by its own name for it."""
+    """A journal, its expected queued commits, and the state that the page shows for all of it."""
 
     about: str
     events: list[Wire]
-    stretches: list[Wire]
-    told: str
+    segments: list[Wire]
+    status: str
 
 
 def plain(row: QueuedCommitRow) -> Wire:
@@ -41,4 +41,4 @@ def test_there_are_vectors() -> None:
 def test_a_vector_folds_to_its_queued_commits(path: Path) -> None:
     vector = msgspec.json.decode(path.read_bytes(), type=QueueVector)
     book = fold(SESSION, [from_wire(event) for event in vector.events])
-    assert [plain(book.queued_commits[n]) for n in sorted(book.queued_commits)] == vector.stretches
+    assert [plain(book.queued_commits[n]) for n in sorted(book.queued_commits)] == vector.segments

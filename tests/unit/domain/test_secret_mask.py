@@ -36,13 +36,13 @@ def text_with_secrets(draw: st.DrawFn) -> tuple[list[str], str, list[str]]:
 def test_streamed_text_is_masked_like_whole_text(story: tuple[list[str], str, list[str]]) -> None:
     known, text, pieces = story
     mask = SecretMask(known)
-    stream, told = mask.stream(), ""
+    stream, shown = mask.stream(), ""
     for piece in pieces:
-        told += stream.feed(piece)
+        shown += stream.feed(piece)
         assert len(stream.pending) < mask.longest_chars
-    told += stream.finish()
-    assert told == mask.mask(text)
-    assert not any(value in told for value in known)
+    shown += stream.finish()
+    assert shown == mask.mask(text)
+    assert not any(value in shown for value in known)
 
 
 @given(text_with_secrets(), st.lists(st.booleans(), min_size=14, max_size=14))
@@ -50,16 +50,16 @@ def test_revealing_pending_text_early_leaks_no_secret(
     story: tuple[list[str], str, list[str]], shows: list[bool]
 ) -> None:
     known, text, pieces = story
-    stream, told = SecretMask(known).stream(), ""
+    stream, shown = SecretMask(known).stream(), ""
     for piece, show in zip(pieces, shows, strict=False):
-        told += stream.feed(piece) + (stream.reveal_pending() if show else "")
-    told += stream.finish()
+        shown += stream.feed(piece) + (stream.reveal_pending() if show else "")
+    shown += stream.finish()
     if SecretMask(known).is_clean(text):
-        assert told == text
+        assert shown == text
     for value in known:
-        assert value not in told
+        assert value not in shown
     # At most so many characters stand before a mask that would not stand there otherwise.
-    assert len(told) <= len(SecretMask(known).mask(text)) + REVEALED_CHARS_MAX * told.count(MASK)
+    assert len(shown) <= len(SecretMask(known).mask(text)) + REVEALED_CHARS_MAX * shown.count(MASK)
 
 
 @given(st.text(), values)
@@ -162,7 +162,7 @@ def test_the_shapes_of_keys_are_masked_in_logs_and_nowhere_else(secret: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "masked"),
     [
         ("Authorization: Bearer abc.defghi", f"Authorization: Bearer {MASK}"),
         ("authorization: Basic dXNlcjpwYXNz", f"authorization: Basic {MASK}"),
@@ -172,8 +172,8 @@ def test_the_shapes_of_keys_are_masked_in_logs_and_nowhere_else(secret: str) -> 
         ("cannot reach http://me:word@host/v1", f"cannot reach http://{MASK}@host/v1"),
     ],
 )
-def test_credentials_in_headers_and_urls_are_masked_in_logs(said: str, told: str) -> None:
-    assert SecretMask().mask_with_shapes(said) == told
+def test_credentials_in_headers_and_urls_are_masked_in_logs(said: str, masked: str) -> None:
+    assert SecretMask().mask_with_shapes(said) == masked
 
 
 @pytest.mark.parametrize(
@@ -193,8 +193,8 @@ def test_ordinary_lines_of_a_log_stay_as_they_are(line: str) -> None:
 
 def test_every_text_inside_a_value_is_masked_and_the_rest_is_the_same() -> None:
     parts: tuple[AnyPart, ...] = (Text(f"a {KEY}"), ToolCall("c_1", "shell", f'{{"command":"echo {KEY}"}}'))
-    told = mask_value(parts, SecretMask([KEY]).mask)
-    assert told == (Text(f"a {MASK}"), ToolCall("c_1", "shell", f'{{"command":"echo {MASK}"}}'))
+    masked = mask_value(parts, SecretMask([KEY]).mask)
+    assert masked == (Text(f"a {MASK}"), ToolCall("c_1", "shell", f'{{"command":"echo {MASK}"}}'))
     assert mask_value({"n": 1, "deep": [{"x": KEY}]}, SecretMask([KEY]).mask) == {
         "n": 1,
         "deep": [{"x": MASK}],

@@ -93,8 +93,11 @@ def test_joining_neighbours_of_one_kind_changes_nothing(
 
 
 def test_order_across_kinds_is_kept_and_arguments_go_to_their_call() -> None:
-    fold = fold_deltas([reasoning_delta("hm"), text_delta("Let me "), text_delta("look."), arguments_delta("a", '{"x"'), arguments_delta("b", "{"),
-                   arguments_delta("a", ":1}"), arguments_delta("b", "}"), text_delta("Done.")])  # fmt: skip
+    fold = fold_deltas([
+        reasoning_delta("hm"), text_delta("Let me "), text_delta("look."),
+        arguments_delta("a", '{"x"'), arguments_delta("b", "{"),
+        arguments_delta("a", ":1}"), arguments_delta("b", "}"), text_delta("Done."),
+    ])  # fmt: skip
     assert fold.parts() == (
         Reasoning("hm"),
         Text("Let me look."),

@@ -192,8 +192,8 @@ async def test_a_summary_of_turns_undone_meanwhile_is_refused(tmp_path: Path, ho
         model.hold = asyncio.Event()
         making = asyncio.create_task(app.engine.summaries.summarise(session_id))
         await asyncio.wait_for(model.summary_started.wait(), 30)
-        told = [event.fact for event in await app.store.read(session_id, 0, 100)]
-        turns = [fact.turn_id for fact in told if isinstance(fact, f.TurnAccepted)]
+        facts = [event.fact for event in await app.store.read(session_id, 0, 100)]
+        turns = [fact.turn_id for fact in facts if isinstance(fact, f.TurnAccepted)]
         match how:
             case "undo":
                 await app.engine.commands.undo(session_id, turns[0])

@@ -70,8 +70,10 @@ async def test_a_run_has_one_change_for_each_file_from_first_to_last(tmp_path: P
         await run_steps(app, session_id, write_step("old.txt", "a\nb\nc\n"))
         run_id = await run_steps(
             app, session_id,
-            write_step("new/file.txt", "x\n"), edit_step("old.txt", "a", "A"), edit_step("./old.txt", "c\n", "C\nd\n"),
-            write_step("gone.txt", "1\n"), edit_step("new/../new/file.txt", "x", "y"), edit_step("old.txt", "A", "a"),
+            write_step("new/file.txt", "x\n"), edit_step("old.txt", "a", "A"),
+            edit_step("./old.txt", "c\n", "C\nd\n"),
+            write_step("gone.txt", "1\n"), edit_step("new/../new/file.txt", "x", "y"),
+            edit_step("old.txt", "A", "a"),
         )  # fmt: skip
         found = await changes_of(app, run_id)
         assert found == [("new/file.txt", 1, 0, True), ("old.txt", 2, 1, True), ("gone.txt", 1, 0, True)]
@@ -171,8 +173,8 @@ async def test_only_files_in_the_workspace_of_the_run_are_restored(tmp_path: Pat
             (folder / "file").write_text("2\n")
             (folder / "made").write_text("x\n")
             await app.engine.commands.configure(session_id, f.SessionConfigured(workspace=chosen))
-        (told, _), left_out = await app.engine.file_changes.list_changes(run_id)
-        assert (told.path, told.workspace, left_out) == ("file", str(first), 0)
+        (change, _), left_out = await app.engine.file_changes.list_changes(run_id)
+        assert (change.path, change.workspace, left_out) == ("file", str(first), 0)
         assert await app.engine.file_changes.restore(run_id) == ("file", "made")
         assert (first / "file").read_text() == "1\n" and not (first / "made").exists()
         for folder in (second, workspace(data, session_id)):

@@ -89,20 +89,20 @@ async def test_an_unused_mark_is_removed_when_an_open_run_uses_the_text(tmp_path
 async def test_saved_instructions_survive_a_wrong_clock(tmp_path: Path) -> None:
     clock = FakeClock()
     async with running_app(tmp_path, clock=clock) as app:
-        told = InstructionStore(app.store, clock)
-        await told.save("Be kind.")
-        await told.prune()
+        instructions = InstructionStore(app.store, clock)
+        await instructions.save("Be kind.")
+        await instructions.prune()
         clock.advance(UNUSED_INSTRUCTIONS_AFTER_MS)
-        await told.prune()
+        await instructions.prune()
         clock.rewind(UNUSED_INSTRUCTIONS_AFTER_MS - 60_000)
-        assert await told.find(await told.save("Be kind.")) == "Be kind."
+        assert await instructions.find(await instructions.save("Be kind.")) == "Be kind."
 
 
 async def test_a_text_that_looks_like_a_mark_is_returned_whole(tmp_path: Path) -> None:
     clock = FakeClock()
     async with running_app(tmp_path, clock=clock) as app:
-        told, text = InstructionStore(app.store, clock), "\0unused since 5\0Be kind."
-        digest = await told.save(text)
-        assert await told.find(digest) == text
-        await told.prune()
-        assert await told.find(digest) == text, "also once it is marked"
+        instructions, text = InstructionStore(app.store, clock), "\0unused since 5\0Be kind."
+        digest = await instructions.save(text)
+        assert await instructions.find(digest) == text
+        await instructions.prune()
+        assert await instructions.find(digest) == text, "also once it is marked"

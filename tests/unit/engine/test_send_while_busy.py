@@ -50,8 +50,8 @@ async def test_a_steered_message_is_shown_to_the_model_after_the_results_of_its_
         session = await app.create_session()
         first = await app.send(session, "Count")
         await tool.started.wait()
-        told = await app.send(session, "In French", if_busy="steer")
-        assert (await app.run(told.run_id)).status == "queued" and told.run_to_start is None
+        receipt = await app.send(session, "In French", if_busy="steer")
+        assert (await app.run(receipt.run_id)).status == "queued" and receipt.run_to_start is None
         hold.set()
         await app.wait_for_run(first.run_id, "completed")
         assert messages_shown(app.model.requests[-1]) == [
@@ -63,7 +63,7 @@ async def test_a_steered_message_is_shown_to_the_model_after_the_results_of_its_
             ("assistant", "In French: un"),
         ]  # fmt: skip
         assert {entry.turn for entry in await app.entries(session)} == {1}
-        assert (await app.run(told.run_id)).status == "completed"
+        assert (await app.run(receipt.run_id)).status == "completed"
         assert len(app.model.requests) == 2, "nothing is answered twice"
         row = await app.store.session(session)
         assert (row.live_turns, row.last_turn, row.status) == (1, 2, "idle")
@@ -101,9 +101,9 @@ async def test_without_another_step_a_steered_message_is_the_next_turn(tmp_path:
         session = await app.create_session()
         first = await app.send(session, "One thing")
         await app.wait_until(lambda: _has(app, session, "Done"))
-        told = await app.send(session, "Another", if_busy="steer")
+        receipt = await app.send(session, "Another", if_busy="steer")
         hold.set()
-        await app.wait_for_run(told.run_id, "completed")
+        await app.wait_for_run(receipt.run_id, "completed")
         assert (await app.run(first.run_id)).status == "completed"
         assert [(e.turn, e.role) for e in await app.entries(session)] == [
             (1, "user"), (1, "assistant"), (2, "user"), (2, "assistant"),
@@ -133,13 +133,13 @@ async def test_a_repeated_steered_message_gets_the_same_receipt(
         session = await app.create_session()
         first = await app.send(session, "Go")
         await tool.started.wait()
-        told = await app.send(session, "Quick", "k1", if_busy="steer")
+        receipt = await app.send(session, "Quick", "k1", if_busy="steer")
         again = await app.send(session, "Quick", "k1", if_busy="steer")
         hold.set()
         await app.wait_for_run(first.run_id, "completed")
         later = await app.send(session, "Quick", "k1", if_busy="steer")
         for other in (again, later):
-            assert (other.turn_id, other.run_id, other.seq) == (told.turn_id, told.run_id, told.seq)
+            assert (other.turn_id, other.run_id, other.seq) == (receipt.turn_id, receipt.run_id, receipt.seq)
             assert other.run_to_start is None
         assert [said for _, said in await role_texts(app, session)].count("Quick") == 1
 
@@ -151,13 +151,13 @@ async def test_a_steered_message_is_found_once_and_undone_with_its_turn(tmp_path
         session = await app.create_session()
         first = await app.send(session, "Go")
         await tool.started.wait()
-        told = await app.send(session, "pumpernickel", if_busy="steer")
+        receipt = await app.send(session, "pumpernickel", if_busy="steer")
         hold.set()
         await app.wait_for_run(first.run_id, "completed")
         [hit] = await app.store.search("pumpernickel", 10)
         assert (hit.turn, hit.role) == (1, "user")
         with pytest.raises(NoSuchTurn):
-            await app.engine.commands.undo(session, told.turn_id)
+            await app.engine.commands.undo(session, receipt.turn_id)
         fork = await app.engine.commands.fork(session)
         assert await role_texts(app, fork) == await role_texts(app, session)
         await app.engine.commands.undo(session, None)
@@ -176,16 +176,16 @@ async def test_a_message_for_a_run_that_is_stopped_stays_a_turn_in_the_queue(
         session = await app.create_session()
         first = await app.send(session, "Go")
         await tool.started.wait()
-        told = await app.send(session, "Quick", if_busy="steer")
-        assert first.run_id is not None and told.run_id is not None
+        receipt = await app.send(session, "Quick", if_busy="steer")
+        assert first.run_id is not None and receipt.run_id is not None
         app.model.steps = [text_step("quickly"), text_step("and more")]
         if ending == "cancel":
             await app.engine.cancel(first.run_id)
-            assert (await app.run(told.run_id)).status == "queued"
-            await app.engine.resume(told.run_id)
+            assert (await app.run(receipt.run_id)).status == "queued"
+            await app.engine.resume(receipt.run_id)
         else:
             await app.send(session, "Stop", if_busy="interrupt")
-        await app.wait_for_run(told.run_id, "completed")
+        await app.wait_for_run(receipt.run_id, "completed")
         await app.wait_until(lambda: _is_idle(app, session))
         assert (await app.run(first.run_id)).status == "cancelled"
         said = [(entry.turn, message_text(entry.parts)) for entry in await app.entries(session)]
@@ -199,16 +199,16 @@ async def test_a_message_for_an_interrupted_run_is_sent_once_after_resuming(tmp_
         session = await app.create_session()
         first = await app.send(session, "Go")
         await tool.started.wait()
-        told = await app.send(session, "Quick", "k", if_busy="steer")
+        receipt = await app.send(session, "Quick", "k", if_busy="steer")
     # Left in the middle of its call: the message is kept, and nobody has been told.
     async with running_app(tmp_path, FakeTool("pull", "pure"), started=False) as app:
         app.model.steps = [text_step("quickly")]
-        assert (await app.run(told.run_id)).status == "queued"
+        assert (await app.run(receipt.run_id)).status == "queued"
         await app.engine.start()
         await app.wait_for_run(first.run_id, "completed")
         assert [said for side, said in messages_shown(app.model.requests[0]) if side == "user"][-1] == "Quick"
         assert len(app.model.requests) == 1
-        assert (await app.send(session, "Quick", "k", if_busy="steer")).run_id == told.run_id
+        assert (await app.send(session, "Quick", "k", if_busy="steer")).run_id == receipt.run_id
         assert (await app.event_kinds(session)).count("turn_steered") == 1
         await pages_match_events(app, session)
 

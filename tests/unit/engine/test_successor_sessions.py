@@ -75,14 +75,14 @@ async def test_a_conversation_whose_successor_was_deleted_says_so_and_can_be_bra
         newest = await app.engine.continuation.continue_session(new)
         assert await app.engine.continuation.continue_session(old) == newest, "to where it is now"
         await app.engine.delete(newest)
-        for deed in (
+        for refused_call in (
             app.send(old, "late"),
             app.engine.continuation.continue_session(old),
             app.engine.continuation.current_session(old),
         ):
-            with pytest.raises(SuccessorDeleted) as told:
-                await deed
-            assert str(told.value) == f"Conversation {old} went on in {newest}, which was deleted."
+            with pytest.raises(SuccessorDeleted) as caught:
+                await refused_call
+            assert str(caught.value) == f"Conversation {old} went on in {newest}, which was deleted."
         branch = await app.engine.commands.fork(old)
         await run_turns(app, branch, "on we go")
         await app.engine.delete(new)

@@ -20,7 +20,7 @@ TOOLS = [
     {"name": "act", "inputSchema": {"type": "object"}},
     {"name": "look", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}},
 ]
-TOLD = {
+INITIALIZE_RESULT = {
     "protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
     "serverInfo": {"name": "rude", "version": "1"},
 }  # fmt: skip
@@ -62,7 +62,7 @@ class MisbehavingServer:
         body = msgspec.json.decode(await request.read())
         match body["method"]:
             case "initialize":
-                return self.result(body, TOLD, {"mcp-session-id": "s1"})
+                return self.result(body, INITIALIZE_RESULT, {"mcp-session-id": "s1"})
             case "tools/list":
                 return self.result(body, {"tools": TOOLS})
             case "tools/call":
@@ -96,7 +96,7 @@ async def test_connects_calls_a_tool_and_receives_notifications(tmp_path: Path) 
             assert sorted(call.emitted().splitlines()) == [f"{n} of 3 step {n}" for n in (1, 2, 3)]
             assert (await harness.call("s__fail", why="no")).outcome == "failed"
             await harness.call("s__grow")
-            await harness.wait_for(lambda told: "s__grown" in told.tools)
+            await harness.wait_for(lambda info: "s__grown" in info.tools)
 
 
 async def test_server_killed_during_a_call_is_not_called_again_and_the_next_call_works(
@@ -114,7 +114,7 @@ async def test_server_killed_during_a_call_is_not_called_again_and_the_next_call
             assert call.outcome == "unknown"
             assert "may have done it" in call.emitted("stderr")
         with http_mcp_server(port=port):
-            await harness.wait_for(lambda told: told.connections == 2)
+            await harness.wait_for(lambda info: info.connections == 2)
             assert (await harness.call("s__act", line="two", effects=str(effects))).text == "did two"
         assert read_effects(effects) == ["one", "two"]
 
@@ -212,8 +212,8 @@ async def test_an_unreadable_response_ends_the_call_at_once(tmp_path: Path) -> N
 async def test_an_unreachable_server_is_reported_and_connected_once_available(tmp_path: Path) -> None:
     port = own_port()
     async with mcp_servers(tmp_path, s=server_table(port)) as harness:
-        told: McpServerInfo = await harness.wait_for_error()
-        assert told.last_error.startswith("it cannot be reached")
+        info: McpServerInfo = await harness.wait_for_error()
+        assert info.last_error.startswith("it cannot be reached")
         with http_mcp_server("--time", port=port):
             await harness.wait_until_ready()
             assert set(harness.servers) == {"s__get_current_time", "s__convert_time"}
@@ -234,13 +234,13 @@ async def test_a_redirect_to_another_server_is_not_followed(tmp_path: Path) -> N
 
 
 async def test_a_flooding_server_is_read_at_a_limited_rate(tmp_path: Path) -> None:
-    told = MCP_MESSAGES_AT_ONCE + MCP_MESSAGES_PER_S_MAX
+    allowed = MCP_MESSAGES_AT_ONCE + MCP_MESSAGES_PER_S_MAX
 
     async def chatter(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         token = body["params"]["_meta"]["progressToken"]
-        for n in range(told):
+        for n in range(allowed):
             params = {"progressToken": token, "progress": n}
             notice = {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
             await response.write(b"event: message\ndata: " + msgspec.json.encode(notice) + b"\n\n")
@@ -263,10 +263,10 @@ async def test_reopening_the_notification_stream_is_rate_limited(tmp_path: Path)
         async with mcp_servers(tmp_path, s=server_table(server.port)) as harness:
             await harness.wait_until_ready()
             at_once = MCP_MESSAGES_AT_ONCE // 50
-            await harness.wait_for(lambda told: server.opened >= at_once)
+            await harness.wait_for(lambda info: server.opened >= at_once)
             before, began = server.opened, asyncio.get_running_loop().time()
             assert (await harness.call("s__act")).text == "did it"
-            await harness.wait_for(lambda told: server.opened > before + 3)
+            await harness.wait_for(lambda info: server.opened > before + 3)
             took_s = asyncio.get_running_loop().time() - began
             assert server.opened - before <= 3 + MCP_MESSAGES_PER_S_MAX / 50 * took_s
 
@@ -276,5 +276,5 @@ async def test_a_server_that_ignores_session_end_does_not_delay_shutdown(tmp_pat
         await harness.wait_until_ready()
         server.lingers = True
         harness.servers.reconnect("s")
-        await harness.wait_for(lambda told: told.connections == 2)
+        await harness.wait_for(lambda info: info.connections == 2)
         server.lingers = False

@@ -30,27 +30,27 @@ def image(content: bytes, claimed: str = "image/png") -> ImageContent:
 
 
 async def test_an_image_is_stored_by_its_content_not_its_claimed_type() -> None:
-    shelf, pixel = BlobRecorder(), base64.b64decode(PIXEL)
+    blobs, pixel = BlobRecorder(), base64.b64decode(PIXEL)
     words = TextContent(type="text", text="Look:")
-    result = await to_tool_result(CallToolResult(content=[words, image(pixel, "image/svg+xml")]), shelf.keep)
+    result = await to_tool_result(CallToolResult(content=[words, image(pixel, "image/svg+xml")]), blobs.keep)
     assert result.parts is not None
     text, file = result.parts
     size = len(pixel)
     assert text == Text(f"Look:\n[image, image/svg+xml, {size + 2} bytes: a person can look at it]")
     assert isinstance(file, File)
-    assert (file.media_type, file.size_bytes, shelf.kept) == (PNG, size, [pixel])
+    assert (file.media_type, file.size_bytes, blobs.kept) == (PNG, size, [pixel])
 
 
 async def test_content_that_is_not_an_image_is_not_stored() -> None:
-    shelf = BlobRecorder()
+    blobs = BlobRecorder()
     for content in (b"", b"<svg onload=alert(1)>", b"%PDF-1.4", b"\x89PNG\r\n\x1a\n"):
-        result = await to_tool_result(CallToolResult(content=[image(content)]), shelf.keep)
+        result = await to_tool_result(CallToolResult(content=[image(content)]), blobs.keep)
         assert result.parts is not None
         (text,) = result.parts
         assert isinstance(text, Text) and text.text.endswith("it cannot be shown here]")
     bad = ImageContent(type="image", data="not base64!", mime_type="image/png")
-    assert len((await to_tool_result(CallToolResult(content=[bad]), shelf.keep)).parts or ()) == 1
-    assert shelf.kept == []
+    assert len((await to_tool_result(CallToolResult(content=[bad]), blobs.keep)).parts or ()) == 1
+    assert blobs.kept == []
 
 
 async def test_an_mcp_error_result_fails_the_call() -> None:

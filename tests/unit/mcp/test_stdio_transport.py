@@ -19,16 +19,16 @@ from tests.support.tool_fixture import is_alive, open_files
 
 async def test_tool_annotations_set_the_effect(tmp_path: Path) -> None:
     async with mcp_servers(tmp_path, s=plain_server()) as harness:
-        told = await harness.wait_until_ready()
+        info = await harness.wait_until_ready()
         tools = harness.servers
-        assert {"s__act", "s__act_again", "s__look"} <= set(told.tools) == set(tools)
+        assert {"s__act", "s__act_again", "s__look"} <= set(info.tools) == set(tools)
         found = [
             (tools[name].effect, tools[name].needs_approval) for name in ("s__act", "s__act_again", "s__look")
         ]
         assert found == [("unsafe", True), ("idempotent", True), ("pure", False)]
         assert tools["s__act"].spec.description == "Acts."
         assert tools["s__act"].spec.parameters["properties"] == {"path": {"type": "string"}}
-        assert [name for name in told.tools if name.startswith("s__look")] == ["s__look"], "the first counts"
+        assert [name for name in info.tools if name.startswith("s__look")] == ["s__look"], "the first counts"
         assert "other__act" not in tools
 
 
@@ -44,9 +44,9 @@ async def test_configured_effects_override_annotations_and_only_listed_tools_are
 ) -> None:
     table = plain_server(tools=["look", "read", "gone"], effects={"look": "unsafe"})
     async with mcp_servers(tmp_path, s=table) as harness:
-        told = await harness.wait_until_ready()
-        assert told.tools == ("s__look", "s__read")
-        assert told.left_out == ("It does not offer gone, which its table names.",)
+        info = await harness.wait_until_ready()
+        assert info.tools == ("s__look", "s__read")
+        assert info.left_out == ("It does not offer gone, which its table names.",)
         assert harness.servers["s__look"].effect == "unsafe"
 
 
@@ -170,14 +170,14 @@ async def test_tools_added_later_are_offered(tmp_path: Path, made: object) -> No
     async with mcp_servers(tmp_path, s=made()) as harness:
         await harness.wait_until_ready()
         await harness.call("s__grow")
-        await harness.wait_for(lambda told: "s__grown" in told.tools)
+        await harness.wait_for(lambda info: "s__grown" in info.tools)
 
 
 async def test_constant_list_change_notifications_are_rate_limited(tmp_path: Path) -> None:
     async with mcp_servers(tmp_path, s=plain_server("restless")) as harness:
         # Asked when it was reached, at once when it had news, and then after a pause.
-        told = await harness.wait_for(lambda told: "s__more_1" in told.tools)
-        assert SystemClock().now_ms() - told.ready_since >= MCP_LIST_PAUSE_S * 1000
+        info = await harness.wait_for(lambda info: "s__more_1" in info.tools)
+        assert SystemClock().now_ms() - info.ready_since >= MCP_LIST_PAUSE_S * 1000
         assert (await harness.call("s__environment")).text
 
 
@@ -201,79 +201,79 @@ async def test_invalid_lines_between_messages_are_skipped(tmp_path: Path) -> Non
 
 async def test_too_many_tools_are_truncated_with_a_hint(tmp_path: Path) -> None:
     async with mcp_servers(tmp_path, s=plain_server("crowd")) as harness:
-        told = await harness.wait_until_ready()
-        assert len(told.tools) == 128
-        assert "name those that are wanted in `tools`" in told.left_out[-1]
+        info = await harness.wait_until_ready()
+        assert len(info.tools) == 128
+        assert "name those that are wanted in `tools`" in info.left_out[-1]
 
 
 async def test_unsupported_tools_are_left_out_with_a_reason(tmp_path: Path) -> None:
     async with mcp_servers(tmp_path, s=plain_server("wrong")) as harness:
-        told = await harness.wait_until_ready()
-        assert [each.split(" is left out: ")[0] for each in told.left_out] == ["nonsense", "huge"]
+        info = await harness.wait_until_ready()
+        assert [each.split(" is left out: ")[0] for each in info.left_out] == ["nonsense", "huge"]
         assert harness.servers["s__either"].spec.parameters == {
             "type": "object", "properties": {},
         }  # fmt: skip
-        (long,) = [name for name in told.tools if name.startswith("s__nnn")]
+        (long,) = [name for name in info.tools if name.startswith("s__nnn")]
         assert len(long) == 64
         assert len(harness.servers[long].spec.description) == 4_000
 
 
 async def test_malformed_tools_do_not_hide_valid_ones(tmp_path: Path) -> None:
     async with mcp_servers(tmp_path, s=plain_server("rude")) as harness:
-        told = await harness.wait_until_ready()
-        assert told.last_error == ""
-        assert {"s__act", "s__act_again", "s__ask"} <= set(told.tools)
-        assert not {"s__flat", "s__bare", "s__texts"} & set(told.tools)
-        names = [each.split(" is left out: ")[0] for each in told.left_out]
+        info = await harness.wait_until_ready()
+        assert info.last_error == ""
+        assert {"s__act", "s__act_again", "s__ask"} <= set(info.tools)
+        assert not {"s__flat", "s__bare", "s__texts"} & set(info.tools)
+        names = [each.split(" is left out: ")[0] for each in info.left_out]
         assert names == ["flat", "bare", "texts", "A tool without a name", "A tool without a name"]
-        assert "inputSchema.type" in told.left_out[0]
+        assert "inputSchema.type" in info.left_out[0]
         assert (await harness.call("s__odd")).outcome == "done"
 
 
 async def test_problems_of_unselected_tools_are_not_reported(tmp_path: Path) -> None:
     async with mcp_servers(tmp_path, s=plain_server("rude", tools=["act", "bare"])) as harness:
-        told = await harness.wait_until_ready()
-        assert told.tools == ("s__act",)
-        assert told.left_out[0].startswith("bare is left out: ")
-        assert len(told.left_out) == 2
+        info = await harness.wait_until_ready()
+        assert info.tools == ("s__act",)
+        assert info.left_out[0].startswith("bare is left out: ")
+        assert len(info.left_out) == 2
 
 
 async def test_an_invalid_tool_list_is_reported(tmp_path: Path) -> None:
     async with mcp_servers(tmp_path, s=plain_server("unlisted")) as harness:
-        told = await harness.wait_for_error()
-        assert told.last_error.startswith("its list of tools is not valid")
-        assert told.tools == ()
+        info = await harness.wait_for_error()
+        assert info.last_error.startswith("its list of tools is not valid")
+        assert info.tools == ()
 
 
 async def test_a_server_that_exits_at_once_is_retried_with_backoff(tmp_path: Path) -> None:
     async with mcp_servers(tmp_path, s=plain_server("exits")) as harness:
-        told = await harness.wait_for(lambda told: told.state == "waiting" and told.retry_at > 0)
-        assert told.last_error == "it ended with exit code 3; it said: nothing to do here"
-        first = told.retry_at - told.last_error_at
-        told = await harness.wait_for(
-            lambda told: told.state == "waiting" and told.retry_at > told.last_error_at + 900
+        info = await harness.wait_for(lambda info: info.state == "waiting" and info.retry_at > 0)
+        assert info.last_error == "it ended with exit code 3; it said: nothing to do here"
+        first = info.retry_at - info.last_error_at
+        info = await harness.wait_for(
+            lambda info: info.state == "waiting" and info.retry_at > info.last_error_at + 900
         )
-        assert first < 900 <= told.retry_at - told.last_error_at
-        before = told.last_error_at
+        assert first < 900 <= info.retry_at - info.last_error_at
+        before = info.last_error_at
         harness.servers.reconnect("s")
-        await harness.wait_for(lambda told: told.last_error_at > before)
+        await harness.wait_for(lambda info: info.last_error_at > before)
 
 
 async def test_a_missing_program_is_reported(tmp_path: Path) -> None:
     async with mcp_servers(tmp_path, s={"command": "there-is-no-such-program"}) as harness:
-        told = await harness.wait_for_error()
-        assert "exit code 127" in told.last_error
-        assert "not found" in told.last_error
+        info = await harness.wait_for_error()
+        assert "exit code 127" in info.last_error
+        assert "not found" in info.last_error
 
 
 @pytest.mark.parametrize("word", ["mute", "floods"])
 async def test_a_silent_or_flooding_server_times_out(tmp_path: Path, word: str) -> None:
     async with mcp_servers(tmp_path, s=plain_server(word, start_timeout_s=3)) as harness:
-        told = await harness.wait_for_error()
-        assert told.last_error in (
+        info = await harness.wait_for_error()
+        assert info.last_error in (
             "it was not ready within 3 s", "it said more than 16,000,000 bytes in one message",
         )  # fmt: skip
-        assert told.tools == ()
+        assert info.tools == ()
 
 
 async def test_a_slow_server_delays_only_its_own_calls(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ async def test_a_long_response_arrives_whole_and_an_oversized_one_ends_the_conne
         call = await harness.call("s__big", path="20000000")
         assert call.outcome == "unknown"
         assert "more than 16,000,000 bytes" in call.emitted("stderr")
-        await harness.wait_for(lambda told: told.connections == 2)
+        await harness.wait_for(lambda info: info.connections == 2)
 
 
 async def test_cached_tools_are_offered_before_the_server_is_ready(tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ async def test_after_repeated_failures_tools_are_withdrawn_and_calls_fail_at_onc
         tool = harness.servers["s__look"]
         for _ in range(2):
             await tool.run(harness.bench.prepare(path=str(tmp_path / "x")).tool_run())
-        await harness.wait_for(lambda told: told.tools == ())
+        await harness.wait_for(lambda info: info.tools == ())
 
 
 async def test_stopping_leaves_no_server_process(tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ async def test_stopping_leaves_no_server_process(tmp_path: Path) -> None:
         await harness.wait_until_ready()
         for count in (2, 3):
             harness.servers.reconnect("s")
-            await harness.wait_for(lambda told, count=count: told.connections == count)  # type: ignore[misc]
+            await harness.wait_for(lambda info, count=count: info.connections == count)  # type: ignore[misc]
         pid = int((await harness.call("s__spawn", path=str(tmp_path / "child"))).text.split()[0])
     for each in (pid, int((tmp_path / "child").read_text())):
         assert not await is_alive_for(each)
@@ -374,8 +374,8 @@ async def test_a_server_runs_in_its_own_or_its_configured_folder(tmp_path: Path)
 async def test_a_server_cannot_run_in_the_data_folder(tmp_path: Path) -> None:
     (tmp_path / "store" / "inner").mkdir(parents=True)
     async with mcp_servers(tmp_path, s=plain_server(cwd=str(tmp_path / "store" / "inner"))) as harness:
-        told = await harness.wait_for_error()
-        assert "which no tool may use" in told.last_error
+        info = await harness.wait_for_error()
+        assert "which no tool may use" in info.last_error
 
 
 async def test_a_sandboxed_server_cannot_read_the_data_folder_or_connect_to_the_port(tmp_path: Path) -> None:
@@ -387,7 +387,7 @@ async def test_a_sandboxed_server_cannot_read_the_data_folder_or_connect_to_the_
     confinement = await asyncio.to_thread(detect_sandbox, store, "127.0.0.1", port)
     if not confinement.sandbox.mechanism:
         pytest.skip("there are no walls on this machine")
-    async with server, mcp_servers(tmp_path, walls=confinement.sandbox, s=plain_server()) as harness:
+    async with server, mcp_servers(tmp_path, sandbox=confinement.sandbox, s=plain_server()) as harness:
         await harness.wait_until_ready()
         assert (await harness.call("s__read", path=str(store / "secret"))).outcome == "failed"
         assert "secret" not in (await harness.call("s__read", path=str(store))).text

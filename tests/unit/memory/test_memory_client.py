@@ -277,7 +277,7 @@ async def test_a_search_says_where_each_thing_comes_from() -> None:
     ]
 
 
-async def test_a_tool_is_told_what_went_wrong_whatever_was_raised() -> None:
+async def test_a_tool_receives_the_reason_whatever_was_raised() -> None:
     stage = ClientHarness()
     stage.counting_provider.error = RuntimeError("no room")
     with pytest.raises(ProviderFailure, match="no room"):
@@ -307,7 +307,7 @@ async def test_a_turn_is_carried_out_whatever_its_memory_does(tmp_path: Path, ho
 
 
 @pytest.mark.parametrize("at", [2**62, 10**400, -(10**18), 253_402_300_800_000, -1])
-async def test_a_day_that_there_is_not_is_not_told(at: int) -> None:
+async def test_an_invalid_date_is_left_out(at: int) -> None:
     stage = ClientHarness()
     stage.counting_provider.answer = [memory(REX, "user", at=at)]
     assert await stage.client.search("dog", HERE) == [RecalledMemory(REX, "written down by the user")]

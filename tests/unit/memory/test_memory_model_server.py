@@ -49,7 +49,7 @@ def test_what_is_said_later_replaces_what_was_said_or_known() -> None:
     assert found == [("The user's dog is Max.", ("3",))]
 
 
-def test_it_knows_what_it_was_told_before_or_is_reminded_of() -> None:
+def test_it_knows_earlier_messages_and_recalled_memories() -> None:
     assert answer_to("My dog is called Rex.", "What is my dog called?") == (
         "You told me that your dog is called Rex."
     )

@@ -104,7 +104,8 @@ class ServiceHarness:
         )
         self.service = ProviderMemoryService(
             self.scheduler, self.queue, lambda: self.provider, lambda: self.owner, self.queue.titles,
-            lambda: {"found": 2}, IdGenerator(SystemClock()), lambda text: text.replace("hush", "[…]"), ask_s, wait_s,
+            lambda: {"found": 2}, IdGenerator(SystemClock()), lambda text: text.replace("hush", "[…]"),
+            ask_s, wait_s,
         )  # fmt: skip
 
     async def _build(self, owner: Owner) -> Provider:
@@ -168,7 +169,7 @@ async def test_the_memory_list_shows_origins_and_the_pending_count(tmp_path: Pat
         assert [each.text for each in known.page.memories] == ["Rex", "Tea", "[…]: I like jam"]
         assert known.titles == {session_id: "Dogs"}
         (row,) = await here.queue.entries(session_id)
-        assert (known.pending, known.pending_since) == (1, row.owed_at)
+        assert (known.pending, known.pending_since) == (1, row.queued_at)
 
 
 async def test_without_memory_nothing_is_known_and_nothing_can_be_changed(tmp_path: Path) -> None:
@@ -180,8 +181,8 @@ async def test_without_memory_nothing_is_known_and_nothing_can_be_changed(tmp_pa
         for refused in (here.service.add("x"), here.service.edit("n", "x"), here.service.forget("n")):
             with pytest.raises(MemoryOff):
                 await refused
-        told = await here.service.commit(None)
-        assert (told.outcome, told.committed) == ("no_owner", 0)
+        result = await here.service.commit(None)
+        assert (result.outcome, result.committed) == ("no_owner", 0)
 
 
 async def test_what_a_provider_is_meant_to_refuse_is_passed_on(tmp_path: Path) -> None:
@@ -259,11 +260,11 @@ async def test_the_current_agent_commits_entries_without_an_owner(tmp_path: Path
     async with service_harness(tmp_path) as here:
         assert here.provider is not None
         one, two = await here.add_pending("One", turns=2), await here.add_pending("Two")
-        told = await here.service.commit(two)
-        assert (told.outcome, told.committed) == ("committed", 1)
+        result = await here.service.commit(two)
+        assert (result.outcome, result.committed) == ("committed", 1)
         assert await here.states(one) == ["pending"]
-        told = await here.service.commit(None)
-        assert (told.outcome, told.committed) == ("committed", 1)
+        result = await here.service.commit(None)
+        assert (result.outcome, result.committed) == ("committed", 1)
         assert [each.title for each in here.provider.committed] == ["Two", "One"]
         assert (
             (await here.service.commit(None)).outcome == (await here.service.commit(one)).outcome == "nothing"
@@ -276,8 +277,8 @@ async def test_commit_all_covers_more_sessions_than_one_page(tmp_path: Path) -> 
         assert here.provider is not None
         sessions = [await here.add_pending() for _ in range(QUEUED_COMMITS_SHOWN_MAX + 2)]
         assert len(await here.pending()) == QUEUED_COMMITS_SHOWN_MAX
-        told = await here.service.commit(None)
-        assert (told.outcome, told.committed) == ("committed", len(sessions))
+        result = await here.service.commit(None)
+        assert (result.outcome, result.committed) == ("committed", len(sessions))
 
 
 async def test_a_failed_commit_is_reported_and_stays_pending(tmp_path: Path) -> None:
@@ -285,9 +286,9 @@ async def test_a_failed_commit_is_reported_and_stays_pending(tmp_path: Path) -> 
         assert here.provider is not None
         here.provider.error = RuntimeError("out of order")
         session_id = await here.add_pending()
-        told = await here.service.commit(None)
-        assert (told.outcome, told.committed) == ("failed", 0)
-        assert "out of order" in told.detail
+        result = await here.service.commit(None)
+        assert (result.outcome, result.committed) == ("failed", 0)
+        assert "out of order" in result.detail
         (waiting,) = await here.pending()
         assert (waiting.session_id, waiting.row.state) == (session_id, "failed")
         here.provider.error = None

@@ -34,7 +34,7 @@ from tests.support.fake_installed_package import install
 from tests.support.fake_memory_providers import FakeProvider, memory_harness
 from tests.support.source_files import ROOT
 
-SHELF = (ROOT / "docs/examples/memory_provider.py").read_text("utf-8")
+EXAMPLE = (ROOT / "docs/examples/memory_provider.py").read_text("utf-8")
 
 
 class NativePanic(BaseException):
@@ -104,7 +104,9 @@ async def test_a_broken_commit_is_retried_with_a_key_and_in_doubt_without(
         outcome = await harness.scheduler.commit_pending(session_id, requested=True)
         assert outcome.status == ("failed" if takes_key else "in_doubt")
         again = await harness.scheduler.commit_pending(session_id, requested=True)
-        assert again == (SegmentCommitResult("committed", 1) if takes_key else SegmentCommitResult("in_doubt"))
+        assert again == (
+            SegmentCommitResult("committed", 1) if takes_key else SegmentCommitResult("in_doubt")
+        )
 
 
 async def test_a_keyless_provider_that_kept_nothing_is_retried(tmp_path: Path) -> None:
@@ -146,7 +148,7 @@ async def test_building_a_provider_can_be_retried(site: Path, tmp_path: Path, er
     "says", ["'yes'", "1", "property(lambda self: 1 / 0)", "property(lambda self: exit(3))"]
 )
 async def test_takes_key_must_be_a_boolean(site: Path, tmp_path: Path, says: str) -> None:
-    text = SHELF + f"\n\nShelf.takes_key = {says}\n"
+    text = EXAMPLE + f"\n\nShelf.takes_key = {says}\n"
     install(site, "hf_rude", {"rude": "hf_rude:make"}, {"hf_rude": text})
     with pytest.raises(BadMemoryProvider):
         await open_installed_provider("rude", tmp_path, {}, None)
@@ -160,7 +162,7 @@ async def test_a_provider_that_fails_to_close_does_not_block_others(site: Path, 
         "well": "async def close(self): closed.append('well')",
     }
     modules = {
-        f"hf_{name}": f"{SHELF}\n\nfrom hf_closed import closed\n\n\n{text}\n\n\nShelf.close = close\n"
+        f"hf_{name}": f"{EXAMPLE}\n\nfrom hf_closed import closed\n\n\n{text}\n\n\nShelf.close = close\n"
         for name, text in ends.items()
     }
     install(
@@ -227,13 +229,15 @@ async def test_a_long_segment_is_prepared_off_the_loop_and_committed_whole(
     async with memory_harness(tmp_path, provider) as harness:
         read = harness.queue.turn_messages
 
-        async def told(session_id: SessionId, turns: Ranges, number: int) -> Sequence[StoredMessage]:
+        async def recorded_messages(
+            session_id: SessionId, turns: Ranges, number: int
+        ) -> Sequence[StoredMessage]:
             pages = ThreadRecordingList(await read(session_id, turns, number))
             pages.seen_in = seen_in
             slices.append(len(pages))
             return pages
 
-        harness.queue.turn_messages = told  # type: ignore[method-assign]
+        harness.queue.turn_messages = recorded_messages  # type: ignore[method-assign]
         session_id = await harness.app.create_session()
         for number in range(23):
             await harness.run_turn(session_id, str(number))

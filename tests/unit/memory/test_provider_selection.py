@@ -196,23 +196,23 @@ async def test_the_start_screen_names_the_memory_provider(tmp_path: Path) -> Non
         (ModelBoard(), {"memory": "webhook", "memory_webhook_url": address}, "webhook at example.org"),
         (ModelBoard(), {"memory": "shelf"}, "an installed provider, shelf"),
     ]
-    for board, settings, told in cases:
+    for board, settings, description in cases:
         made, store = await providers(tmp_path, board, **settings)
-        assert made.description == told
+        assert made.description == description
         await store.close()
 
 
-async def test_the_key_of_a_webhook_is_there_from_the_start_and_one_who_is_away_is_told_of(
+async def test_a_webhook_key_exists_from_the_start_and_an_unreachable_provider_is_reported(
     tmp_path: Path,
 ) -> None:
-    told: list[str] = []
+    notices: list[str] = []
     made, store = await providers(
-        tmp_path, ModelBoard(), told.append, memory="webhook", memory_webhook_url="http://127.0.0.1:1/x"
+        tmp_path, ModelBoard(), notices.append, memory="webhook", memory_webhook_url="http://127.0.0.1:1/x"
     )
     await made.open()
     assert (tmp_path / "memory-webhook.key").read_text().startswith("whsec_")
     await made.report_health()
-    (line,) = told
+    (line,) = notices
     assert line.startswith("holdfast: Memory (webhook at 127.0.0.1:1) does not work now: ")
     await made.close()
     await store.close()
@@ -229,11 +229,11 @@ async def test_one_that_can_never_be_loaded_stops_the_start_and_one_that_may_com
     with pytest.raises(BadMemoryProvider, match="No module named 'hf_not_there'"):
         await made.open()
     await store.close()
-    told: list[str] = []
-    made, store = await providers(tmp_path, ModelBoard(), told.append, memory="away")
+    notices: list[str] = []
+    made, store = await providers(tmp_path, ModelBoard(), notices.append, memory="away")
     await made.open()
     await made.report_health()
-    assert len(told) == 1 and "its database is away" in told[0]
+    assert len(notices) == 1 and "its database is away" in notices[0]
     await store.close()
 
 

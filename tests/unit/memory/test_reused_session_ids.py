@@ -56,7 +56,7 @@ async def test_a_decision_reaches_the_one_that_was_shown(tmp_path: Path) -> None
         assert await pending_of(harness, session_id) == []
 
 
-async def test_a_receipt_finds_the_one_that_was_told_though_its_id_lives_again(tmp_path: Path) -> None:
+async def test_a_receipt_finds_its_session_although_the_id_is_used_again(tmp_path: Path) -> None:
     provider = FakeProvider()
     async with memory_harness(tmp_path, provider) as harness:
         session_id, events = await start_with_first_turn(harness)

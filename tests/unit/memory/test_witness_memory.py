@@ -31,7 +31,7 @@ class TestKnowingNoKeys(TestKnowingKeys):
 
 
 def test_it_is_found_as_an_installed_package(tmp_path: Path) -> None:
-    asked = "from holdfast.memory.providers.installed import names; print(*names())"
+    asked = "from holdfast.memory.providers.installed import installed_names; print(*installed_names())"
     found = subprocess.run(
         [sys.executable, "-P", "-c", asked], env=os.environ | WitnessMonitor(tmp_path).environ,
         capture_output=True, text=True, check=True, timeout=60,
@@ -40,7 +40,7 @@ def test_it_is_found_as_an_installed_package(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("takes_key", "times"), [(True, 1), (False, 2)])
-async def test_what_it_holds_is_what_it_did_and_was_not_told_to_forget(
+async def test_it_holds_what_it_committed_and_did_not_retract(
     tmp_path: Path, takes_key: bool, times: int
 ) -> None:
     witness = WitnessMonitor(tmp_path, takes_key)

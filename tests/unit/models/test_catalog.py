@@ -137,12 +137,12 @@ def test_counts_are_clamped_to_their_range() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "cost"),
+    ("reported", "cost"),
     [(-5.0, 0), (1e308, COUNT_MAX), (10**400, COUNT_MAX), ("much", None), (0.25, 250_000)],
     ids=["below", "above", "far above", "words", "right"],
 )
-async def test_an_invalid_reported_cost_does_not_fail_the_answer(told: object, cost: int | None) -> None:
-    used = {"prompt_tokens": 10**400, "completion_tokens": -3, "cost": told, "is_byok": False}
+async def test_an_invalid_reported_cost_does_not_fail_the_answer(reported: object, cost: int | None) -> None:
+    used = {"prompt_tokens": 10**400, "completion_tokens": -3, "cost": reported, "is_byok": False}
     usage = event({"choices": [], "usage": used})
     answer = chunk({"content": "hello"}) + chunk({}, "stop") + usage + DONE
     async with model_server(streaming_answer([answer])) as (url, _):

@@ -37,70 +37,70 @@ async def check(
 
 
 async def test_a_working_model_passes_the_check_and_the_others_are_listed() -> None:
-    told = await check(server(streaming_answer([TEXT_STREAM])))
-    assert told.ok
-    assert told.models == ("qwen3:8b", "llama3")
-    assert told.detail.startswith("llama3 at 127.0.0.1:")
+    result = await check(server(streaming_answer([TEXT_STREAM])))
+    assert result.ok
+    assert result.models == ("qwen3:8b", "llama3")
+    assert result.detail.startswith("llama3 at 127.0.0.1:")
 
 
 async def test_without_a_model_name_only_the_list_is_requested() -> None:
-    told = await check(server(error_answer(500, {})), model="")
-    assert told.ok
-    assert "has 2 models" in told.detail
+    result = await check(server(error_answer(500, {})), model="")
+    assert result.ok
+    assert "has 2 models" in result.detail
     one = {"object": "list", "data": [{"id": "llama3"}]}
-    told = await check(server(error_answer(500, {}), error_answer(200, one)), model="")
-    assert told.detail.endswith(" answers, and has one model.")
+    result = await check(server(error_answer(500, {}), error_answer(200, one)), model="")
+    assert result.detail.endswith(" answers, and has one model.")
 
 
 async def test_a_wrong_key_is_reported() -> None:
     refused = error_answer(401, {"error": {"message": "Incorrect API key provided"}})
-    told = await check(server(refused, refused))
-    assert not told.ok
-    assert "refused the key" in told.detail
-    assert "Incorrect API key provided" in told.detail
+    result = await check(server(refused, refused))
+    assert not result.ok
+    assert "refused the key" in result.detail
+    assert "Incorrect API key provided" in result.detail
 
 
 async def test_an_incomplete_base_url_is_reported_with_the_right_one() -> None:
-    told = await check(server(streaming_answer([TEXT_STREAM])), path="")
-    assert not told.ok
-    assert told.detail.endswith("/v1.")
-    told = await check(server(streaming_answer([TEXT_STREAM]), at="/elsewhere"), path="/api", model="")
-    assert not told.ok
-    assert "is it the right base URL?" in told.detail
+    result = await check(server(streaming_answer([TEXT_STREAM])), path="")
+    assert not result.ok
+    assert result.detail.endswith("/v1.")
+    result = await check(server(streaming_answer([TEXT_STREAM]), at="/elsewhere"), path="/api", model="")
+    assert not result.ok
+    assert "is it the right base URL?" in result.detail
 
 
 async def test_a_server_without_a_model_list_is_still_checked() -> None:
-    told = await check(server(streaming_answer([TEXT_STREAM]), error_answer(404, {})))
-    assert (told.ok, told.models) == (True, ())
+    result = await check(server(streaming_answer([TEXT_STREAM]), error_answer(404, {})))
+    assert (result.ok, result.models) == (True, ())
 
 
 async def test_a_missing_model_is_reported_with_similar_names() -> None:
     missing = error_answer(404, {"error": {"message": "model 'lama3' not found"}})
-    told = await check(server(missing), model="lama3")
-    assert not told.ok
-    assert "does not list a model lama3; it has llama3" in told.detail
+    result = await check(server(missing), model="lama3")
+    assert not result.ok
+    assert "does not list a model lama3; it has llama3" in result.detail
 
 
 async def test_a_closed_port_is_reported_as_a_refused_connection() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
-        told = await check_connection(Endpoint(url, "x", Secret("")))
-    assert not told.ok
-    assert "Connection refused" in told.detail
+        result = await check_connection(Endpoint(url, "x", Secret("")))
+    assert not result.ok
+    assert "Connection refused" in result.detail
 
 
 async def test_an_unknown_host_name_is_reported() -> None:
-    told = await check_connection(Endpoint("http://nobody.invalid/v1", "x", Secret("")))
-    assert not told.ok
-    assert told.detail == "There is no server named nobody.invalid."
+    result = await check_connection(Endpoint("http://nobody.invalid/v1", "x", Secret("")))
+    assert not result.ok
+    assert result.detail == "There is no server named nobody.invalid."
 
 
 async def test_a_plain_http_server_at_an_https_url_is_reported() -> None:
     async with model_server(server(streaming_answer([TEXT_STREAM]))) as (url, _):
-        told = await check_connection(Endpoint(url.replace("http:", "https:"), "x", Secret("")))
-    assert not told.ok
-    assert "certificate" in told.detail or "SSL" in told.detail
+        result = await check_connection(Endpoint(url.replace("http:", "https:"), "x", Secret("")))
+    assert not result.ok
+    assert "certificate" in result.detail or "SSL" in result.detail
 
 
 @pytest.mark.parametrize("model", ["", "llama3"])
@@ -113,6 +113,6 @@ async def test_a_silent_server_is_reported_after_a_timeout(model: str) -> None:
         await asyncio.sleep(5)
         return response
 
-    told = await check(server(silent, silent if not model else None), model, list_s=0.3, answer_s=0.3)
-    assert not told.ok
-    assert "was silent" in told.detail
+    result = await check(server(silent, silent if not model else None), model, list_s=0.3, answer_s=0.3)
+    assert not result.ok
+    assert "was silent" in result.detail

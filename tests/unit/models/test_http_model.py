@@ -374,14 +374,14 @@ def test_a_stream_kept_open_after_the_answer_does_not_delay_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pieces", "kept", "patience", "awaited"),
+    ("pieces", "kept", "timeouts", "awaited"),
     [
         ([], [], VERY_SHORT_TIMEOUTS, "first byte within 0.3 s"),
         ([HELLO], [TextDelta("Hello")], SHORT_TIMEOUTS, "next chunk within 0.2 s"),
     ],
 )
 def test_a_silent_server_times_out(
-    pieces: list[bytes], kept: list[ModelDelta], patience: ModelTimeouts, awaited: str
+    pieces: list[bytes], kept: list[ModelDelta], timeouts: ModelTimeouts, awaited: str
 ) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
@@ -391,7 +391,7 @@ def test_a_silent_server_times_out(
         await asyncio.sleep(30)
         return response
 
-    deltas, failure = ask_once(answer, timeouts=patience)
+    deltas, failure = ask_once(answer, timeouts=timeouts)
     assert deltas == kept
     assert failure is not None and failure.retryable and awaited in str(failure)
 

@@ -62,7 +62,7 @@ def test_prices_are_parsed_from_the_list_of_openrouter() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "window"),
+    ("entry", "window"),
     [
         ({"id": "mistral-medium", "max_context_length": 262_144}, 262_144),
         ({"id": "llama", "context_window": 131_072, "max_completion_tokens": 32_768}, 131_072),
@@ -72,9 +72,9 @@ def test_prices_are_parsed_from_the_list_of_openrouter() -> None:
     ],
 )
 def test_context_windows_are_parsed_in_the_shape_of_each_provider(
-    told: dict[str, Any], window: int | None
+    entry: dict[str, Any], window: int | None
 ) -> None:
-    assert parse_one(told).window_tokens == window
+    assert parse_one(entry).window_tokens == window
 
 
 def test_models_that_cannot_chat_are_omitted_and_google_names_are_normalised() -> None:

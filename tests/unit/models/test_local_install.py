@@ -39,11 +39,11 @@ async def test_locked_packages_are_installed_once_and_again_after_the_lock_chang
     place: LocalModelDir, packages: Packages
 ) -> None:
     assert not place.is_installed
-    told: list[tuple[int, int]] = []
-    await install(place, packages.environ, "a", lambda done, total: told.append((done, total)))
+    progress: list[tuple[int, int]] = []
+    await install(place, packages.environ, "a", lambda done, total: progress.append((done, total)))
     assert place.is_installed and place.is_current
     assert leftovers(place) == {"installed"}
-    assert told and all(0 <= done < total == DOWNLOAD_BYTES for done, total in told)
+    assert progress and all(0 <= done < total == DOWNLOAD_BYTES for done, total in progress)
     # Nothing is fetched for what is there.
     await install(place, {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/nowhere"}, "b", lambda done, total: None)
     packages.write(version="2.0")
@@ -146,9 +146,9 @@ def test_a_pip_failure_is_explained_in_one_sentence(said: str, why: str) -> None
 
 
 async def test_the_callback_runs_once_the_local_model_is_installed(tmp_path: Path) -> None:
-    told: list[str] = []
-    desk = LocalModelManager(
-        tmp_path, {}, lambda text: text, lambda: "a", on_installed=lambda: told.append("there")
+    calls: list[str] = []
+    manager = LocalModelManager(
+        tmp_path, {}, lambda text: text, lambda: "a", on_installed=lambda: calls.append("there")
     )
     place = LocalModelDir(tmp_path)
     # As an installation leaves it that has come to its end; then nothing is fetched.
@@ -156,8 +156,8 @@ async def test_the_callback_runs_once_the_local_model_is_installed(tmp_path: Pat
     place.weights.write_bytes(b"")
     (place.library / "holdfast-lock.txt").write_bytes(place.lock.read_bytes())
     assert place.is_installed and place.is_current
-    desk.start_install()
+    manager.start_install()
     async with asyncio.timeout(30):
-        while not told:  # noqa: ASYNC110
+        while not calls:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-    assert desk.info().state == "installed"
+    assert manager.info().state == "installed"

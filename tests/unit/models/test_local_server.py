@@ -57,12 +57,12 @@ async def test_the_local_server_runs_while_in_use_and_exits_afterwards(tmp_path:
         assert model.name == "local:smollm2-135m"
         endpoint = await llama.endpoint()
         assert endpoint.host.startswith("127.0.0.1:")
-        stranger = build_local_client(
+        other_client = build_local_client(
             type(endpoint)(endpoint.base_url, "x", Secret("another-key")), model.profile
         )
         with pytest.raises(ModelFailure, match="401"):
-            await anext(stranger.stream(REQUEST, ()))
-        await stranger.close()
+            await anext(other_client.stream(REQUEST, ()))
+        await other_client.close()
         second = LocalModel(llama, lambda at: build_local_client(at, LocalModel.profile))
         await second.close()
         assert llama.is_running, "another holds it"

@@ -158,9 +158,9 @@ deltas_of_any_kind = st.lists(
 @given(deltas_of_any_kind, st.booleans())
 def test_an_answer_without_secrets_is_unchanged(deltas: list[ModelDelta], fails: bool) -> None:
     failure = ModelFailure(detail="it broke", retryable=True, retry_after_ms=7) if fails else None
-    told, failed = collect(ScriptedDeltas(*deltas, *([] if fails else [END]), failure=failure))
-    assert fold_parts(told) == fold_parts(deltas)
-    assert END not in told if fails else told[-1] == END
+    masked, failed = collect(ScriptedDeltas(*deltas, *([] if fails else [END]), failure=failure))
+    assert fold_parts(masked) == fold_parts(deltas)
+    assert END not in masked if fails else masked[-1] == END
     assert (failed is not None) == fails
     if failed is not None:
         assert (str(failed), failed.retryable, failed.retry_after_ms) == (str(failure), True, 7)
@@ -219,9 +219,9 @@ class PrintingTool:
 
 
 async def run_printer(tool: PrintingTool) -> tuple[list[tuple[str, str]], ToolResult]:
-    told: list[tuple[str, str]] = []
-    call = ToolRun(CallId("c_1"), "{}", Path(), lambda text, stream: told.append((text, stream)))
-    return told, await MaskedTool(tool, SecretMask([KEY])).run(call)
+    outputs: list[tuple[str, str]] = []
+    call = ToolRun(CallId("c_1"), "{}", Path(), lambda text, stream: outputs.append((text, stream)))
+    return outputs, await MaskedTool(tool, SecretMask([KEY])).run(call)
 
 
 @pytest.mark.parametrize("cut", range(len(KEY) + 1))
@@ -229,28 +229,28 @@ async def test_interleaved_output_streams_are_masked_separately(cut: int) -> Non
     tool = PrintingTool(
         (f"a {KEY[:cut]}", "out"), ("noise\n", "err"), (f"{KEY[cut:]} b\n", "out"), (KEY, "err")
     )
-    told, _ = await run_printer(tool)
-    text = "".join(text for text, _ in told)
-    out = "".join(text for text, stream in told if stream == "stdout")
+    outputs, _ = await run_printer(tool)
+    text = "".join(text for text, _ in outputs)
+    out = "".join(text for text, stream in outputs if stream == "stdout")
     assert KEY not in text and "0123456789" not in text
     assert out == f"a {KEY[:cut] if cut < 4 else ''}{MASK} b\n"
 
 
 async def test_output_streams_without_secrets_keep_their_order() -> None:
-    told, _ = await run_printer(PrintingTool(("files", "err"), ("\nexit code 0\n", "out")))
-    assert "".join(text for text, _ in told) == "files\nexit code 0\n"
+    outputs, _ = await run_printer(PrintingTool(("files", "err"), ("\nexit code 0\n", "out")))
+    assert "".join(text for text, _ in outputs) == "files\nexit code 0\n"
 
 
 @pytest.mark.parametrize("ends", ["", "raises", "waits"])
 async def test_output_held_back_is_released_however_the_call_ends(ends: str) -> None:
-    tool, told = PrintingTool(("ends in sk-proj", "out"), ends=ends), list[tuple[str, str]]()
-    call = ToolRun(CallId("c_1"), "{}", Path(), lambda text, stream: told.append((text, stream)))
+    tool, outputs = PrintingTool(("ends in sk-proj", "out"), ends=ends), list[tuple[str, str]]()
+    call = ToolRun(CallId("c_1"), "{}", Path(), lambda text, stream: outputs.append((text, stream)))
     running = asyncio.create_task(MaskedTool(tool, SecretMask([KEY])).run(call))
     if ends == "waits":
         await tool.waits.wait()
         running.cancel()
     (outcome,) = await asyncio.gather(running, return_exceptions=True)
-    assert "".join(text for text, _ in told) == "ends in sk-proj"
+    assert "".join(text for text, _ in outputs) == "ends in sk-proj"
     assert (
         type(outcome).__name__ == {"": "ToolResult", "raises": "ValueError", "waits": "CancelledError"}[ends]
     )

@@ -139,7 +139,7 @@ async def test_a_failure_after_a_stall_follows_all_received_text() -> None:
     stream = MaskedModel(model, SecretMask([KEY]), SOON_S).stream(ASKED, ())
     assert await text_of(stream, ", s") == "this, s"
     model.may_go_on.set()
-    with pytest.raises(ModelFailure) as told:
+    with pytest.raises(ModelFailure) as caught:
         await anext(stream)
-    assert told.value.retryable and KEY not in str(told.value)
+    assert caught.value.retryable and KEY not in str(caught.value)
     assert model.ended == 1

@@ -198,10 +198,10 @@ async def test_model_settings_override_the_server_and_the_catalog() -> None:
             assert await own.takes() == SupportedFiles(TEXT_AND_IMAGES)
             assert await blind.takes() == SupportedFiles(TEXT_ONLY)
         assert blind.profile.window_tokens == 16_000, "what nothing is said of is as it was"
-        told = await ProviderDirectory(
+        providers = await ProviderDirectory(
             {"OPENAI_BASE_URL": url}, dict, here.catalog, SecretMask()
         ).list_providers()
-        offered = {each.name: each for provider in told for each in provider.models}
+        offered = {each.name: each for provider in providers for each in provider.models}
         assert offered["openai:gpt-5-own"].window_tokens == 64_000
         assert offered["openai:gpt-5-own"].takes == ("image", "text")
         assert offered["openai:blind"].takes == offered["openai:unknown"].takes == ("text",)

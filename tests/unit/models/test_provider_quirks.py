@@ -243,9 +243,9 @@ def test_an_assistant_message_is_inserted_between_tool_and_user_if_required() ->
 
 
 def _ids(body: dict[str, Any]) -> list[str]:
-    told = body["messages"]
-    return [each["id"] for said in told for each in said.get("tool_calls", ())] + [
-        said["tool_call_id"] for said in told if "tool_call_id" in said
+    messages = body["messages"]
+    return [each["id"] for said in messages for each in said.get("tool_calls", ())] + [
+        said["tool_call_id"] for said in messages if "tool_call_id" in said
     ]
 
 

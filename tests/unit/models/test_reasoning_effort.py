@@ -113,9 +113,9 @@ async def test_a_model_that_rejects_the_effort_answers_without_it_and_reports_it
         first, failure = await collect_deltas(model, asked)
         again, failed = await collect_deltas(model, asked)
     assert failure is None and failed is None
-    told = first[0]
-    assert isinstance(told, FallbackStarted) and told.model == model.name
-    assert "does not take the effort 'low'" in str(told.failure)
+    fallback = first[0]
+    assert isinstance(fallback, FallbackStarted) and fallback.model == model.name
+    assert "does not take the effort 'low'" in str(fallback.failure)
     assert [delta.text for delta in first if isinstance(delta, TextDelta)] == ["Yes."]
     assert not any(isinstance(delta, FallbackStarted) for delta in again)
     efforts = ["effort" in msgspec.json.encode(body).decode() for body in seen.bodies]

@@ -160,8 +160,8 @@ def test_settings_cannot_be_changed_once_resolved() -> None:
 
 
 def test_the_documented_defaults_match_the_settings() -> None:
-    told = settings_help()
-    assert list(told) == [
+    described = settings_help()
+    assert list(described) == [
         "data", "host", "port", "auth", "public_url", "allowed_hosts", "open_browser", "durability", "model",
         "fallback_models", "model_windows", "model_takes", "approvals", "never_run", "run_steps_max",
         "run_tokens_max", "run_cost_usd_max",
@@ -179,9 +179,9 @@ def test_the_documented_defaults_match_the_settings() -> None:
         "memory_embedding_url",
         "memory_embedding_model",
     }
-    for name in told.keys() - in_words:
+    for name in described.keys() - in_words:
         default = defaults[name]
-        assert told[name].default == (f"{default:g}" if isinstance(default, float) else str(default))
+        assert described[name].default == (f"{default:g}" if isinstance(default, float) else str(default))
 
 
 def test_a_list_is_written_with_commas_in_the_environment(tmp_path: Path) -> None:

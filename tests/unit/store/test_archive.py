@@ -208,7 +208,8 @@ HOSTILE = {
     "a folder that was not made": [tar_entry(f"workspaces/{ONE}/missing/evil")],
     "a file in the place of the workspaces": [tar_entry("workspaces")],
     "a file through a link": [
-        tar_entry(f"workspaces/{ONE}/link", tarfile.SYMTYPE, "/tmp"), tar_entry(f"workspaces/{ONE}/link/evil"),
+        tar_entry(f"workspaces/{ONE}/link", tarfile.SYMTYPE, "/tmp"),
+        tar_entry(f"workspaces/{ONE}/link/evil"),
     ],
     "a folder through a link": [
         tar_entry(f"workspaces/{ONE}/link", tarfile.SYMTYPE, "inner"),
@@ -219,7 +220,8 @@ HOSTILE = {
         tar_entry(f"workspaces/{ONE}/link/evil", tarfile.SYMTYPE, "x"),
     ],
     "a file after a link of its name": [
-        tar_entry(f"workspaces/{ONE}/link", tarfile.SYMTYPE, "/tmp/evil"), tar_entry(f"workspaces/{ONE}/link"),
+        tar_entry(f"workspaces/{ONE}/link", tarfile.SYMTYPE, "/tmp/evil"),
+        tar_entry(f"workspaces/{ONE}/link"),
     ],
     "a link after a file of its name": [
         tar_entry(f"workspaces/{ONE}/file"), tar_entry(f"workspaces/{ONE}/file", tarfile.SYMTYPE, "x"),

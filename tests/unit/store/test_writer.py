@@ -70,17 +70,17 @@ async def test_an_event_between_two_deltas_prevents_merging(tmp_path: Path) -> N
     other = TurnEvents(2)
     other.step_started()
     call, second = CallId("c1"), CallId("c2")
-    told: list[f.AnyFact] = [
+    facts: list[f.AnyFact] = [
         story.text("a"), story.reasoning("b"), story.text("c"), other.text("d"), story.text("e"),
         story.tool_arguments(call, "1"), story.tool_arguments(second, "2"), story.tool_arguments(call, "3"),
         f.SessionRenamed("x", "user"), story.text("f"),
     ]  # fmt: skip
     hold = WriterHold(store, session_id)
     await hold.wait_started()
-    waiting = [store.submit(Append(session_id, (fact,))) for fact in told]
+    waiting = [store.submit(Append(session_id, (fact,))) for fact in facts]
     hold.release()
     await asyncio.gather(hold.future, *waiting)
-    assert await facts_after(store, session_id, 4) == told
+    assert await facts_after(store, session_id, 4) == facts
     await store.close()
 
 
@@ -216,44 +216,46 @@ async def test_what_is_not_one_delta_joins_nothing() -> None:
 
 async def test_change_listeners_run_in_order_before_the_append_returns(tmp_path: Path) -> None:
     store, session_id, story = await store_with_open_turn(tmp_path)
-    told: list[CommittedChange] = []
-    store.add_change_listener(told.append)
+    changes: list[CommittedChange] = []
+    store.add_change_listener(changes.append)
     head = await store.head(session_id)
     (first,) = await store.append(Append(session_id, (story.text("one "),)))
-    assert [change.events[0].seq for change in told] == [head + 1]
+    assert [change.events[0].seq for change in changes] == [head + 1]
     await asyncio.gather(
         store.append(Append(session_id, (f.SessionRenamed("A title", "user"),))),
         store.append(Append(session_id, ())),
         store.append(accept(session_id, "More", key="k")),
     )
-    numbers = [(change.first_seq, change.last_seq, len(change.events)) for change in told]
+    numbers = [(change.first_seq, change.last_seq, len(change.events)) for change in changes]
     assert numbers[:3] == [(head + 1, head + 1, 1), (head + 2, head + 2, 1), (head + 3, head + 2, 0)]
-    assert [change.context_before for change in told[1:]] == [change.context_after for change in told[:-1]]
-    assert told[0].context_after == first.context_after
+    assert [change.context_before for change in changes[1:]] == [
+        change.context_after for change in changes[:-1]
+    ]
+    assert changes[0].context_after == first.context_after
     await store.close()
 
 
 async def test_refused_and_repeated_appends_are_not_reported(tmp_path: Path) -> None:
     store, session_id, _ = await store_with_open_turn(tmp_path)
     await store.append(accept(session_id, "More", key="k"))
-    told: list[CommittedChange] = []
-    store.add_change_listener(told.append)
+    changes: list[CommittedChange] = []
+    store.add_change_listener(changes.append)
     (again,) = await store.append(accept(session_id, "More", key="k"))
     assert again.repeated_turn is not None
     with pytest.raises(NoSuchSession):
         await store.append(Append(SessionId("s_nowhere"), ()))
-    assert told == []
+    assert changes == []
     await store.close()
 
 
 async def test_an_import_is_reported_without_context_versions(tmp_path: Path) -> None:
     store, session_id, _ = await store_with_open_turn(tmp_path / "from")
     there = await SqliteStore.open(tmp_path / "to")
-    told: list[CommittedChange] = []
-    there.add_change_listener(told.append)
+    changes: list[CommittedChange] = []
+    there.add_change_listener(changes.append)
     events = await store.read(session_id, 0, 100)
     assert await there.import_session(session_id, events) == len(events)
-    assert [change.events[0].seq for change in told] == [event.seq for event in events]
-    assert {change.context_before for change in told} == {None}
+    assert [change.events[0].seq for change in changes] == [event.seq for event in events]
+    assert {change.context_before for change in changes} == {None}
     await store.close()
     await there.close()

@@ -51,11 +51,11 @@ def result_text(result: ToolResult) -> str:
 
 
 async def test_a_repeated_remember_call_stores_one_memory() -> None:
-    shelf = FakeMemory()
+    memory = FakeMemory()
     for _ in range(2):
-        result = await run_tool(RememberTool(shelf), text="  The dog is called Rex. ")
+        result = await run_tool(RememberTool(memory), text="  The dog is called Rex. ")
         assert (result.outcome, result_text(result)) == ("done", "Remembered: The dog is called Rex.")
-    assert shelf.kept == {"call_c_1": ("The dog is called Rex.", SessionId("s"), 4)}
+    assert memory.kept == {"call_c_1": ("The dog is called Rex.", SessionId("s"), 4)}
 
 
 @pytest.mark.parametrize(
@@ -68,40 +68,43 @@ async def test_a_repeated_remember_call_stores_one_memory() -> None:
     ],
 )
 async def test_an_invalid_memory_is_refused_with_a_reason(arguments: dict[str, object], problem: str) -> None:
-    shelf = FakeMemory()
-    result = await run_tool(RememberTool(shelf), **arguments)
+    memory = FakeMemory()
+    result = await run_tool(RememberTool(memory), **arguments)
     assert result.outcome == "failed" and problem in result_text(result)
-    assert not shelf.kept
+    assert not memory.kept
 
 
 @pytest.mark.parametrize("error", [MemoryOff(), ProviderFailure(detail="it is away")])
 async def test_a_disabled_or_failing_memory_fails_the_call(error: HoldfastError) -> None:
-    shelf = FakeMemory()
-    shelf.error = error
-    kept, found = await run_tool(RememberTool(shelf), text="x"), await run_tool(RecallTool(shelf), query="x")
+    memory = FakeMemory()
+    memory.error = error
+    kept, found = (
+        await run_tool(RememberTool(memory), text="x"),
+        await run_tool(RecallTool(memory), query="x"),
+    )
     assert (kept.outcome, result_text(kept)) == ("failed", f"Not remembered. {error}")
     assert (found.outcome, result_text(found)) == ("failed", f"Memory could not be asked. {error}")
 
 
 async def test_recall_lists_sources_within_a_size_limit() -> None:
-    shelf = FakeMemory()
-    assert result_text(await run_tool(RecallTool(shelf), query="dog")) == "Nothing is remembered about that."
-    shelf.found = [
+    memory = FakeMemory()
+    assert result_text(await run_tool(RecallTool(memory), query="dog")) == "Nothing is remembered about that."
+    memory.found = [
         RecalledMemory("The dog\nis Rex.", "from here"),
         RecalledMemory("Likes tea.", "from there"),
     ]
-    found = await run_tool(RecallTool(shelf), query="dog")
+    found = await run_tool(RecallTool(memory), query="dog")
     assert result_text(found) == "- The dog\n  is Rex.\n  (from here)\n- Likes tea.\n  (from there)"
-    assert shelf.sought == [("dog", SessionId("s"))] * 2
-    shelf.found = [RecalledMemory("x" * 2_000, "from here")] * 100
-    assert 14_000 < len(result_text(await run_tool(RecallTool(shelf), query="dog"))) <= RECALLED_BYTES_MAX
-    assert (await run_tool(RecallTool(shelf), query=" ")).outcome == "failed"
+    assert memory.sought == [("dog", SessionId("s"))] * 2
+    memory.found = [RecalledMemory("x" * 2_000, "from here")] * 100
+    assert 14_000 < len(result_text(await run_tool(RecallTool(memory), query="dog"))) <= RECALLED_BYTES_MAX
+    assert (await run_tool(RecallTool(memory), query=" ")).outcome == "failed"
 
 
 async def test_remember_needs_no_approval(tmp_path: Path) -> None:
-    shelf = FakeMemory()
+    memory = FakeMemory()
     async with running_app(
-        tmp_path, approvals="ask", extra_tools=(RememberTool(shelf), RecallTool(shelf))
+        tmp_path, approvals="ask", extra_tools=(RememberTool(memory), RecallTool(memory))
     ) as app:
         app.model.steps = [
             tool_call_step("remember", '{"text": "The dog is called Rex."}'),
@@ -114,5 +117,5 @@ async def test_remember_needs_no_approval(tmp_path: Path) -> None:
         assert "approval_requested" not in await app.event_kinds(session_id)
         shown = [text for role, _, text in await app.entry_texts(session_id) if role == "tool"]
     assert shown == ["Remembered: The dog is called Rex.", "Nothing is remembered about that."]
-    ((text, where, turn),) = shelf.kept.values()
+    ((text, where, turn),) = memory.kept.values()
     assert (text, where, turn) == ("The dog is called Rex.", session_id, 1)

@@ -77,9 +77,9 @@ def test_each_sandbox_mechanism_blocks_the_escape(
 ) -> None:
     port = listener.getsockname()[1]
     words = (sys.executable, INTRUDER, attempt, walled.store, os.getpid(), port, OTHER)
-    told = walled.shell(shlex.join(map(str, words))).text
+    output = walled.shell(shlex.join(map(str, words))).text
     passes = walled.sandbox.mechanism == LANDLOCK and attempt in PASSES_LANDLOCK_ALONE
-    assert told.startswith("GOT " if passes else "REFUSED "), told
+    assert output.startswith("GOT " if passes else "REFUSED "), output
 
 
 def test_a_command_works_in_its_own_workspace_and_sees_no_other(walled: ToolHarness) -> None:
@@ -187,11 +187,13 @@ def test_a_workspace_swapped_for_a_link_does_not_let_a_command_in(walled: ToolHa
            f" rm {place}; mv {aside} {place}; done"  # fmt: skip
     with subprocess.Popen(["bash", "-c", swap], stderr=subprocess.DEVNULL) as swapping:
         try:
-            told = [walled.shell("cat notes.txt; cat .; true") for _ in range(40)]
+            outputs = [walled.shell("cat notes.txt; cat .; true") for _ in range(40)]
         finally:
             swapping.kill()
-    escapes = [call for call in told if SECRET in call.text]
-    print(f"{len(told)} commands, {sum('mine' in call.text for call in told)} ran, {len(escapes)} escapes")
+    escapes = [call for call in outputs if SECRET in call.text]
+    print(
+        f"{len(outputs)} commands, {sum('mine' in call.text for call in outputs)} ran, {len(escapes)} escapes"
+    )
     assert not escapes
 
 
@@ -233,11 +235,11 @@ def test_a_working_sandbox_is_detected_by_probing(tmp_path: Path, listener: sock
     try:
         assert found.sandbox.mechanism in (MOUNTS, LANDLOCK)
         assert found.description.endswith(f"landlock {landlock_abi()}")
-        told = " ".join(found.gaps)
+        gaps = " ".join(found.gaps)
         kept_out = ("the data folder", "own port", "memory", "stop this server", "disk", "kernel")
         for kept in (*kept_out, "own program", "limits"):
-            assert kept not in told
-        assert ("Running as root" in told) == (os.geteuid() == 0)
+            assert kept not in gaps
+        assert ("Running as root" in gaps) == (os.geteuid() == 0)
     finally:
         os.close(found.sandbox.port_ruleset)
 
@@ -248,10 +250,10 @@ def test_without_a_sandbox_each_gap_is_reported(tmp_path: Path, listener: socket
         create_data_folder(tmp_path), "127.0.0.1", listener.getsockname()[1], mechanisms=()
     )
     assert found[:2] == (NO_SANDBOX, "none")
-    told = " ".join(found.gaps)
+    gaps = " ".join(found.gaps)
     lost_all = ("read the data folder", "change the data folder", "own port", "stop this server")
     for lost in (*lost_all, "own program", "limits"):
-        assert lost in told
+        assert lost in gaps
 
 
 PROBE = (
@@ -264,7 +266,7 @@ ENCLOSED = (
     "walls.enter_sandbox(way, -1, identity, '/', [store], [tools]) if way else None;"
     "runpy.run_path(tools + '/sandbox_escape.py', run_name='__main__')"
 )
-ON_PROCESSES = [attempt for attempt, told in ANNOUNCED_BY.items() if told == "limits, priority"]
+ON_PROCESSES = [attempt for attempt, gap in ANNOUNCED_BY.items() if gap == "limits, priority"]
 
 
 class UnprivilegedUser:
@@ -310,13 +312,13 @@ def test_the_sandbox_holds_for_an_unprivileged_user(
     ordinary: UnprivilegedUser, listener: socket.socket, way: str, passed: list[str]
 ) -> None:
     store, port = ordinary.store, listener.getsockname()[1]
-    told = ordinary.run(
+    result = ordinary.run(
         PROBE, ordinary.tools, store, "127.0.0.1", port, ordinary.server, way, "0",
         folder_identity(str(store)), store, "", ordinary.tools,
     )  # fmt: skip
-    if told.returncode == 3 and way == MOUNTS:
+    if result.returncode == 3 and way == MOUNTS:
         pytest.skip("ordinary users may not mount here")
-    assert (told.returncode, told.stdout.split("\n")) == (0, [*(passed or [""]), ""]), told
+    assert (result.returncode, result.stdout.split("\n")) == (0, [*(passed or [""]), ""]), result
 
 
 @pytest.mark.parametrize("way", [MOUNTS, LANDLOCK, ""])
@@ -325,10 +327,10 @@ def test_a_command_cannot_change_other_processes_of_its_user(ordinary: Unprivile
     store = ordinary.store
     for attempt in ON_PROCESSES:
         words = (attempt, store, ordinary.server, 1, OTHER)
-        told = ordinary.run(ENCLOSED, ordinary.tools, way, folder_identity(str(store)), store, *words)
-        if "Error" in told.stderr and way == MOUNTS:
+        result = ordinary.run(ENCLOSED, ordinary.tools, way, folder_identity(str(store)), store, *words)
+        if "Error" in result.stderr and way == MOUNTS:
             pytest.skip("ordinary users may not mount here")
-        assert told.stdout.startswith("REFUSED [Errno 1]" if way else "GOT "), (attempt, told)
+        assert result.stdout.startswith("REFUSED [Errno 1]" if way else "GOT "), (attempt, result)
 
 
 def test_a_further_mount_of_the_disk_is_found(tmp_path: Path) -> None:
@@ -341,10 +343,10 @@ def test_a_further_mount_of_the_disk_is_found(tmp_path: Path) -> None:
     )
     script = f'mount --bind {shlex.quote(str(store.parent))} {shlex.quote(str(again))} && exec "$@"'
     words = ["unshare", "-Urm", "sh", "-c", script, "sh", sys.executable, "-c", listing, str(store)]
-    told = subprocess.run(words, capture_output=True, text=True, timeout=60)
-    if "unshare" in told.stderr or "mount:" in told.stderr:
+    result = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    if "unshare" in result.stderr or "mount:" in result.stderr:
         pytest.skip("nothing can be mounted here")
-    assert told.stdout.splitlines() == [str(store), str(again / "holdfast")], told
+    assert result.stdout.splitlines() == [str(store), str(again / "holdfast")], result
 
 
 def test_secrets_are_removed_from_the_environment_and_proc() -> None:
@@ -366,12 +368,12 @@ def test_secrets_are_removed_from_the_environment_and_proc() -> None:
         "AWS_CREDENTIALS",
     )
     planted = dict.fromkeys(names, "planted-value") | {"DATABASE_URL": "postgresql://me:planted-pw@host/db"}
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script],
         env=os.environ | planted | {"PLAIN": "kept"},
         capture_output=True,
         text=True,
     )
-    assert told.stdout.splitlines() == [
+    assert result.stdout.splitlines() == [
         "planted-value", planted["DATABASE_URL"], "False None", "0 kept", "(0, 0)", "0",
-    ], told  # fmt: skip
+    ], result  # fmt: skip

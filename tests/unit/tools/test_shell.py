@@ -79,7 +79,7 @@ def test_a_command_starts_with_default_signal_handlers(bench: ToolHarness) -> No
 
 
 def test_output_arrives_before_the_end(bench: ToolHarness) -> None:
-    async def told_and_let_go() -> RecordedCall:
+    async def read_early_output() -> RecordedCall:
         call = bench.prepare(command="echo early; until [ -e go ]; do sleep 0.01; done; echo late")
         running = asyncio.create_task(bench.tools["shell"].run(call.tool_run()))
         async with asyncio.timeout(30):
@@ -90,7 +90,7 @@ def test_output_arrives_before_the_end(bench: ToolHarness) -> None:
         await running
         return call
 
-    assert asyncio.run(told_and_let_go()).text == "early\nlate\nexit code 0\n"
+    assert asyncio.run(read_early_output()).text == "early\nlate\nexit code 0\n"
 
 
 def test_characters_split_across_writes_are_decoded_whole(bench: ToolHarness) -> None:

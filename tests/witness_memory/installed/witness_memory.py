@@ -29,11 +29,11 @@ from holdfast.memory.ports import Health, ProviderCannot, ProviderFailure, Segme
 from holdfast.memory.providers.installed import Given
 
 POLL_S = 0.005
-"""How often a held-up call looks whether it may go on."""
+"""How often a blocked call checks whether it may continue."""
 
 
 class Call(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line of what happened: a call was `asked`, `waits`, or was done (`did`, or `knew` it already)."""
+    """One line of the log: a call was `asked`, `waits`, or was done (`did`, or `knew` its key already)."""
 
     verb: str
     stage: str
@@ -50,7 +50,7 @@ class Call(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class WitnessMemory:
-    """One stretch is one memory, named by its key."""
+    """Keep one memory per segment, named by its key."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -71,17 +71,17 @@ class WitnessMemory:
         return [7, None, "no memory"] if rubbish else []  # type: ignore[list-item]
 
     async def commit(self, segment: Segment) -> str:
-        told = {
+        fields = {
             "key": segment.key, "session_id": segment.session_id, "turns": segment.turns,
             "ids": tuple(said.id for said in segment.messages),
             "texts": tuple(said.text for said in segment.messages), "digest": _digest(segment),
         }  # fmt: skip
-        self._note("commit", "asked", **told)
+        self._note("commit", "asked", **fields)
         await self._obey("commit", "before", segment.key)
         if not self._takes_key or segment.key not in self._held():
-            self._note("commit", "did", **told)
+            self._note("commit", "did", **fields)
         else:
-            self._note("commit", "knew", **told)
+            self._note("commit", "knew", **fields)
         rubbish = await self._obey("commit", "after", segment.key)
         return {"receipt": [7]} if rubbish else f"receipt of {segment.key}"  # type: ignore[return-value]
 
@@ -132,7 +132,7 @@ class WitnessMemory:
         return held
 
     async def _obey(self, verb: str, point: str, key: str = "") -> bool:
-        """Do as the order says, if there is one; returns whether the answer is to be rubbish."""
+        """Obey the order, if there is one; return whether the answer is to be rubbish."""
         path = self._folder / f"{verb}.{point}"
         order, _, seconds = (path.read_text() if path.exists() else "").partition(" ")
         if order:
@@ -172,11 +172,11 @@ async def _hang_forever() -> None:
 
 
 def _digest(segment: Segment) -> str:
-    """What is told of a stretch, in short; a title may change between two tries."""
+    """Return a digest of a segment; a title may change between two attempts."""
     raw = msgspec.json.encode((segment.session_id, segment.scope, segment.turns, segment.messages))
     return hashlib.blake2b(raw, digest_size=8).hexdigest()
 
 
 def remembering(given: Given) -> WitnessMemory:
-    """What the entry point names. Not in the folder that it is given: a test reads along."""
+    """The entry point. It does not use the folder that it is given, as a test reads along."""
     return WitnessMemory(Path(os.environ["WITNESS_MEMORY"]))

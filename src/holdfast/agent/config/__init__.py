@@ -1,1 +1,1 @@
-"""Agents and prompts that people write in files."""
+"""Agents and prompts from files."""

@@ -1,4 +1,4 @@
-"""Agents and prompts where people write them: `agents/NAME.toml` and `prompts/NAME.md` in the data folder."""
+"""Read agents and prompts from `agents/NAME.toml` and `prompts/NAME.md` in the data folder."""
 
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -17,14 +17,14 @@ from holdfast.models.providers import PROVIDERS, is_local_model, parse_model_nam
 
 Notify = Callable[[str], None]
 FALLBACK_SPEC = AgentSpec(approvals="ask")
-"""The agent that every server has, while nobody knows what its file would keep from it."""
+"""The main agent while its file is invalid and its last valid text is unknown."""
 
 
 class AgentFiles:
-    """The agents of this server. `tools` gives the names of those tools that it has of its own.
+    """The agents of this server. `tools` returns the names of the server's own tools.
 
-    `closed` says why none can work in a folder, in words after its name; nothing where they can. `keeps`:
-    what a file says while it is right is kept for a server that starts when it is not.
+    `workspace_problem` returns why tools cannot work in a folder, without its name; empty if they can. With
+    `keep_copies`, the last valid text of a file is stored for a server that starts when it is invalid.
     """
 
     def __init__(
@@ -34,17 +34,17 @@ class AgentFiles:
     ) -> None:  # fmt: skip
         self._tools = tools
         self._workspace_problem = workspace_problem
-        kind = FileFormat[AgentSpec](
+        file_format = FileFormat[AgentSpec](
             "agents", ".toml", agents.is_valid_name, self.check,
             lambda file, problem: BadAgent(file=file, problem=problem),
         )  # fmt: skip
-        kept = LastGoodCopies(base / kind.folder, kind.suffix, keep_copies)
-        self.files = WatchedFiles(base, kind, clock, notify, mask, kept)
+        copies = LastGoodCopies(base / file_format.folder, file_format.suffix, keep_copies)
+        self.files = WatchedFiles(base, file_format, clock, notify, mask, copies)
 
     def spec(self, name: str) -> AgentSpec:
-        """The agent as it is written now, or as it was last written well. Raises NoSuchAgent, BadAgent.
+        """Return the agent as in the last valid text of its file. Raises NoSuchAgent, BadAgent.
 
-        The one that every server has answers even if it never was: as without a file, but asking first.
+        The main agent answers even without one: with the defaults, but asking before each call.
         """
         name = name or MAIN_AGENT
         found = self.files.get(name)
@@ -60,9 +60,9 @@ class AgentFiles:
         raise BadAgent(**found.problem.fields)
 
     def check(self, name: str, text: str) -> AgentSpec:
-        """The agent that a text says. Raises BadAgent."""
+        """Parse an agent file. Raises BadAgent."""
         spec = agents.parse(name, text, self._tools())
-        for key, model in (("model", spec.model), *(("fallbacks", each) for each in spec.fallbacks)):
+        for key, model in (("model", spec.model), *(("fallbacks", model) for model in spec.fallbacks)):
             if model and not _is_possible_model(model):
                 known = ", ".join(provider.name for provider in PROVIDERS)
                 problem = f"{key} must be PROVIDER:MODEL, {LOCAL} or {DEMO}, with a PROVIDER of: {known}"
@@ -72,25 +72,25 @@ class AgentFiles:
         return spec
 
     def names(self) -> list[str]:
-        """All there are, the one that every server has first."""
+        """Return the names of all agents, the main agent first."""
         found, _ = self.files.names()
         return [MAIN_AGENT, *(name for name in found if name != MAIN_AGENT)]
 
     def read_all(self) -> None:
-        """Know all of them, so that what they say of runs from before is known."""
+        """Read all files, so that the resume policies of earlier runs are known."""
         self.files.read_all()
 
     def problems(self) -> list[str]:
-        """What is wrong with the files that are there now, in sentences."""
+        """Return what is wrong with the files now, in sentences."""
         return self.files.problems()
 
     def resume_policy(self, name: str) -> ResumeMode | None:
-        """What an agent says of runs that were cut off, as far as that is known."""
+        """Return an agent's policy for interrupted runs, as last read; None if it has none."""
         spec = self.files.get_cached(name or MAIN_AGENT)
         return spec.resume if spec is not None else None
 
     def workspace(self, name: str) -> str:
-        """The folder that an agent's new conversations work in; empty where each gets its own."""
+        """Return the folder of an agent's new conversations; empty if each gets its own."""
         found = self.files.get(name or MAIN_AGENT)
         return found.last_good.workspace if found is not None and found.last_good is not None else ""
 
@@ -99,14 +99,14 @@ class PromptFiles:
     """The prompts of this server."""
 
     def __init__(self, base: Path, clock: Clock, notify: Notify, mask: MaskFunction = no_mask) -> None:
-        kind = FileFormat[Prompt](
+        file_format = FileFormat[Prompt](
             "prompts", ".md", prompts.is_valid_name, prompts.parse,
             lambda file, problem: BadPrompt(file=file, problem=problem),
         )  # fmt: skip
-        self.files = WatchedFiles(base, kind, clock, notify, mask)
+        self.files = WatchedFiles(base, file_format, clock, notify, mask)
 
     def expand(self, text: str) -> str:
-        """What a message says: of one that calls a prompt, what that says. Raises TooLarge."""
+        """Expand a message that calls a prompt; return any other unchanged. Raises TooLarge."""
         call = prompts.parse_call(text)
         found = self.files.get(call[0]) if call is not None else None
         if call is None or found is None or found.last_good is None:
@@ -114,20 +114,20 @@ class PromptFiles:
         return found.last_good.expand(call[1])
 
     def all(self) -> list[Prompt]:
-        found = [self.files.get(name) for name in self.files.names()[0]]
-        return [each.last_good for each in found if each is not None and each.last_good is not None]
+        states = [self.files.get(name) for name in self.files.names()[0]]
+        return [state.last_good for state in states if state is not None and state.last_good is not None]
 
     def descriptions(self) -> list[tuple[str, str]]:
-        """Their names, and how each begins."""
-        return [(each.name, each.about) for each in self.all()]
+        """Return the prompts' names and their first lines."""
+        return [(prompt.name, prompt.about) for prompt in self.all()]
 
     def problems(self) -> list[str]:
-        """What is wrong with the files that are there now, in sentences."""
+        """Return what is wrong with the files now, in sentences."""
         return self.files.problems()
 
 
 def _is_possible_model(model: str) -> bool:
-    """Whether somebody may offer a model of that name."""
+    """Return whether a provider may offer a model of that name."""
     if model == DEMO or is_local_model(model):
         return True
     try:

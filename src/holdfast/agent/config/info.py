@@ -1,4 +1,4 @@
-"""Agents and prompts as clients see them, and the services that read and change them."""
+"""Define agents and prompts as clients see them, and the services that read and change them."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
@@ -90,7 +90,7 @@ def agent_info(
     unasked: tuple[str, ...] = (),
     stays: bool = False,
 ) -> AgentInfo:
-    """An agent that can answer."""
+    """Return the info of an agent that can answer."""
     return AgentInfo(
         spec.name, spec.description, spec.model, spec.fallbacks, spec.tools, spec.approvals or "",
         spec.resume or "", spec.memory, spec.workspace, True, error, digest, unasked, spec.effort or "",
@@ -99,42 +99,42 @@ def agent_info(
 
 
 class AgentQueries(Protocol):
-    """The agents that people have written, and their prompts."""
+    """Read access to agents and prompts."""
 
     def list_all(self) -> AgentListing: ...
 
     def get(self, name: str) -> AgentInfo:
-        """Raises NoSuchAgent."""
+        """Return an agent. Raises NoSuchAgent."""
 
     def get_text(self, name: str) -> AgentText:
-        """Raises NoSuchAgent."""
+        """Return an agent and the text of its file. Raises NoSuchAgent."""
 
     def prompts(self) -> PromptListing: ...
 
     def problems(self) -> tuple[str, ...]:
-        """What is wrong with the files that are there now, in sentences."""
+        """Return what is wrong with the files now, in sentences."""
 
 
 class AgentService(AgentQueries, Protocol):
-    """The same while a server runs: they can be changed."""
+    """Read and write access to agents, while a server runs."""
 
     async def write(self, name: str, text: str, expect: str | None) -> AgentText:
-        """Put a file in place of what was there, if that is as `expect` says; empty: if there was none.
+        """Replace an agent's file if its digest is `expect`; if `expect` is empty, create it.
 
         Raises BadAgent, AgentChanged, CannotEditSettings, DiskFull.
         """
 
     async def remove(self, name: str, expect: str | None) -> None:
-        """Raises NoSuchAgent, AgentChanged, CannotEditSettings."""
+        """Remove an agent's file. Raises NoSuchAgent, AgentChanged, CannotEditSettings."""
 
     async def check_model(self, name: str) -> None:
-        """Be sure that a conversation can have such a model. Raises a HoldfastError that says why not."""
+        """Raise a HoldfastError if a conversation cannot have such a model."""
 
     async def window_tokens(self, agent: str, model: str) -> int | None:
-        """How many tokens it reads at once, as far as it can be had; both as a conversation names them."""
+        """Return the window of a conversation's model in tokens, or None if it is unknown."""
 
     def model_name(self, agent: str, model: str) -> str:
-        """The name of the model that answers there."""
+        """Return the name of the model that answers in a conversation with these choices."""
 
     async def preview_prompt(self, name: str, session_id: SessionId | None) -> AgentPrompt:
-        """What an agent's model is sent. Raises NoSuchAgent, BadAgent, NoSuchSession, NoSuchModel…"""
+        """Return an agent's prompt. Raises NoSuchAgent, BadAgent, NoSuchSession, NoSuchModel…"""

@@ -1,4 +1,4 @@
-"""Agents while the server runs: what there is, what is wrong with it, changing one, what a model is sent."""
+"""List, check, change and preview agents while the server runs."""
 
 import asyncio
 import errno
@@ -30,13 +30,13 @@ from holdfast.settings.edit import replace_file
 from holdfast.settings.info import CannotEditSettings
 
 NO_SESSION = SessionId("new")
-"""Stands for a conversation that there is none of yet."""
+"""The session id for the preview of a conversation that does not exist yet."""
 
 
 class AgentReader:
-    """What people have written, looked at. `tools` gives the names of all there are at the moment.
+    """Read agents and prompts. `tools` returns the names of all tools at the moment.
 
-    `flaw` says why a model cannot be asked, in a sentence; nothing where it may be.
+    `unavailable_reason` returns why a model cannot be asked, in a sentence; empty if it can.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class AgentReader:
         self._unavailable_reason = unavailable_reason
 
     def list_all(self) -> AgentListing:
-        """Every agent, as its file says now."""
+        """Return every agent, as its file is now."""
         problems = self._files.names()[1]
         found = tuple(self._info(name, self._files.get(name)) for name in self._agents.names())
         return AgentListing(found, tuple(problems), tuple(self._tools()))
@@ -62,11 +62,11 @@ class AgentReader:
         return self.list_all().agents
 
     def get(self, name: str) -> AgentInfo:
-        """Raises NoSuchAgent."""
+        """Return an agent. Raises NoSuchAgent."""
         return self.get_text(name).agent
 
     def get_text(self, name: str) -> AgentText:
-        """One of them, with what its file says. Raises NoSuchAgent."""
+        """Return an agent and the text of its file. Raises NoSuchAgent."""
         name = name or MAIN_AGENT
         found = self._files.get(name)
         if found is None and name != MAIN_AGENT:
@@ -74,18 +74,18 @@ class AgentReader:
         return AgentText(self._info(name, found), found.text if found is not None else "")
 
     def prompts(self) -> PromptListing:
-        """Every prompt, as its file says now."""
-        found = tuple(PromptInfo(each.name, each.about) for each in self._prompts.all())
-        return PromptListing(found, tuple(self._prompts.problems()))
+        """Return every prompt, as its file is now."""
+        prompts = tuple(PromptInfo(prompt.name, prompt.about) for prompt in self._prompts.all())
+        return PromptListing(prompts, tuple(self._prompts.problems()))
 
     def problems(self) -> tuple[str, ...]:
-        """What is wrong with the files that are there now, in sentences."""
+        """Return what is wrong with the files now, in sentences."""
         return (*self._agents.problems(), *self._prompts.problems(), *self._unavailable_models())
 
     def _unavailable_models(self) -> list[str]:
-        """Models that agents name and that cannot be asked."""
-        found = [self._files.get(name) for name in self._agents.names()]
-        specs = [each.last_good for each in found if each is not None and each.last_good is not None]
+        """Return the problems of models that agents name and that cannot be asked."""
+        states = [self._files.get(name) for name in self._agents.names()]
+        specs = [state.last_good for state in states if state is not None and state.last_good is not None]
         return [
             f"{agents.file_name(spec.name)}: {problem}"
             for spec in specs
@@ -93,11 +93,11 @@ class AgentReader:
         ]
 
     def _unavailable_models_of(self, spec: AgentSpec) -> tuple[str, ...]:
-        """The same of one agent, in sentences."""
+        """Return the same problems for one agent, in sentences."""
         reasons = [
             (model, self._unavailable_reason(model)) for model in (spec.model, *spec.fallbacks) if model
         ]
-        return tuple(f"{model} cannot be asked: {flaw}" for model, flaw in reasons if flaw)
+        return tuple(f"{model} cannot be asked: {reason}" for model, reason in reasons if reason)
 
     def _info(self, name: str, found: FileState[AgentSpec] | None) -> AgentInfo:
         if found is None:
@@ -113,10 +113,10 @@ class AgentReader:
 
 
 class AgentFileService(AgentReader):
-    """What people have written, looked at and changed.
+    """Read and change agent files.
 
-    `session` finds a conversation, and `workspace` the folder of one that has chosen a folder or none.
-    `refused` says why none can work in a folder now, in words after its name; nothing where they can.
+    `session` loads a session, and `workspace` returns its folder. `workspace_problem` returns why tools
+    cannot work in a folder now, without its name; empty if they can.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class AgentFileService(AgentReader):
         self._write_lock = asyncio.Lock()
 
     async def write(self, name: str, text: str, expect: str | None) -> AgentText:
-        """Put a file in place of what was there, if it is as `expect` says; empty: if there is none.
+        """Replace an agent's file if its digest is `expect`; if `expect` is empty, create it.
 
         Raises BadAgent, AgentChanged, CannotEditSettings, DiskFull.
         """
@@ -156,7 +156,7 @@ class AgentFileService(AgentReader):
         return self.get_text(name)
 
     async def remove(self, name: str, expect: str | None) -> None:
-        """Take its file away; the agent that every server has is then as it is without one.
+        """Remove an agent's file; without one, the main agent has the defaults.
 
         Raises NoSuchAgent, AgentChanged, CannotEditSettings.
         """
@@ -167,11 +167,11 @@ class AgentFileService(AgentReader):
             await self._change(lambda: self._files.path(name).unlink(missing_ok=True))
 
     async def check_model(self, name: str) -> None:
-        """Be sure that there can be such a model. Raises NoSuchModel, NoModelKey, BadModelUrl."""
+        """Raise NoSuchModel, NoModelKey or BadModelUrl if there can be no such model."""
         await self._registry.check_model(name)
 
     async def window_tokens(self, agent: str, model: str) -> int | None:
-        """How many tokens the model of a conversation reads at once; None while it cannot be had."""
+        """Return the window of a conversation's model in tokens, or None if it is unknown."""
         try:
             async with self._registry.get_handle(agent, model).acquire() as (_, pooled):
                 return pooled.model.profile.window_tokens
@@ -179,17 +179,17 @@ class AgentFileService(AgentReader):
             return None
 
     def model_name(self, agent: str, model: str) -> str:
-        """The name of the model that answers in a conversation which has chosen these, or neither."""
+        """Return the name of the model that answers in a conversation with these choices."""
         return model or self._registry.model_for(agent)
 
     async def preview_prompt(self, name: str, session_id: SessionId | None) -> AgentPrompt:
-        """What its model is sent, word for word. Raises NoSuchAgent, BadAgent, NoSuchSession, NoSuchModel…"""
+        """Return an agent's prompt. Raises NoSuchAgent, BadAgent, NoSuchSession, NoSuchModel…"""
         spec = self._agents.spec(name)
         session = await self._session(session_id) if session_id is not None else None
         chosen, model = (session.workspace, session.model) if session is not None else (spec.workspace, "")
         workspace = self._workspace(session_id or NO_SESSION, chosen)
         preview = await self._registry.get_handle(spec.session_name, model).preview(workspace)
-        tools = tuple(ToolInfo(each.name, each.description, each.parameters) for each in preview.tools)
+        tools = tuple(ToolInfo(tool.name, tool.description, tool.parameters) for tool in preview.tools)
         tokens = estimate_tokens(preview.instructions) + tools_tokens(preview.tools)
         return AgentPrompt(
             spec.name, preview.model, preview.instructions, tools, tokens, preview.window_tokens

@@ -1,8 +1,8 @@
-"""Files that people write in a folder: read again when they change, with a copy of the last valid text.
+"""Read files that people write in a folder again when they change, with a copy of the last valid text.
 
-A look at a file that has not changed costs one question to the system. Of one that cannot be used the last
-good reading stays, the one that was kept from an earlier process included, and what is wrong with it is told.
-No name leads out of the folder; no link is followed.
+Checking an unchanged file costs one system call. For an invalid file, the last valid reading stays in force,
+even one from an earlier process, and its problem is reported. A name cannot lead out of the folder, and no
+link is followed.
 """
 
 import hashlib
@@ -26,14 +26,14 @@ FOLDER = ".last-good"
 T = TypeVar("T")
 Stamp = tuple[int, int, int, int]
 SETTLED_MS = 2_000
-"""A file that was changed less long ago may change again without its times showing it."""
+"""A file that changed less long ago may change again without its times showing it."""
 NAME_RULE = "a name has only small letters, digits, - and _, and at most 40 of them"
 
 
 class LastGoodCopies:
-    """In a folder of the one that people write into. `writes`: this process keeps them level.
+    """Copies of valid texts in a subfolder. With `writes`, this process updates them.
 
-    Nothing here raises: where there is no copy, the file itself is all that is known.
+    Nothing here raises: without a copy, the file itself is all that is known.
     """
 
     def __init__(self, folder: Path, suffix: str, writes: bool) -> None:
@@ -42,7 +42,7 @@ class LastGoodCopies:
         self._writes = writes
 
     def read(self, name: str) -> str | None:
-        """What the file of that name said; None where that is not known."""
+        """Return the copy of the file of that name, or None."""
         try:
             with os.fdopen(os.open(self._path_of(name), _FILE), "rb") as file:
                 body = file.read(AGENT_FILE_BYTES_MAX + 1)
@@ -58,7 +58,7 @@ class LastGoodCopies:
             replace_file(self._path_of(name), text)
 
     def prune(self, names: list[str]) -> None:
-        """Let go of those whose files are there no more."""
+        """Remove the copies of files that no longer exist."""
         if not self._writes:
             return
         with suppress(OSError):
@@ -72,9 +72,9 @@ class LastGoodCopies:
 
 
 class FileFormat(msgspec.Struct, Generic[T], frozen=True):
-    """What the files of a folder are: how they end, what they may be called, how they are read.
+    """The format of a folder's files: their suffix, their names, their parser.
 
-    `read` and `bad` give and raise the errors that people are told; `bad` takes a file and what is wrong.
+    `make_error` takes a file and what is wrong with it, and returns the error that `parse` raises too.
     """
 
     folder: str
@@ -85,7 +85,7 @@ class FileFormat(msgspec.Struct, Generic[T], frozen=True):
 
 
 class FileState(msgspec.Struct, Generic[T]):
-    """What is known of one file: the last good thing that it said, and what is wrong with it now."""
+    """The state of one file: its last valid value, and what is wrong with it now."""
 
     stamp: Stamp
     is_settled: bool
@@ -95,22 +95,22 @@ class FileState(msgspec.Struct, Generic[T]):
 
 
 class WatchedFiles(Generic[T]):
-    """`note` tells people of a file that cannot be used. What the files say goes through `mask`.
+    """The files of one folder. `notify` reports an invalid file. Their texts go through `mask`.
 
-    `kept` has what they said when they were last right, in whichever process that was.
+    `copies` has their last valid texts, from whichever process.
     """
 
     def __init__(
         self,
         base: Path,
-        kind: FileFormat[T],
+        file_format: FileFormat[T],
         clock: Clock,
         notify: Callable[[str], None] = lambda line: None,
         mask: MaskFunction = no_mask,
         copies: LastGoodCopies | None = None,
     ) -> None:
-        self.folder = base / kind.folder
-        self._kind = kind
+        self.folder = base / file_format.folder
+        self._format = file_format
         self._clock = clock
         self._notify = notify
         self._mask = mask
@@ -118,7 +118,7 @@ class WatchedFiles(Generic[T]):
         self._states: dict[str, FileState[T]] = {}
 
     def read_all(self) -> None:
-        """Know all of them. What is wrong with one is among `problems`, and not noted beside them."""
+        """Read all files. `problems` returns what is wrong with them; `notify` reports nothing."""
         names = self.names()[0]
         if self._copies is not None:
             self._copies.prune(names)
@@ -126,8 +126,8 @@ class WatchedFiles(Generic[T]):
             self.get(name, notifies=False)
 
     def get(self, name: str, notifies: bool = True) -> FileState[T] | None:
-        """What is known of the file of that name as it is now; None if there is none."""
-        if not self._kind.is_name(name):
+        """Return the state of the file of that name as it is now, or None."""
+        if not self._format.is_name(name):
             return None
         try:
             found = self.path(name).lstat()
@@ -142,37 +142,40 @@ class WatchedFiles(Generic[T]):
         return state
 
     def get_cached(self, name: str) -> T | None:
-        """The last good thing that was read of it, without looking again."""
+        """Return the last valid value of a file, without checking it again."""
         state = self._states.get(name)
         return state.last_good if state is not None else None
 
     def names(self) -> tuple[list[str], list[str]]:
-        """The names of the files that there are, and what is wrong with those that can have no name."""
+        """Return the names of the files, and what is wrong with those whose names are invalid."""
         names, problems = list[str](), list[str]()
         try:
-            with os.scandir(self.folder) as found:
-                for each in found:
-                    if each.name.startswith(".") or not each.name.endswith(self._kind.suffix):
+            with os.scandir(self.folder) as entries:
+                for entry in entries:
+                    if entry.name.startswith(".") or not entry.name.endswith(self._format.suffix):
                         continue
-                    name = each.name.removesuffix(self._kind.suffix)
-                    if self._kind.is_name(name):
+                    name = entry.name.removesuffix(self._format.suffix)
+                    if self._format.is_name(name):
                         names.append(name)
                     else:
-                        shown = self._mask(f"{self._kind.folder}/{_printable(each.name)}")
-                        problems.append(str(self._kind.make_error(shown, NAME_RULE)))
+                        shown = self._mask(f"{self._format.folder}/{_printable(entry.name)}")
+                        problems.append(str(self._format.make_error(shown, NAME_RULE)))
         except OSError:
             return [], []
         return sorted(names)[:AGENT_FILES_MAX], sorted(problems)[:AGENT_FILES_MAX]
 
     def problems(self) -> list[str]:
-        """What is wrong with the files that are there now, in sentences."""
+        """Return what is wrong with the files now, in sentences."""
         names, name_problems = self.names()
-        found = [self.get(name) for name in names]
-        return [*name_problems, *(str(each.problem) for each in found if each is not None and each.problem)]
+        states = [self.get(name) for name in names]
+        return [
+            *name_problems,
+            *(str(state.problem) for state in states if state is not None and state.problem),
+        ]
 
     def path(self, name: str) -> Path:
-        assert self._kind.is_name(name), "checked by whoever asks"
-        return self.folder / f"{name}{self._kind.suffix}"
+        assert self._format.is_name(name), "checked by whoever asks"
+        return self.folder / f"{name}{self._format.suffix}"
 
     def _read(self, name: str, stamp: Stamp, previous: FileState[T] | None, notifies: bool) -> FileState[T]:
         changed_ms = max(stamp[2], stamp[3]) // 1_000_000
@@ -180,7 +183,7 @@ class WatchedFiles(Generic[T]):
         state.last_good = previous.last_good if previous is not None else self._last_good(name)
         try:
             state.text = self._mask(self._text(name))
-            state.last_good = self._kind.parse(name, state.text)
+            state.last_good = self._format.parse(name, state.text)
             if self._copies is not None:
                 self._copies.save(name, state.text)
         except HoldfastError as error:
@@ -191,35 +194,35 @@ class WatchedFiles(Generic[T]):
         return state
 
     def _last_good(self, name: str) -> T | None:
-        """What it said when some process last read it well, if that can still be used."""
+        """Parse the copy of the last valid text, if it is still valid."""
         text = self._copies.read(name) if self._copies is not None else None
         if text is None:
             return None
         try:
-            return self._kind.parse(name, self._mask(text))
+            return self._format.parse(name, self._mask(text))
         except HoldfastError:
-            return None  # What it names is there no more.
+            return None  # It names a tool or folder that no longer exists.
 
     def _text(self, name: str) -> str:
-        """What the file holds. Raises what `bad` gives."""
-        shown = f"{self._kind.folder}/{name}{self._kind.suffix}"
+        """Return the file's text. Raises the errors of `make_error`."""
+        shown = f"{self._format.folder}/{name}{self._format.suffix}"
         try:
             with os.fdopen(os.open(self.path(name), _FILE), "rb") as file:
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    raise self._kind.make_error(shown, "this is no plain file")
+                    raise self._format.make_error(shown, "this is no plain file")
                 body = file.read(AGENT_FILE_BYTES_MAX + 1)
             if len(body) > AGENT_FILE_BYTES_MAX:
-                raise self._kind.make_error(shown, f"this has more than {AGENT_FILE_BYTES_MAX:,} bytes")
+                raise self._format.make_error(shown, f"this has more than {AGENT_FILE_BYTES_MAX:,} bytes")
             return body.decode("utf-8").removeprefix("\ufeff")
         except UnicodeDecodeError:
-            raise self._kind.make_error(shown, "this is not text in UTF-8") from None
+            raise self._format.make_error(shown, "this is not text in UTF-8") from None
         except OSError as error:
             why = "this is a link; put the file itself here" if self.path(name).is_symlink() else ""
-            raise self._kind.make_error(shown, why or f"this cannot be read: {error.strerror}") from None
+            raise self._format.make_error(shown, why or f"this cannot be read: {error.strerror}") from None
 
 
 def text_digest(text: str) -> str:
-    """By which two editors notice that they have changed the same file."""
+    """Return the digest by which two editors notice that they changed the same file."""
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 

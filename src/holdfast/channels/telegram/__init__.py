@@ -1,1 +1,1 @@
-"""Telegram as a channel."""
+"""The Telegram channel."""

@@ -1,7 +1,7 @@
-"""The Bot API of Telegram through its client library, and what its refusals and silences mean for us.
+"""Call Telegram's Bot API through its client library, and turn its errors into channel failures.
 
-The library's own loop for updates is not used: it moves past an update before anybody has kept it. Its types
-for updates are not either: one that it cannot read would stand in the way of all that come after.
+The library's update loop is not used: it confirms an update before it is stored. Its update types are not
+used either: an update that it cannot parse would block all later ones.
 """
 
 import re
@@ -21,17 +21,17 @@ from holdfast.channels.telegram.updates import CHANNEL, UPDATE_KINDS, BotIdentit
 
 _DETAIL_CHARS_MAX = 300
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
-"""What happens before the first byte of a request is sent."""
+"""Errors before the first byte of a request is sent."""
 _TOKEN = re.compile(r"[0-9]{1,20}:[A-Za-z0-9_-]{10,128}")
 _CONNECTIONS_MAX = 64
 _T = TypeVar("_T")
 
 Rows = Sequence[Sequence[tuple[str, str]]]
-"""Buttons in their rows: what each says and what it carries."""
+"""Rows of buttons: the label and the press of each."""
 
 
 class TelegramTimeouts(msgspec.Struct, frozen=True):
-    """How long things may take. `poll_s`: how long Telegram may wait for news before it answers."""
+    """The timeouts for Telegram. `poll_s` is the duration of a long poll."""
 
     connect_s: float = 10.0
     answer_s: float = 20.0
@@ -39,12 +39,12 @@ class TelegramTimeouts(msgspec.Struct, frozen=True):
     pool_s: float = 10.0
     poll_s: int = 25
     retry_s: float = 1.0
-    """How long after a fault Telegram is asked again; twice as long after each further one."""
+    """The first delay after a fault; it doubles with each further fault."""
     retry_s_max: float = 60.0
 
 
 class FormattedText(msgspec.Struct, frozen=True):
-    """What a message says, in Telegram's HTML or as it is."""
+    """The text of a message, in Telegram's HTML or plain."""
 
     text: str
     is_html: bool = False
@@ -55,7 +55,7 @@ class FormattedText(msgspec.Struct, frozen=True):
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Where a message goes."""
+    """The destination of a message."""
 
     chat: int
     thread: int | None = None
@@ -68,14 +68,14 @@ class TelegramRefusal(ChannelFailure):
         super().__init__(channel=CHANNEL, detail=detail, **fields)
         self._description = description.lower()
         self.moved_to = moved_to
-        """The chat that took the place of the one that was asked for, if any did."""
+        """The successor of the requested chat; 0 if there is none."""
 
     def mentions(self, phrase: str) -> bool:
         return phrase in self._description
 
 
 class _TelegramRejection(TelegramError):
-    """Telegram answered, and it is no."""
+    """An error answer of Telegram."""
 
     def __init__(self, status: int, description: str, retry_after_s: float = 1.0, moved_to: int = 0) -> None:
         super().__init__(description)
@@ -91,7 +91,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class _Client(Bot):
-    """The library's bot, with the two answers that are read as they come."""
+    """The library's bot with two methods that return raw answers."""
 
     async def raw_updates(self, offset: int, wait_s: int, read_s: float) -> list[Any]:
         params = {"offset": offset, "timeout": wait_s, "allowed_updates": list(UPDATE_KINDS)}
@@ -99,19 +99,19 @@ class _Client(Bot):
         return found if isinstance(found, list) else []
 
     async def raw_file(self, file_id: str) -> dict[str, Any]:
-        # The library's own takes a path that happens to exist on this machine for a file to be read here.
+        # The library's own method reads a local file if the returned path exists on this machine.
         found = await self._post("getFile", {"file_id": file_id})
         return found if isinstance(found, dict) else {}
 
 
 class BotApi:
-    """A bot's two lines to Telegram: one waits for news, the other is free to talk.
+    """A bot's connections to Telegram: one for the long poll, the others for requests.
 
-    Whatever is asked raises ChannelFailure; a Refusal where Telegram itself said no.
+    Every request may raise ChannelFailure, or TelegramRefusal if Telegram refused it.
     """
 
     def __init__(self, token: str, api_url: str, timeouts: TelegramTimeouts) -> None:
-        """Opens nothing yet. A token that cannot be one raises ChannelFailure: it is a part of addresses."""
+        """Create the client without connecting. Raises ChannelFailure if the token is malformed."""
         if not _TOKEN.fullmatch(token):
             detail = "that is not a bot's token as BotFather gives it"
             raise ChannelFailure(channel=CHANNEL, detail=detail, final=True)
@@ -132,7 +132,7 @@ class BotApi:
         return BotIdentity(user.id, user.username or "")
 
     async def get_updates(self, offset: int) -> list[Any]:
-        """What is new from `offset` on; those before it are forgotten there."""
+        """Return new updates from `offset` on; Telegram forgets those before it."""
         timeouts = self._timeouts
         return await self._call(self._bot.raw_updates(offset, timeouts.poll_s, timeouts.answer_s))
 
@@ -140,11 +140,11 @@ class BotApi:
         await self._call(self._bot.set_webhook(url, allowed_updates=UPDATE_KINDS, secret_token=secret))
 
     async def delete_webhook(self) -> None:
-        """No longer be called. What waits to be told is kept."""
+        """Delete the webhook; Telegram keeps pending updates."""
         await self._call(self._bot.delete_webhook(drop_pending_updates=False))
 
     async def set_commands(self, commands: Sequence[tuple[str, str]]) -> None:
-        """What Telegram proposes to whoever types a slash: each command and what it does."""
+        """Set the commands that Telegram's menu shows, each with its description."""
         await self._call(self._bot.set_my_commands(commands))
 
     async def answer_callback(self, query_id: str) -> None:
@@ -167,7 +167,7 @@ class BotApi:
     async def send_file(
         self, to: Target, file: bytes, name: str, is_picture: bool, caption: FormattedText, rows: Rows
     ) -> int:
-        """Send a file, with words below it."""
+        """Send a file with a caption."""
         method = self._bot.send_photo if is_picture else self._bot.send_document
         sent = method(
             to.chat,
@@ -198,7 +198,7 @@ class BotApi:
         await self._call(edited)
 
     async def file_location(self, file_id: str) -> tuple[str, int]:
-        """Where a file lies and how large it is said to be."""
+        """Return a file's path and its reported size."""
         found = await self._call(self._bot.raw_file(file_id))
         path, size = found.get("file_path"), found.get("file_size")
         if not isinstance(path, str) or path.startswith("/"):
@@ -212,7 +212,7 @@ class BotApi:
         try:
             return await call
         except TelegramError as error:
-            raise _failure(error, self._token) from None  # What it came from holds the token.
+            raise _failure(error, self._token) from None  # The cause contains the token.
 
 
 def _http_request(connections: int, timeouts: TelegramTimeouts) -> HTTPXRequest:
@@ -228,7 +228,7 @@ def _http_request(connections: int, timeouts: TelegramTimeouts) -> HTTPXRequest:
 
 
 async def _check(response: httpx.Response) -> None:
-    """Before the library sees an answer: what it makes of a refusal leaves out its status."""
+    """Raise on an error answer before the library sees it: the library's error lacks the status."""
     if not response.is_success:
         raise _refused(response.status_code, await response.aread())
 
@@ -242,7 +242,7 @@ def _keyboard(rows: Rows) -> InlineKeyboardMarkup | None:
 
 
 def _refused(status: int, body: bytes) -> _TelegramRejection:
-    """What an answer that is no success says."""
+    """Return the rejection in an error answer."""
     try:
         answer = msgspec.json.decode(body, type=_Answer)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -257,7 +257,7 @@ def _refused(status: int, body: bytes) -> _TelegramRejection:
 
 
 def _failure(error: TelegramError, token: str) -> ChannelFailure:
-    """What an error means for whoever wanted something sent. The token, which addresses hold, is left out."""
+    """Return the channel failure of an error, without the token that URLs contain."""
     if isinstance(error, _TelegramRejection):
         return _refusal(error, _redacted(error.description, token))
     cause = error.__cause__
@@ -267,7 +267,10 @@ def _failure(error: TelegramError, token: str) -> ChannelFailure:
     if isinstance(cause, httpx.TimeoutException):
         detail = "Telegram did not answer in time; what was sent may have arrived"
         return ChannelFailure(channel=CHANNEL, detail=detail, arrived=None)
-    detail = f"the connection to Telegram broke ({_redacted(error.message, token)}); what was sent may have arrived"
+    detail = (
+        f"the connection to Telegram broke ({_redacted(error.message, token)}); "
+        "what was sent may have arrived"
+    )
     return ChannelFailure(channel=CHANNEL, detail=detail, arrived=None)
 
 
@@ -278,7 +281,7 @@ def _refusal(error: _TelegramRejection, description: str) -> TelegramRefusal:
             return TelegramRefusal(detail, description, 0, retry_after_ms=int(1_000 * error.retry_after_s))
         case 401 | 404:
             detail = "Telegram does not know this bot's token; BotFather tells the one that counts"
-            # It is the bot that is refused, not what was to be said: that waits until its token is right.
+            # Telegram refuses the bot, not the message: the message waits for a valid token.
             return TelegramRefusal(detail, description, 0)
         case 409:
             return TelegramRefusal(
@@ -288,7 +291,7 @@ def _refusal(error: _TelegramRejection, description: str) -> TelegramRefusal:
             return TelegramRefusal(
                 f"Telegram refuses: {description}", description, error.moved_to, final=True
             )
-        case _:  # Whether it did what it was asked before it failed, nobody can tell.
+        case _:  # Telegram may have carried out the request before it failed.
             return TelegramRefusal(f"Telegram is in trouble: {description}", description, 0, arrived=None)
 
 

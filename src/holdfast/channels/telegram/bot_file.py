@@ -1,4 +1,4 @@
-"""The Telegram bot that was connected in the settings: a file that only its owner can read."""
+"""Read and write the file of the connected Telegram bot, which only its owner can read."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ _HEAD = "# The Telegram bot that was connected in the settings. Holds its token:
 
 
 class Bot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What lets one speak as a bot."""
+    """A bot's credentials."""
 
     token: str
 
@@ -20,10 +20,10 @@ class Bot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_bot(folder: Path) -> Bot | None:
-    """The bot that was connected. Raises ConfigError for a file that cannot be read."""
+    """Return the saved bot. Raises ConfigError for a file that cannot be read."""
     return read_secret(folder / BOT_FILE, Bot, "connection to Telegram")
 
 
 def write_bot(folder: Path, bot: Bot | None) -> None:
-    """Put a bot in place of what was saved; None: there is none any more. Raises OSError."""
+    """Save a bot, or delete the saved one if `bot` is None. Raises OSError."""
     write_secret(folder / BOT_FILE, bot, _HEAD)

@@ -1,7 +1,7 @@
-"""Telegram as a channel.
+"""Connect a Telegram bot as a channel.
 
-Telegram forgets an update once it is asked for those after it, or once its call is answered: neither happens
-before the update is kept. What is sent cannot be recognised when it is sent again; edits and updates can.
+Telegram forgets an update once a poll asks for later ones, or once its webhook call is answered: the channel
+does neither before the update is stored. A repeated send cannot be recognised; a repeated edit or update can.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ from holdfast.domain.files import GIF, HEAD_BYTES, clean_name, file_kind, guess_
 from holdfast.domain.limits import INBOUND_TRIES_MAX
 
 ABILITIES = ChannelAbilities(
-    text_chars_max=4_000,  # Telegram takes 4,096; the rest is for the line that says that it is sent again.
+    text_chars_max=4_000,  # Telegram accepts 4,096; the rest is for the resent note.
     edits=True,
     buttons=True,
     files=True,
@@ -64,20 +64,20 @@ ABILITIES = ChannelAbilities(
     edit_every_ms=1_000,
 )
 FETCH_BYTES_MAX = 20_000_000
-"""What Telegram lets a bot download."""
+"""Telegram's limit for downloads by a bot."""
 PHOTO_BYTES_MAX = 10_000_000
-"""What it shows as a picture; larger ones go as files."""
+"""Telegram's limit for pictures; larger ones are sent as files."""
 RESENT_NOTE = "(Sent again: it may be here twice.)"
 _ROW_BUTTONS_MAX, _ROW_CHARS_MAX = 3, 30
 _DELIVERIES_KNOWN = 200
-"""Among which a button is looked for whose press was too long to be carried."""
+"""The deliveries that are searched for a press whose button data was shortened."""
 _WEBHOOK_RENEW_S = 3_600
-"""How often Telegram is told again where it can call us: another may have told it otherwise."""
+"""The interval at which the webhook is set again, since another process may have changed it."""
 
 Mode = Literal["polling", "webhook"]
 _T = TypeVar("_T")
 _NamedFile = tuple[bytes, str]
-"""A file and what it is called."""
+"""A file's content and its name."""
 
 
 class WrongSecret(HoldfastError):
@@ -87,7 +87,7 @@ class WrongSecret(HoldfastError):
 
 
 class TelegramStore(Protocol):
-    """What the channel needs of the store: files that are sent, and what buttons were shown."""
+    """The part of the store that the channel uses: files to send, and the buttons that were shown."""
 
     async def get_blob(self, digest: str) -> bytes: ...
 
@@ -95,7 +95,7 @@ class TelegramStore(Protocol):
 
 
 class Telegram:
-    """One bot. A token that cannot be one raises ChannelFailure here already."""
+    """One bot. The constructor raises ChannelFailure for a malformed token."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Telegram:
         timeouts: TelegramTimeouts | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`webhook_url` is where Telegram reaches `arrived`, for the mode of that name."""
+        """Create the channel. In webhook mode, Telegram's calls to `webhook_url` reach `receive_update`."""
         self._timeouts = timeouts or TelegramTimeouts()
         self._api = BotApi(token, api_url, self._timeouts)
         self._token = token
@@ -123,7 +123,7 @@ class Telegram:
         self._fault = ""
         self._unread = 0
         self._tries: Counter[int] = Counter()
-        """How often each update could not be kept that is at fault itself."""
+        """Failed attempts to store each update that itself causes the failure."""
         self._has_set_commands = False
         self._background_tasks: set[asyncio.Task[None]] = set()
 
@@ -137,9 +137,9 @@ class Telegram:
 
     @property
     def secret(self) -> str:
-        """What Telegram shows when it calls us. Every process that has the token has the same."""
-        made = hmac.digest(self._token.encode(), b"holdfast telegram webhook", "sha256")
-        return base64.urlsafe_b64encode(made).decode().rstrip("=")
+        """Return the secret that Telegram sends with its calls, derived from the token."""
+        digest = hmac.digest(self._token.encode(), b"holdfast telegram webhook", "sha256")
+        return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
     async def close(self) -> None:
         for task in (*self._background_tasks,):
@@ -157,7 +157,7 @@ class Telegram:
         unread_note = f"; {self._unread} updates could not be read" if self._unread else ""
         return ChannelHealth(True, f"@{identity.username}{unread_note}")
 
-    # What comes in.
+    # Inbound.
 
     async def listen(self, take: InboundReceiver) -> None:
         self._take = take
@@ -176,14 +176,14 @@ class Telegram:
             self._take = None
 
     def check(self, secret_header: str) -> None:
-        """Whether it is Telegram who calls, by its secret alone. Raises WrongSecret."""
+        """Raise WrongSecret unless the header has Telegram's secret."""
         if not hmac.compare_digest(secret_header.encode(), self.secret.encode()):
             raise WrongSecret()
 
     async def receive_update(self, body: bytes, secret_header: str) -> None:
-        """Telegram has called. Answer it only once this returns: until then it keeps what it told.
+        """Store the update of a webhook call; answer the call after this returns.
 
-        Raises WrongSecret, and ChannelFailure where there is nobody to take it (yet): Telegram calls again.
+        Raises WrongSecret, and ChannelFailure if no process listens (yet): Telegram calls again.
         """
         self.check(secret_header)
         take = self._take
@@ -197,7 +197,7 @@ class Telegram:
         await self._keep([update], take)
 
     async def _receive(self, take: InboundReceiver) -> AsyncGenerator[None, None]:
-        """Yields whenever all is well. Raises ChannelFailure, and whatever keeping an update raises."""
+        """Receive updates, yielding after each success. Raises ChannelFailure, and what `take` raises."""
         await self._get_identity()
         if not self._has_set_commands:
             self._run_in_background(self._set_commands())
@@ -211,18 +211,18 @@ class Telegram:
         while True:
             updates = sorted(await self._api.get_updates(offset), key=update_number)
             await self._keep(updates, take)
-            # Telegram is asked for those after them, and so forgets them, only now that they are kept.
+            # The next poll makes Telegram forget these updates, so it comes after storing them.
             offset = max([offset, *(update_number(update) + 1 for update in updates)])
             yield
 
     async def _set_commands(self) -> None:
-        """The menu is a convenience: where it cannot be set, everything can be typed all the same."""
+        """Set the command menu; ignore a failure, since commands can be typed."""
         with contextlib.suppress(ChannelFailure):
             await self._api.set_commands([(name, each.summary) for name, each in slash.COMMANDS.items()])
             self._has_set_commands = True
 
     def _run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Nothing waits for it."""
+        """Start a task that nothing awaits."""
         task = asyncio.create_task(work)
         self._background_tasks.add(task)
         task.add_done_callback(self._background_tasks.discard)
@@ -234,9 +234,9 @@ class Telegram:
         await self._api.set_webhook(self._webhook_url, self.secret)
 
     async def _keep(self, updates: Sequence[Any], take: InboundReceiver) -> None:
-        """Have them kept. One that never can be is passed over in the end: nothing behind it would come.
+        """Store updates. One that fails repeatedly is skipped, so that it does not block those behind it.
 
-        Raises what stands against keeping them now.
+        Raises the error of storing them.
         """
         try:
             await self._hand_over(updates, take)
@@ -251,7 +251,7 @@ class Telegram:
                 await self._keep([update], take)
 
     def _is_hopeless(self, number: int) -> bool:
-        """Whether an update that could not be kept has been tried often enough."""
+        """Count a failed attempt; return whether to skip the update."""
         self._tries[number] += 1
         if self._tries[number] < INBOUND_TRIES_MAX:
             return False
@@ -260,25 +260,25 @@ class Telegram:
         return True
 
     async def _hand_over(self, updates: Sequence[Any], take: InboundReceiver) -> None:
-        """All together: whoever says much at once does not keep those behind them waiting."""
-        identity, came, presses = await self._get_identity(), [], []
+        """Parse updates and pass them to `take` in one call, so that a burst is stored together."""
+        identity, inbound, query_ids = await self._get_identity(), [], []
         for update in updates:
             try:
                 parsed = parse_update(update, identity)
             except msgspec.ValidationError:
-                self._unread += 1  # It would come for ever, and nothing behind it.
+                self._unread += 1  # Skipped: it would block all later updates.
                 continue
             if parsed.inbound is not None:
-                came.append(await self._with_press(parsed.inbound))
+                inbound.append(await self._with_press(parsed.inbound))
             if parsed.query_id:
-                presses.append(parsed.query_id)
-        if came:
-            await take(*came)
-        for query_id in presses:
+                query_ids.append(parsed.query_id)
+        if inbound:
+            await take(*inbound)
+        for query_id in query_ids:
             self._run_in_background(self._acknowledge(query_id))
 
     async def _with_press(self, inbound: InboundUpdate) -> InboundUpdate:
-        """With what its button stands for, where that was too long to be carried."""
+        """Return the update with the full press, if its button data was shortened."""
         if not is_short(inbound.press):
             return inbound
         rows = await self._store.deliveries(inbound.chat.route, _DELIVERIES_KNOWN)
@@ -286,7 +286,7 @@ class Telegram:
         return msgspec.structs.replace(inbound, press=long_press(inbound.press, shown))
 
     async def _acknowledge(self, query_id: str) -> None:
-        """The button stops turning. It is of no use later, so it is tried once."""
+        """Stop the button's progress indicator; tried once, since it is of no use later."""
         with contextlib.suppress(ChannelFailure):
             await self._api.answer_callback(query_id)
 
@@ -297,8 +297,8 @@ class Telegram:
 
     def _retry_delay_s(self, error: HoldfastError, faults: int) -> float:
         requested_ms = error.retry_after_ms if isinstance(error, ChannelFailure) else None
-        grown = self._timeouts.retry_s * 2.0 ** min(faults - 1, 16)
-        return max(min(grown, self._timeouts.retry_s_max), (requested_ms or 0) / 1_000)
+        backoff_s = self._timeouts.retry_s * 2.0 ** min(faults - 1, 16)
+        return max(min(backoff_s, self._timeouts.retry_s_max), (requested_ms or 0) / 1_000)
 
     async def fetch(self, file: FileRef) -> bytes:
         _check_size(file, file.size_bytes)
@@ -313,7 +313,7 @@ class Telegram:
         _check_size(file, len(content))
         return content
 
-    # What goes out.
+    # Outbound.
 
     async def send(self, chat: Chat, message: OutboundMessage, key: str) -> str:
         files = [(await self._store.get_blob(digest), name) for digest, name in message.named_files]
@@ -321,7 +321,7 @@ class Telegram:
         try:
             return await self._send(chat, target, message, files)
         except TelegramRefusal as refusal:
-            # A topic that is gone leaves its chat, and a group that became a larger one its successor.
+            # A deleted topic falls back to its chat, and an upgraded group to its supergroup.
             is_gone = target.thread is not None and refusal.mentions("message thread not found")
             if not refusal.moved_to and not is_gone:
                 raise
@@ -355,7 +355,7 @@ class Telegram:
     async def _send(
         self, chat: Chat, target: Target, message: OutboundMessage, files: list[_NamedFile]
     ) -> str:
-        """The words, below the first file if they fit there; then whatever files there are more."""
+        """Send the text, as the caption of the first file if it fits, then the other files."""
         rows = _rows(message.buttons)
 
         async def send_message(text: FormattedText) -> int:
@@ -373,7 +373,7 @@ class Telegram:
                     chat, [FormattedText("")], partial(self._send_file, target, file, ())
                 )
         except ChannelFailure as error:
-            # The words have arrived: whoever sends it all again sends them twice.
+            # The text has arrived: a retry would send it twice.
             error.arrived = None
             raise
         return str(sent)
@@ -386,7 +386,7 @@ class Telegram:
             try:
                 return await self._api.send_file(target, file, name, True, caption, rows)
             except TelegramRefusal as refusal:
-                # A picture that Telegram cannot show as one is a file like any other.
+                # Telegram cannot show every image; such an image is sent as a file.
                 if not refusal.mentions("photo_") and not refusal.mentions("image_process_failed"):
                     raise
         return await self._api.send_file(target, file, name, False, caption, rows)
@@ -398,7 +398,7 @@ class Telegram:
         write: Callable[[FormattedText], Awaitable[_T]],
         is_edit: bool = False,
     ) -> _T:
-        """Write in the first form; in the last, if there is another, if Telegram cannot read that one."""
+        """Write the first form within the rate limit; if Telegram cannot parse it, write the last one."""
         is_group = chat.kind == "group"
         wait_ms = self._rate_limiter.wait_ms(chat.chat, is_group=is_group, is_edit=is_edit)
         if wait_ms:
@@ -420,14 +420,14 @@ def _fits_caption(message: OutboundMessage) -> bool:
 
 
 def _text_variants(message: OutboundMessage, is_caption: bool = False) -> list[FormattedText]:
-    """How a message can be said, the best way first, plain at the end. Raises ChannelFailure if in no way."""
+    """Return the forms of a message, the best first. Raises ChannelFailure if there is none."""
     units_max = CAPTION_UNITS_MAX if is_caption else TEXT_UNITS_MAX
     if is_caption and not message.text:
         return [FormattedText(RESENT_NOTE if message.is_again else "")]
     plain = _plain_text(message)
     has_text = bool(message.text.strip())
     forms = [FormattedText(plain)] if has_text and utf16_units(plain) <= units_max else []
-    for is_padded in (True, False):  # The one that may be longer than the text was, first.
+    for is_padded in (True, False):  # Padding may make the text too long.
         markup = _html_text(message, is_padded)
         if visible_text(markup).strip() and utf16_units(visible_text(markup)) <= units_max:
             return [FormattedText(markup, is_html=True), *forms]
@@ -448,7 +448,7 @@ def _plain_text(message: OutboundMessage) -> str:
 
 
 def _rows(buttons: Sequence[Button]) -> Rows:
-    """Short buttons stand beside each other."""
+    """Return the buttons in rows; short ones share a row."""
     rows: list[list[tuple[str, str]]] = []
     for button in buttons:
         beside = rows[-1] if rows else []

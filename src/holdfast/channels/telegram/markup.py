@@ -1,9 +1,8 @@
-"""Markdown as models write it, in the HTML that Telegram renders.
+"""Convert models' Markdown to the HTML that Telegram renders.
 
-Telegram knows a handful of tags and refuses a message whose tags it cannot parse, so everything is escaped
-and each tag is closed where it was opened: a run of text carries its own tags and none spans two runs. What
-Telegram has no tag for is written: headings are bold, lists have bullets, tables stand in fixed-width text.
-No word is lost: what cannot be shown well is shown as it was written.
+Telegram supports a few tags and refuses a message whose tags it cannot parse. So the writer escapes all text,
+and closes each tag within its run of text. Elements without a tag become text: headings are bold, lists have
+bullets, tables are fixed-width text. No text is lost: what cannot be rendered well stays as written.
 """
 
 import html
@@ -16,18 +15,18 @@ from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 
 TEXT_UNITS_MAX = 4_096
-"""What Telegram takes in one message, in UTF-16 units, counted without the tags."""
+"""Telegram's limit for one message, in UTF-16 units without the tags."""
 CAPTION_UNITS_MAX = 1_024
-"""The same for the words below a file."""
+"""Telegram's limit for a caption."""
 _NESTED_MAX = 40
-"""Quotes and lists inside each other; the parser leaves out what is deeper, so such a text stays as it is."""
+"""The nesting limit of quotes and lists. The parser drops what is deeper, so such a text stays Markdown."""
 _LINKED = re.compile(r"(?:https?://|mailto:)[^\s]+", re.IGNORECASE)
-"""What people may be led to; Telegram's own addresses, which name people, are not among it."""
+"""The allowed link targets; Telegram's own URLs, which mention people, are not among them."""
 _LANGUAGE = re.compile(r"[\w+#.-]{1,32}")
 _TAG = re.compile(r"<[^>]*>")
 _LINE_END = re.compile(r"\r\n?|\n")
 _STYLES = (("s", "s"), ("em", "i"), ("strong", "b"))
-"""Ours and Telegram's, the inner first."""
+"""Our style names and Telegram's tags, the innermost first."""
 _ITEM_OPENERS = frozenset({"paragraph", "heading"})
 
 
@@ -42,11 +41,11 @@ class _Block(NamedTuple):
     html: str
     kind: Literal["text", "quote", "pre"]
     gap: str
-    """What stands between it and the one before."""
+    """The separator from the previous block."""
 
 
 class _BlockContext(NamedTuple):
-    """Where a block stands: how far in, behind which bullet, in a quote or not."""
+    """The context of a block: its indent, its bullet, and whether it is in a quote."""
 
     indent: str = ""
     lead: str = ""
@@ -55,9 +54,9 @@ class _BlockContext(NamedTuple):
 
 
 def telegram_html(markdown: str, *, is_padded: bool = True) -> str | None:
-    """`markdown` in Telegram's HTML; None where only the text as it is does it justice.
+    """Return `markdown` in Telegram's HTML; None if it is better sent as plain text.
 
-    Columns of tables are padded, which can make a text longer than it was, unless `is_padded` is False.
+    With `is_padded`, table columns are padded, which can make the text longer.
     """
     parser = MarkdownIt("commonmark", {"html": False, "maxNesting": _NESTED_MAX})
     parser.enable(["table", "strikethrough"]).disable("reference")
@@ -69,24 +68,24 @@ def telegram_html(markdown: str, *, is_padded: bool = True) -> str | None:
 
 
 def visible_text(markup: str) -> str:
-    """The text that people see of our HTML."""
+    """Return the visible text of our HTML."""
     return html.unescape(_TAG.sub("", markup))
 
 
 def utf16_units(text: str) -> int:
-    """How long Telegram finds a text: in UTF-16 units, of which an emoji has two or more."""
+    """Return a text's length as Telegram counts it: in UTF-16 units."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 class _HtmlWriter:
-    """Writes one document. `lines` is its source, for what is shown as it was written."""
+    """Write one document. `lines` is its source, for parts that stay as written."""
 
     def __init__(self, lines: Sequence[str], is_padded: bool) -> None:
         self._lines = lines
         self._is_padded = is_padded
 
     def blocks(self, node: SyntaxTreeNode, context: _BlockContext) -> Iterator[_Block]:
-        """The blocks inside `node`, in order."""
+        """Yield the blocks inside `node`, in order."""
         for n, child in enumerate(node.children):
             yield from self._block(child, context if n == 0 else context._replace(lead=""))
 
@@ -133,7 +132,7 @@ class _HtmlWriter:
         ]
         start, end = node.map or (0, 0)
         source = "\n".join(self._lines[start:end])
-        # Cells beyond the header's are left out by the parser, and a word must not be lost.
+        # The parser drops cells beyond the header's; then the source is shown, so that no text is lost.
         if _letters(source) > sum(_letters(cell) for row in rows for cell in row):
             return source
         if not self._is_padded:
@@ -166,7 +165,7 @@ def _text(markup: str, context: _BlockContext) -> _Block:
 
 
 def _join(blocks: Iterable[_Block]) -> str:
-    """One text. Quotes that follow each other are one; code is never inside a quote."""
+    """Join blocks to one text, merging adjacent quotes; code is never inside a quote."""
     pieces: list[str] = []
     before = ""
     for block in blocks:
@@ -184,13 +183,13 @@ def _join(blocks: Iterable[_Block]) -> str:
 
 
 def _runs(node: SyntaxTreeNode, styles: frozenset[str] = frozenset(), link: str = "") -> Iterator[_Run]:
-    """The text inside `node`, in stretches that look the same."""
+    """Yield the text inside `node` as runs of one style."""
     for child in node.children:
         match child.type:
             case "softbreak" | "hardbreak":
                 yield _Run("\n", styles, link)
             case "code_inline":
-                # Code can neither be bold nor lead anywhere.
+                # Telegram's code tag cannot be bold or a link.
                 yield _Run(child.content, styles, link) if link else _Run(child.content, is_code=True)
             case "link":
                 yield from _link_runs(child, styles, str(child.attrs.get("href", "")))
@@ -207,14 +206,14 @@ def _runs(node: SyntaxTreeNode, styles: frozenset[str] = frozenset(), link: str 
 
 
 def _link_runs(node: SyntaxTreeNode, styles: frozenset[str], address: str) -> Iterator[_Run]:
-    may_lead = _LINKED.fullmatch(address) is not None
-    inner = list(_runs(node, styles, address if may_lead else ""))
+    is_linkable = _LINKED.fullmatch(address) is not None
+    inner = list(_runs(node, styles, address if is_linkable else ""))
     shown = "".join(run.text for run in inner)
     if not shown.strip():
-        yield _Run(address, styles, address if may_lead else "")
+        yield _Run(address, styles, address if is_linkable else "")
         return
     yield from inner
-    if not may_lead and address and address != shown:
+    if not is_linkable and address and address != shown:
         yield _Run(f" ({address})", styles)
 
 
@@ -228,7 +227,7 @@ def _image_runs(node: SyntaxTreeNode, styles: frozenset[str], link: str) -> Iter
 
 
 def _title_runs(node: SyntaxTreeNode, styles: frozenset[str]) -> Iterator[_Run]:
-    """What would be shown to a mouse, which nobody has here."""
+    """Yield a link's title as text, since Telegram has no tooltips."""
     if title := str(node.attrs.get("title", "")):
         yield _Run(f" ({title})", styles)
 
@@ -270,6 +269,6 @@ def _letters(text: str) -> int:
 
 
 def _width(text: str) -> int:
-    """How many columns of fixed-width text a cell takes."""
+    """Return the width of a cell in fixed-width columns."""
     wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
     return len(text) + wide - sum(unicodedata.combining(char) > 0 for char in text)

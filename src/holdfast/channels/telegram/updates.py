@@ -1,6 +1,6 @@
-"""What Telegram tells a bot, as what came from a chat. Pure: it reads JSON and knows no network.
+"""Parse Telegram's updates into inbound updates. Pure: no network.
 
-Only what is used of an update is read, so that whatever else Telegram adds can never be in the way.
+The parser reads only the fields that are used, so that new fields of Telegram never break it.
 """
 
 import base64
@@ -15,9 +15,9 @@ from holdfast.domain.chats import Chat, ChatKind, FileRef, InboundUpdate
 
 CHANNEL = "telegram"
 UPDATE_KINDS = ("message", "callback_query")
-"""What Telegram is asked for: neither what somebody changes later, nor posts of broadcast channels."""
+"""The requested update kinds: no edits of messages, no posts of broadcast channels."""
 PRESS_BYTES_MAX = 64
-"""What Telegram lets a button carry."""
+"""Telegram's limit for the data of a button."""
 _SHORT = "#"
 _UNSUPPORTED = (
     "voice",
@@ -110,14 +110,14 @@ class _Update(msgspec.Struct, frozen=True):
 
 
 class BotIdentity(msgspec.Struct, frozen=True):
-    """Who we are there: by these names a group means us."""
+    """The bot's own id and username, by which a group addresses it."""
 
     id: int
     username: str = ""
 
 
 class ParsedUpdate(msgspec.Struct, frozen=True):
-    """One update: what came, if it is for us, and the press that waits to be acknowledged."""
+    """A parsed update: the inbound update, if any, and the id of a press to acknowledge."""
 
     update_id: int
     inbound: InboundUpdate | None = None
@@ -125,24 +125,24 @@ class ParsedUpdate(msgspec.Struct, frozen=True):
 
 
 def update_number(update: Any) -> int:
-    """The number of an update as it came; -1 where there is none."""
+    """Return the number of a raw update; -1 if it has none."""
     number = update.get("update_id") if isinstance(update, dict) else None
     return number if isinstance(number, int) else -1
 
 
 def parse_update(update: Any, bot: BotIdentity) -> ParsedUpdate:
-    """What an update says. Raises msgspec.ValidationError where it is none that Telegram would send."""
-    read = msgspec.convert(update, _Update)
-    if read.callback_query is not None:
-        press = read.callback_query
-        return ParsedUpdate(read.update_id, _inbound_press(read.update_id, press), press.id)
-    if read.message is None:
-        return ParsedUpdate(read.update_id)
-    return ParsedUpdate(read.update_id, _inbound_message(read.update_id, read.message, bot))
+    """Parse a raw update. Raises msgspec.ValidationError if it is malformed."""
+    parsed = msgspec.convert(update, _Update)
+    if parsed.callback_query is not None:
+        press = parsed.callback_query
+        return ParsedUpdate(parsed.update_id, _inbound_press(parsed.update_id, press), press.id)
+    if parsed.message is None:
+        return ParsedUpdate(parsed.update_id)
+    return ParsedUpdate(parsed.update_id, _inbound_message(parsed.update_id, parsed.message, bot))
 
 
 def short_press(press: str) -> str:
-    """What a button carries for `press`: itself if it is short enough, else a name made from it."""
+    """Return the button data for `press`: itself if it is short enough, else a digest."""
     if len(press.encode()) <= PRESS_BYTES_MAX and not press.startswith(_SHORT):
         return press
     return _SHORT + base64.urlsafe_b64encode(hashlib.sha256(press.encode()).digest()).decode().rstrip("=")
@@ -153,12 +153,12 @@ def is_short(press: str) -> bool:
 
 
 def long_press(short: str, known: Iterable[str]) -> str:
-    """The one of `known` that is carried as `short`; itself if there is none."""
+    """Return the press in `known` whose button data is `short`; `short` itself if there is none."""
     return next((press for press in known if short_press(press) == short), short)
 
 
 def _inbound_press(update_id: int, press: _Press) -> InboundUpdate | None:
-    """A button is ours by itself: whoever presses it means us."""
+    """Return the update of a button press; in a group too, a press addresses the bot."""
     if press.message is None or not press.data or (chat := _chat(press.message)) is None:
         return None
     return InboundUpdate(
@@ -174,7 +174,7 @@ def _inbound_press(update_id: int, press: _Press) -> InboundUpdate | None:
 def _inbound_message(update_id: int, message: _Message, bot: BotIdentity) -> InboundUpdate | None:
     chat, sender = _chat(message), message.from_
     if chat is not None and message.migrate_from_chat_id:
-        # A group that became a larger one has another name from then on, and begins with this.
+        # A group that became a supergroup has a new id, and this is its first message.
         return InboundUpdate(chat, str(update_id), "", moved_from=str(message.migrate_from_chat_id))
     if chat is None or sender is None or sender.is_bot:
         return None
@@ -182,7 +182,7 @@ def _inbound_message(update_id: int, message: _Message, bot: BotIdentity) -> Inb
     text = "\n\n".join(filter(None, (text_without_name, _unsupported(message))))
     files = _files(message)
     if not text and not files:
-        return None  # Somebody came or went, a title changed: nothing is said.
+        return None  # A service message, such as a new member or title.
     return InboundUpdate(
         chat=chat,
         update_id=str(update_id),
@@ -199,7 +199,7 @@ def _chat(message: _Message) -> Chat | None:
     kind: ChatKind = "dm" if message.chat.type == "private" else "group"
     if message.chat.type not in ("private", "group", "supergroup"):
         return None
-    # A reply in a chat without topics has a thread too, which is no place that can be written to.
+    # A reply in a chat without topics has a thread id too, but cannot be sent to.
     thread = str(message.message_thread_id) if message.is_topic_message else ""
     return Chat(CHANNEL, kind, str(message.chat.id), thread)
 
@@ -216,7 +216,7 @@ def _files(message: _Message) -> tuple[FileRef, ...]:
 
 
 def _unsupported(message: _Message) -> str:
-    """What is said for somebody who sent what cannot be taken, so that they get an answer to it."""
+    """Return a text in place of an unsupported attachment, so that its sender gets an answer."""
     sent = next((kind for kind in _UNSUPPORTED if getattr(message, kind) is not None), "")
     return f"(A {sent.replace('_', ' ')} was sent, which cannot be taken here.)" if sent else ""
 
@@ -239,13 +239,13 @@ def _is_addressed(message: _Message, bot: BotIdentity) -> bool:
 
 
 def _part(text: str, offset: int, length: int) -> str:
-    """Telegram counts in UTF-16 units."""
+    """Return a part of a text by Telegram's UTF-16 offsets."""
     raw = text.encode("utf-16-le", "surrogatepass")[2 * offset : 2 * (offset + length)]
     return raw.decode("utf-16-le", "replace")
 
 
 def _without_name(text: str, bot: BotIdentity) -> str:
-    """`/new@us` is `/new`, and a mention that begins a message is no part of what is said."""
+    """Return `text` without the bot's name: `/new@bot` becomes `/new`, and a leading mention is removed."""
     if not bot.username:
         return text.strip()
     name = re.escape(bot.username)

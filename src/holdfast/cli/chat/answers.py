@@ -1,4 +1,4 @@
-"""Read the answers that people type to a question: a letter, and what goes with it."""
+"""Parse the answers that people type to a question: a letter, and text that goes with it."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -17,7 +17,7 @@ FollowUp = Literal["edit", "reason", "result"]
 
 
 class QuestionAnswer(msgspec.Struct, frozen=True):
-    """What is to be sent about a call."""
+    """A decision about a tool call, to be sent to the server."""
 
     decision: ToolDecision | Literal["answer"]
     scope: ApprovalScope = "once"
@@ -28,7 +28,7 @@ class QuestionAnswer(msgspec.Struct, frozen=True):
     choices: tuple[str, ...] = ()
 
     def body(self) -> dict[str, object]:
-        """As a server takes it: only what goes with the decision."""
+        """Return the request body: only the fields that go with the decision."""
         fields: dict[str, object] = {"decision": self.decision}
         if self.scope != "once":
             fields["scope"] = self.scope
@@ -39,17 +39,17 @@ class QuestionAnswer(msgspec.Struct, frozen=True):
 
 
 class ResumeRun(msgspec.Struct, frozen=True):
-    """The run is to go on."""
+    """An answer that resumes the run."""
 
 
 class NeedsFollowUp(msgspec.Struct, frozen=True):
-    """Something more is to be typed first."""
+    """An answer that needs more input first."""
 
     what: FollowUp
 
 
 class UnclearAnswer(msgspec.Struct, frozen=True):
-    """A letter that is none of the choices: nothing is sent."""
+    """An answer that is none of the choices; nothing is sent."""
 
 
 ParsedAnswer = QuestionAnswer | ResumeRun | NeedsFollowUp | UnclearAnswer
@@ -62,46 +62,46 @@ _KEYS_BY_KIND: Mapping[str, Mapping[str, str]] = MappingProxyType({
 _RESUME_KEYS = MappingProxyType({"g": "go on"})
 _ANSWER_NOW_KEYS = MappingProxyType({"g": "answer it now"})
 ANSWER_LETTERS = "acwedrisg"
-"""Every letter that answers some question."""
+"""The letters that answer any question."""
 
 
 def answer_keys(question: QuestionData) -> Mapping[str, str]:
-    """Return the letters that answer a question by themselves, each with what it means."""
+    """Return the letters that answer a question, each with its meaning."""
     if question.asked is not None:
         return {}
     available = _KEYS_BY_KIND.get(question.kind, _ANSWER_NOW_KEYS if question.unanswered else _RESUME_KEYS)
     if question.kind != "approval" or _can_allow_permanently(question):
         return available
-    return {message: meaning for message, meaning in available.items() if message not in "cw"}
+    return {letter: meaning for letter, meaning in available.items() if letter not in "cw"}
 
 
 def answer_hint(question: QuestionData) -> str:
-    """Return what may be typed: keys, or what goes before Enter."""
+    """Return the hint that says how to answer a question."""
     if question.asked is not None:
         hint = "its number, or the numbers of several" if question.asked.multiple else "its number"
         hint = hint if question.asked.choices else "your answer"
         return f"Type {hint}, then Enter. /deny leaves it unanswered."
-    hint = "  ".join(f"[{message}] {meaning}" for message, meaning in answer_keys(question).items())
+    hint = "  ".join(f"[{letter}] {meaning}" for letter, meaning in answer_keys(question).items())
     return f"{hint}  /stop drops it" if question.unanswered else hint
 
 
 def enter_hint(line: str, question: QuestionData) -> str:
-    """Return what Enter would do with a line that was begun; nothing where the choices say it."""
+    """Return the hint that says what Enter does with `line`; empty if the choices already say it."""
     answer = parse_answer(line, question)
-    message = line.strip()[:1].lower()
+    letter = line.strip()[:1].lower()
     if not line.strip() or slash.parse_command(line) is not None or isinstance(answer, UnclearAnswer):
         return ""
     if question.asked is not None:
         return "" if answer is not None else "Enter sends this message and leaves the question unanswered."
     if answer is not None:
-        return f"Enter answers: {answer_keys(question)[message]}"
+        return f"Enter answers: {answer_keys(question)[letter]}"
     if question.unanswered:
         return "Enter sends this message. The one before it is answered first."
     return "Enter sends this message and denies this." if question.kind == "approval" else ""
 
 
 def _can_allow_permanently(question: QuestionData) -> bool:
-    """Return whether a yes can be given for more than this one call."""
+    """Return whether an approval can also cover later calls."""
     try:
         pattern_for(question.name or "", question.arguments or "", "")
     except RuleRefused:
@@ -110,16 +110,16 @@ def _can_allow_permanently(question: QuestionData) -> bool:
 
 
 def parse_answer(line: str, question: QuestionData) -> ParsedAnswer | None:
-    """What a line says about a question; None when it is a message and no answer."""
+    """Return the answer that a line gives to a question; None if the line is a message."""
     if question.asked is not None:
         return _parse_reply(line, question.asked)
-    message, _, rest = line.strip().partition(" ")
-    message, rest = message.lower(), rest.strip()
-    if len(message) != 1 or not message.isalpha() or (rest and message not in ("d", "i")):
+    letter, _, rest = line.strip().partition(" ")
+    letter, rest = letter.lower(), rest.strip()
+    if len(letter) != 1 or not letter.isalpha() or (rest and letter not in ("d", "i")):
         return None
-    if message not in answer_keys(question):
+    if letter not in answer_keys(question):
         return UnclearAnswer()
-    match question.kind, message:
+    match question.kind, letter:
         case "approval", "a":
             return QuestionAnswer("approve")
         case "approval", "c":
@@ -145,13 +145,13 @@ def _parse_reply(line: str, question: AgentQuestionData) -> ParsedAnswer | None:
     reply = parse_reply(question.choices, question.multiple, line)
     if reply is not None:
         return QuestionAnswer("answer", text=reply.text, choices=reply.choices)
-    # Numbers that are not in the list are a slip; words that are not are a message.
-    is_mistyped = bool(line.strip()) and all(each.isdecimal() or each in " ,;." for each in line.strip())
+    # Numbers that are not in the list are a typing mistake; other words are a message.
+    is_mistyped = bool(line.strip()) and all(char.isdecimal() or char in " ,;." for char in line.strip())
     return UnclearAnswer() if is_mistyped else None
 
 
 def editable_text(question: QuestionData) -> str:
-    """What is offered to be changed: a shell's command as it stands, else the arguments."""
+    """Return the text to edit: a shell's command, else the arguments as JSON."""
     arguments = parse_arguments(question)
     if question.name == "shell" and isinstance(arguments.get("command"), str):
         return str(arguments["command"])
@@ -159,7 +159,7 @@ def editable_text(question: QuestionData) -> str:
 
 
 def edited_arguments(question: QuestionData, text: str) -> str | None:
-    """The arguments after a change, as JSON; None when that is no JSON object."""
+    """Return the edited arguments as JSON; None if `text` is no JSON object."""
     arguments = parse_arguments(question)
     if question.name == "shell" and isinstance(arguments.get("command"), str):
         return msgspec.json.encode({**arguments, "command": text}).decode()
@@ -171,7 +171,7 @@ def edited_arguments(question: QuestionData, text: str) -> str | None:
 
 
 def parse_arguments(question: QuestionData) -> dict[str, object]:
-    """Return a call's arguments by name; none where they cannot be read."""
+    """Return a call's arguments by name; none if they are not valid JSON."""
     try:
         return msgspec.json.decode(question.arguments or "{}", type=dict[str, object])
     except msgspec.DecodeError:

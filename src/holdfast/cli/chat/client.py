@@ -1,6 +1,6 @@
-"""The client of `holdfast chat`: asks a server, follows a conversation, sends messages until they are kept.
+"""The HTTP client of `holdfast chat`: send requests, follow a conversation, deliver messages.
 
-It is the only door of the chat: with a server of the machine and with the chat's own it is the same.
+The chat reaches its server only through it, whether that runs in another process or in this one.
 """
 
 import asyncio
@@ -27,13 +27,13 @@ T = TypeVar("T")
 REQUEST_TIMEOUT_S = 30.0
 STREAM_READ_TIMEOUT_S = 3 * HEARTBEAT_S
 RECONNECT_DELAYS_S = (0.1, 0.2, 0.4, 0.8, 1.0)
-"""How long to wait before looking for a server again; the last one from there on."""
+"""The delays between attempts to find a server; the last one repeats."""
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _FRAME_BYTES_MAX = 64_000_000
 
 
 class ServerEndpoint(msgspec.Struct, frozen=True):
-    """Where a server is, and what lets this command in there. `is_own`: it is inside of this process."""
+    """The address of a server and the token for it. `is_own`: it runs inside this process."""
 
     url: str
     token: str = ""
@@ -42,17 +42,17 @@ class ServerEndpoint(msgspec.Struct, frozen=True):
 
 
 class FindServer(Protocol):
-    """Looks for a server that answers; None when there is none."""
+    """Find a server that answers; return None if there is none."""
 
     def __call__(self) -> Awaitable[ServerEndpoint | None]: ...
 
 
 class ServerUnavailable(Exception):
-    """The server does not answer: it has gone, or is going."""
+    """The server does not answer or is stopping."""
 
 
 class RequestRefused(Exception):
-    """The server has answered with a problem."""
+    """The server has answered with a problem document."""
 
     def __init__(self, status: int, problem: ProblemData) -> None:
         super().__init__(problem.detail)
@@ -61,9 +61,9 @@ class RequestRefused(Exception):
 
 
 class Client:
-    """One conversation partner, whichever process that is at the moment.
+    """An HTTP client that reconnects to whichever process is the server at the moment.
 
-    `on_change` is told when the server has gone and when there is one again.
+    It calls `on_change` when it loses the server and when it has found one again.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Client:
         raw: bytes | None = None,
         headers: Mapping[str, str] = _NO_HEADERS,
     ) -> T:
-        """What the server answers. Raises Away or Refused."""
+        """Send a request and return the decoded response. Raises ServerUnavailable or RequestRefused."""
         payload = (
             msgspec.json.encode(body if body is not None else {}) if method in ("POST", "PATCH") else None
         )
@@ -115,7 +115,7 @@ class Client:
     async def request_until_answered(
         self, method: str, path: str, response_type: type[T], body: object = None, raw: bytes | None = None
     ) -> T:
-        """Ask until there is an answer: only for what may be asked twice. Raises Refused."""
+        """Repeat a request, which must be idempotent, until it is answered. Raises RequestRefused."""
         while True:
             endpoint = self.endpoint
             try:
@@ -124,9 +124,9 @@ class Client:
                 await self.reconnect(endpoint)
 
     async def follow(self, session_id: str, after: int) -> AsyncGenerator[EventData | FeedUpdate]:
-        """Every event after the cursor, each once and in order, for ever, whatever becomes of the server.
+        """Yield every event after the cursor, each once and in order, across restarts of the server.
 
-        Raises Refused, when the conversation is not there.
+        Raises RequestRefused if the conversation does not exist.
         """
         while True:
             endpoint = self.endpoint
@@ -142,18 +142,18 @@ class Client:
             await self.reconnect(endpoint)
 
     async def reconnect(self, lost: ServerEndpoint) -> None:
-        """Return once there is a server; `gone` is the one that did not answer."""
+        """Wait until there is a server; `lost` is the one that did not answer."""
         async with self._reconnect_lock:
-            # Whoever waited here finds that another has found it.
+            # Another task has reconnected while this one waited for the lock.
             if self.endpoint is not lost:
                 return
             tries = 0
             while (found := await self._find_server()) is None:
-                # One that is found at once has only ended the connection; nobody needs to hear of it.
+                # Reported only now: a server that is found at once has only closed the connection.
                 self._set_connected(False)
                 await self._sleep(RECONNECT_DELAYS_S[min(tries, len(RECONNECT_DELAYS_S) - 1)])
                 tries += 1
-            # The same server again is another place: it is looked for each time that it did not answer.
+            # Always a new object, since callers detect by identity that the endpoint has changed.
             self.endpoint = ServerEndpoint(found.url, found.token, found.is_own, found.model)
             self._set_connected(True)
             await self._sleep(RECONNECT_DELAYS_S[0])
@@ -164,7 +164,7 @@ class Client:
             self.on_change(is_connected)
 
     async def _stream(self, session_id: str, after: int) -> AsyncIterator[EventData | FeedUpdate]:
-        """One connection's worth. Raises Away or Refused."""
+        """Yield the updates of one connection. Raises ServerUnavailable or RequestRefused."""
         path = f"/api/stream?session={session_id}:{after}&feed=true"
         limit = aiohttp.ClientTimeout(
             total=None, sock_connect=REQUEST_TIMEOUT_S, sock_read=STREAM_READ_TIMEOUT_S
@@ -189,7 +189,7 @@ class Client:
 
 
 def _raise_for_problem(status: int, body: bytes) -> None:
-    """Raises Away or Refused, for an answer that is none."""
+    """Raise ServerUnavailable or RequestRefused if the response is an error."""
     if status < 400:
         return
     try:
@@ -202,7 +202,7 @@ def _raise_for_problem(status: int, body: bytes) -> None:
 
 
 async def _frames(content: Any) -> AsyncIterator[tuple[str, bytes]]:
-    """Server-sent events: their names and their data. Lines may be longer than a reader's usual limit."""
+    """Yield the name and data of server-sent events, whose lines may exceed aiohttp's line limit."""
     buffer = bytearray()
     async for chunk in content.iter_any():
         buffer += chunk
@@ -216,29 +216,29 @@ async def _frames(content: Any) -> AsyncIterator[tuple[str, bytes]]:
 
 
 class OutgoingMessage(msgspec.Struct, frozen=True):
-    """A message and its key: however often it is sent, it is one message."""
+    """A message and its idempotency key: sent repeatedly, it is still one message."""
 
     session_id: str
     text: str
     key: str
     files: tuple[OutgoingFile, ...] = ()
     anyway: bool = False
-    """Send images also to a model that is not known to take them."""
+    """True to send images also to a model that is not known to take them."""
 
 
 async def send_message(client: Client, message: OutgoingMessage) -> ReceiptData:
-    """Returns once the server has it, whatever becomes of the server meanwhile. Raises Refused."""
+    """Send a message and retry until a server has accepted it. Raises RequestRefused."""
     body: dict[str, object] = {"text": message.text, "key": message.key}
     if message.files:
-        # The same content is kept once, so that a file may be sent twice.
+        # The server stores equal content once, so an upload may be repeated.
         stored_files = [
             await client.request_until_answered(
-                "POST", f"/api/files?name={quote(each.name)}", StoredFileData, raw=each.content
+                "POST", f"/api/files?name={quote(file.name)}", StoredFileData, raw=file.content
             )
-            for each in message.files
+            for file in message.files
         ]
         body["attachments"] = [
-            {"id": each.id, "name": each.name, "anyway": message.anyway} for each in stored_files
+            {"id": file.id, "name": file.name, "anyway": message.anyway} for file in stored_files
         ]
     return await client.request_until_answered(
         "POST", f"/api/sessions/{message.session_id}/turns", ReceiptData, body
@@ -246,7 +246,7 @@ async def send_message(client: Client, message: OutgoingMessage) -> ReceiptData:
 
 
 class ChatOutbox:
-    """Sends what is put in, one after the other. `on_refused` is told what the server does not take."""
+    """A queue of messages, sent in order; it calls `on_refused` for those that the server refuses."""
 
     def __init__(self, client: Client, on_refused: Callable[[OutgoingMessage, RequestRefused], None]) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""`holdfast chat`: a conversation in this terminal, or one message from a script."""
+"""`holdfast chat`: chat in this terminal, or send one message from a script."""
 
 import asyncio
 import os
@@ -108,7 +108,7 @@ def chat(
 async def _run_repl(
     command: CommandContext, session: str | None, last: bool, agent: str | None, anyway: bool
 ) -> int:
-    """Until the person leaves; returns the exit code."""
+    """Chat until the user leaves; return the exit code."""
     async with connect_client(command, print) as client:
         try:
             session_data = await _open_session(client, session, last, agent)
@@ -128,7 +128,7 @@ async def _run_repl(
 async def _run_one_shot(
     command: CommandContext, session: str | None, last: bool, agent: str | None, text: str, wait_s: float
 ) -> int:
-    """Send the message, tell the answer; returns the exit code."""
+    """Send the message and print the answer; return the exit code."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None, "this is a coroutine of a task"
     signals_received: list[int] = []
@@ -173,13 +173,13 @@ def _write_stdout(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read has read enough; what is written from here on goes nowhere, also at the end.
+        # The reader has closed the pipe: discard all further output, so that no flush at exit fails.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise asyncio.CancelledError from None
 
 
 def _print_note(text: str) -> None:
-    # The answer may be on the same screen, and what is said beside it is not to stand in its line.
+    # The answer may be on the same screen, and a note must not stand in the middle of its line.
     if text.startswith("\n") and sys.stdout.isatty():
         print_stderr("")
     print_stderr(one_line(text, 200))
@@ -190,7 +190,10 @@ def _discard_note(text: str) -> None:
 
 
 async def _open_session(client: Client, session: str | None, last: bool, agent: str | None) -> SessionData:
-    """The one that was named, the last one, or another. Raises Refused, NoSuchSession, AmbiguousId."""
+    """Return the named session, the last one or a new one.
+
+    Raises RequestRefused, NoSuchSession, AmbiguousId.
+    """
     if session:
         return await _find_session(client, session)
     if last:
@@ -202,16 +205,16 @@ async def _open_session(client: Client, session: str | None, last: bool, agent: 
 
 
 async def _delete_unused(client: Client, session: SessionData) -> None:
-    """Delete a conversation in which nothing has happened since it began: nobody wants it in a list."""
+    """Delete a conversation in which nothing has happened, so that it does not clutter the list."""
     with suppress(ServerUnavailable, RequestRefused):
         path, unchanged = f"/api/sessions/{session.id}", {"if-match": str(session.head)}
-        # A server that was started before an update may not know the condition.
+        # Checked here too: a server of an older version may ignore the if-match header.
         if (await client.get(path, SessionData)).head == session.head:
             await client.request(METH_DELETE, path, object, headers=unchanged)
 
 
 async def _find_session(client: Client, text: str) -> SessionData:
-    """The conversation of that id, or the only one whose id begins so. Raises NoSuchSession, AmbiguousId."""
+    """Return the session with that id or id prefix. Raises NoSuchSession, AmbiguousId."""
     with suppress(RequestRefused):
         return await client.get(f"/api/sessions/{text}", SessionData)
     found = await find_sessions(client, text) if text.startswith("s_") else ()

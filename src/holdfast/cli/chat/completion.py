@@ -1,6 +1,4 @@
-"""What may be meant by what is being typed: commands and prompts after a slash, files after an @. Pure but
-for looking at folders.
-"""
+"""Complete commands and prompts after a slash and files after an @, and read attached files."""
 
 import errno
 import os
@@ -22,13 +20,13 @@ _FILE = re.compile(r'(?:^|(?<=\s))@("[^"\n]*"|[^\s"]+)')
 _PARTIAL_FILE = re.compile(r'(?:^|\s)@("[^"\n]*|[^\s"]*)$')
 _UNQUOTED = re.compile(r'[^\s"]+')
 _FILE_LIKE = re.compile(r"(?:~|\.{1,2})?/.+|.*[^/.]\.[A-Za-z][A-Za-z0-9]{0,4}")
-"""What is a path, or ends as files do: not `@ada`, nor `@types/node`, nor `@app.command`."""
+"""Matches paths and names with a file extension, but not `@ada`, `@types/node` or `@app.command`."""
 _TRAILING_PUNCTUATION = ".,;:!?)"
-"""A word at the end of a sentence has its full stop behind it."""
+"""Characters that may follow a file name at the end of a sentence."""
 
 
 class CompletionItem(msgspec.Struct, frozen=True):
-    """Text to put in place of the last `replaces` characters, how it is listed, and what it means."""
+    """A text that replaces the last `replaces` characters, with its label and its meaning."""
 
     text: str
     replaces: int
@@ -37,7 +35,7 @@ class CompletionItem(msgspec.Struct, frozen=True):
 
 
 class CompletionNames(msgspec.Struct, frozen=True):
-    """What people have written that can be named, each with what is said of it."""
+    """The names of prompts and agents, each with its description."""
 
     prompts: tuple[tuple[str, str], ...] = ()
     agents: tuple[tuple[str, str], ...] = ()
@@ -49,17 +47,17 @@ _NO_NAMES = CompletionNames()
 def find_completions(
     before: str, folder: Path, names: CompletionNames = _NO_NAMES
 ) -> Iterator[CompletionItem]:
-    """What may come for the text before the cursor. Files are looked for from `folder` on."""
+    """Yield completions for the text before the cursor; file paths are relative to `folder`."""
     command = _COMMAND.fullmatch(before)
     if command is not None:
-        for name, each in COMMANDS.items():
+        for name, entry in COMMANDS.items():
             if name.startswith(command[1]):
-                parameters = f" {each.arguments}" if each.arguments else ""
+                parameters = f" {entry.arguments}" if entry.arguments else ""
                 yield CompletionItem(
                     f"/{name}" + (" " if parameters else ""),
                     len(before),
                     f"/{name}{parameters}",
-                    each.summary,
+                    entry.summary,
                 )
         for prompt, about in names.prompts:
             if prompt.startswith(command[1]):
@@ -80,7 +78,7 @@ def _complete_files(typed: str, folder: Path) -> Iterator[CompletionItem]:
     path = typed.removeprefix('"')
     parent, _, prefix = path.rpartition("/")
     parent_folder = folder / Path(parent + "/" if parent or path.startswith("/") else "").expanduser()
-    found = sorted(_scan_folder(parent_folder, prefix), key=lambda each: (not each[1], each[0].lower()))
+    found = sorted(_scan_folder(parent_folder, prefix), key=lambda entry: (not entry[1], entry[0].lower()))
     for name, is_folder in found[:COMPLETIONS_MAX]:
         full_path = f"{parent}/{name}" if "/" in path else name
         full_path += "/" if is_folder else ""
@@ -89,7 +87,7 @@ def _complete_files(typed: str, folder: Path) -> Iterator[CompletionItem]:
 
 
 def _scan_folder(parent_folder: Path, prefix: str) -> Iterator[tuple[str, bool]]:
-    """Names that begin so, and whether each is a folder. What cannot be looked into has none."""
+    """Yield the names that begin with `prefix`, and whether each is a folder; none if unreadable."""
     try:
         with os.scandir(parent_folder) as entries:
             for scanned, entry in enumerate(entries):
@@ -104,7 +102,7 @@ def _scan_folder(parent_folder: Path, prefix: str) -> Iterator[tuple[str, bool]]
 
 
 class OutgoingFile(msgspec.Struct, frozen=True):
-    """A file of a message: what it is called, and what it holds."""
+    """A file of a message: its name and content."""
 
     name: str
     content: bytes
@@ -117,9 +115,9 @@ class TooManyFiles(Exception):
 def read_attachments(
     text: str, folder: Path, read: Callable[[Path], bytes] = Path.read_bytes
 ) -> list[OutgoingFile]:
-    """The files that a message names after an @, read now. Where no file can be meant it is only a word.
+    """Read the files that a message names after an @; ignore words that cannot be files.
 
-    Raises OSError for a file that cannot be read or is not there, and TooManyFiles.
+    Raises OSError if a file is missing or cannot be read, and TooManyFiles.
     """
     found: dict[Path, OutgoingFile] = {}
     for named in _FILE.findall(text):
@@ -132,11 +130,11 @@ def read_attachments(
             _raise_if_missing_file(named, path)
     if len(found) > ATTACHMENTS_MAX:
         raise TooManyFiles
-    return [OutgoingFile(each.name, read(path)) for path, each in found.items()]
+    return [OutgoingFile(file.name, read(path)) for path, file in found.items()]
 
 
 def _raise_if_missing_file(named: str, path: Path) -> None:
-    """Raises FileNotFoundError for what was meant to be a file."""
+    """Raise FileNotFoundError if `named` looks like a file."""
     shown = named.strip('"') if named.startswith('"') else named.rstrip(_TRAILING_PUNCTUATION)
     if not path.is_dir() and (named.startswith('"') or _FILE_LIKE.fullmatch(shown)):
         raise FileNotFoundError(errno.ENOENT, "there is no such file", shown)

@@ -1,6 +1,6 @@
-"""Answers that stopped with their server: what is said of each, in the page's words and when it says them.
+"""Track interrupted answers and their notices, with the same text and timing as on the page.
 
-While nothing has come after a stop, what is said of it can change, so it is not printed.
+A notice is not printed while it can still change, which it can until something follows the interruption.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from holdfast.domain.transcript.labels import CONTINUED_LABEL, NOTICES
 
 
 class Interruption(msgspec.Struct):
-    """One stop that nothing has come after."""
+    """One interruption that nothing has followed yet."""
 
     run_id: str
     turn: int
@@ -21,7 +21,7 @@ class Interruption(msgspec.Struct):
 
 
 class Interruptions:
-    """The stops of a conversation that are not printed yet, the oldest first."""
+    """The interruptions of a conversation whose notices are not printed yet, oldest first."""
 
     def __init__(self) -> None:
         self._open: list[Interruption] = []
@@ -30,35 +30,36 @@ class Interruptions:
         self._open.append(interruption)
 
     def current_notices(self, awaiting_resume: set[str]) -> list[str]:
-        """What is to be read of them now; nothing of those that a question says already."""
+        """Return their current notices, except of runs whose question already says it."""
         return [
-            NOTICES[stop.status]
-            for stop in self._open
-            if stop.status != "interrupted" or stop.run_id not in awaiting_resume
+            NOTICES[interruption.status]
+            for interruption in self._open
+            if interruption.status != "interrupted" or interruption.run_id not in awaiting_resume
         ]
 
-    def set_status(self, turn: int, endpoint: int, status: MessageStatus) -> bool:
-        """Say something else of one; False if that is printed."""
-        found = [stop for stop in self._open if (stop.turn, stop.place) == (turn, endpoint)]
-        for stop in found:
-            stop.status = status
+    def set_status(self, turn: int, place: int, status: MessageStatus) -> bool:
+        """Change the status of one; return False if its notice is already printed."""
+        found = [entry for entry in self._open if (entry.turn, entry.place) == (turn, place)]
+        for interruption in found:
+            interruption.status = status
         return bool(found)
 
-    def resolve_continued(self, turn: int, endpoint: int) -> list[str]:
-        """Something has come at that place: what is said for good of the stops before it."""
-        resolved = self._remove_matching(lambda stop: stop.turn == turn and stop.place < endpoint)
-        return [continuation_notice(stop.status) for stop in resolved]
+    def resolve_continued(self, turn: int, place: int) -> list[str]:
+        """Remove the interruptions before `place`, where the answer goes on; return their final notices."""
+        resolved = self._remove_matching(lambda entry: entry.turn == turn and entry.place < place)
+        return [continuation_notice(interruption.status) for interruption in resolved]
 
     def resolve_ended(self, run_id: str) -> list[str]:
-        """The work on an answer is over, and nothing came: what is said for good."""
-        return [NOTICES[stop.status] for stop in self._remove_matching(lambda stop: stop.run_id == run_id)]
+        """Remove the interruptions of a run that has ended; return their final notices."""
+        resolved = self._remove_matching(lambda entry: entry.run_id == run_id)
+        return [NOTICES[interruption.status] for interruption in resolved]
 
     def _remove_matching(self, matches: Callable[[Interruption], bool]) -> list[Interruption]:
-        removed = [stop for stop in self._open if matches(stop)]
-        self._open = [stop for stop in self._open if not matches(stop)]
+        removed = [interruption for interruption in self._open if matches(interruption)]
+        self._open = [interruption for interruption in self._open if not matches(interruption)]
         return removed
 
 
 def continuation_notice(status: MessageStatus) -> str:
-    """What is said of a stop that something has come after."""
+    """Return the notice of an interruption after which the answer has continued."""
     return CONTINUED_LABEL if status == "interrupted" else f"{NOTICES[status]} · {CONTINUED_LABEL}"

@@ -1,14 +1,14 @@
-"""Markdown that is still being written: how much of it is whole and will not change any more."""
+"""Find the part of streamed Markdown that is complete and will not change any more."""
 
 import re
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 BLOCK_CHARS_MAX = 20_000
-"""A block that gets longer is shown in parts: nobody waits for its end."""
+"""A longer block is shown in parts before it is complete."""
 
 
 def complete_length(text: str) -> int:
-    """How many characters of `text` are blocks that have ended: up to the last empty line outside of code."""
+    """Return the length of the complete blocks: up to the last empty line outside code."""
     end = position = 0
     fence = ""
     for line in text.splitlines(keepends=True):

@@ -1,4 +1,4 @@
-"""`holdfast chat -p`: one message, its answer on standard output, and an exit code that says how it went."""
+"""`holdfast chat -p`: send one message, print the answer, and exit with a code for the outcome."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -38,7 +38,7 @@ class ToolUse(msgspec.Struct, frozen=True):
 
 
 class ChatResult(msgspec.Struct, frozen=True):
-    """How it went, for programs."""
+    """The result of a message in JSON."""
 
     session_id: str
     turn_id: str
@@ -52,13 +52,13 @@ class ChatResult(msgspec.Struct, frozen=True):
 
 
 class WriteText(Protocol):
-    """Where an answer's text goes; written at once."""
+    """Write a piece of the answer's text at once."""
 
     def __call__(self, text: str) -> None: ...
 
 
 class StreamedAnswer:
-    """The answer of one run, from its events: its text in the order in which it is told, each piece once."""
+    """The answer of one run, folded from its events: its text in order, each piece once."""
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
@@ -72,7 +72,7 @@ class StreamedAnswer:
         self._continuation_ids: frozenset[str] = frozenset()
 
     def apply_fact(self, fact: object) -> str:
-        """Take in what happened; returns what of the text is new."""
+        """Apply an event's fact and return the new text."""
         if getattr(fact, "run_id", None) != self.run_id:
             return ""
         before = len(self.text)
@@ -99,7 +99,7 @@ class StreamedAnswer:
         self.text += text
 
     def _settle_message(self, fact: f.MessageSettled) -> None:
-        """What of the whole was not streamed to us comes now, if it is the end that is missing."""
+        """Append the end of the message that was not streamed, if only the end is missing."""
         full_text = "".join(part.text for part in fact.parts if isinstance(part, Text))
         received = self._received_text.get(fact.message_id, "")
         is_last = (
@@ -126,15 +126,15 @@ class StreamedAnswer:
 
 
 def _blank_line_after(text: str) -> str:
-    """Between two messages of one answer stands an empty line."""
+    """Return the line breaks that put an empty line between two messages of an answer."""
     return "\n" * max(0, 2 - (len(text) - len(text.rstrip("\n"))))
 
 
 class OneShotChat:
-    """Sends one message and tells its answer, to `out` as it comes where there is one.
+    """One message and its answer, which it streams to `write_output`, if given.
 
-    `note` is for people who look on. When there is no server, or an answer that was cut off does not go on,
-    it waits for `wait_s`.
+    It passes notes for people to `print_note`. It waits up to `wait_s` for a lost server or an interrupted
+    answer.
     """
 
     def __init__(
@@ -162,12 +162,15 @@ class OneShotChat:
         )
 
     def _print_note_line(self, text: str) -> None:
-        """For people: it begins with a line's end where the answer is in the middle of one."""
+        """Print a note; start a new line if the answer is in the middle of one."""
         self._print_note(f"\n{text}" if self._is_mid_line else text)
         self._is_mid_line = False
 
     async def run(self, session_id: str, text: str, key: str) -> ChatResult:
-        """Raises Refused, and Away when no server takes the message for too long."""
+        """Send the message and return the result.
+
+        Raises RequestRefused, and ServerUnavailable if no server accepts the message in time.
+        """
         no_answer = StreamedAnswer("")
         receipt = await self._run_with_timeout(
             send_message(self._client, OutgoingMessage(session_id, text, key)), no_answer
@@ -194,13 +197,13 @@ class OneShotChat:
                     return
 
     async def _run_with_timeout(self, work: Coroutine[Any, Any, T], answer: StreamedAnswer) -> T:
-        """What `work` returns. Raises Away when nothing is there that it could go on with for too long."""
+        """Return the result of `work`. Raises ServerUnavailable if the server is lost for too long."""
         loop, task = asyncio.get_running_loop(), asyncio.create_task(work)
         waiting_since: float | None = None
         try:
             while not task.done():
                 await asyncio.wait((task,), timeout=POLL_INTERVAL_S)
-                # While nothing is wrong an answer may take its time.
+                # An answer may take any time while the server is connected.
                 if self._client.is_connected and not answer.is_interrupted:
                     waiting_since = None
                 elif waiting_since is None:
@@ -213,7 +216,7 @@ class OneShotChat:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _cancel_run(self, receipt: ReceiptData) -> None:
-        """Whoever interrupts wants no more of the answer."""
+        """Cancel the run on the server after an interrupt."""
         with suppress(ServerUnavailable, RequestRefused, TimeoutError):
             async with asyncio.timeout(STOP_TIMEOUT_S):
                 await self._client.request("POST", f"/api/runs/{receipt.run_id}/cancel", object)
@@ -233,7 +236,7 @@ class OneShotChat:
 
     async def _questions(self, run_id: str) -> tuple[QuestionData, ...]:
         found = (await self._client.get("/api/questions", QuestionListData)).questions
-        return tuple(each for each in found if each.run_id == run_id)
+        return tuple(question for question in found if question.run_id == run_id)
 
     def _write_text(self, text: str) -> None:
         if text and self._write_output is not None:
@@ -258,7 +261,7 @@ def exit_code(result: ChatResult) -> int:
 
 
 def failure_message(result: ChatResult) -> str:
-    """What to say to people about an answer that is none; nothing about one that is whole."""
+    """Return the message for people about an incomplete answer; empty for a complete one."""
     match result.status:
         case "completed":
             return ""
@@ -284,5 +287,5 @@ def failure_message(result: ChatResult) -> str:
 
 
 def result_json(result: ChatResult, mask: MaskFunction) -> str:
-    """The result as one JSON object on one line, without secrets."""
+    """Return the result as one line of JSON, without secrets."""
     return json_line(mask_value(result, mask))

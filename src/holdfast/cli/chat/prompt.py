@@ -1,5 +1,6 @@
-"""The line that people type into, and printing above it. The only module that knows prompt_toolkit, which is
-loaded when a prompt is made: no other command waits for it.
+"""Read lines from the terminal and print above the prompt.
+
+Only this module uses prompt_toolkit, and imports it when a prompt is created: other commands start faster.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyBindings
 
 ANSWER_KEY_DELAY_S = 0.6
-"""Longer than between two keys of somebody who writes a message."""
+"""Longer than the pause between two keys of somebody who types a message."""
 _LABEL = "> "
 STYLES = (
     ("thinking", "italic #888888"),
@@ -38,11 +39,12 @@ STYLES = (
 
 
 class InputPrompt:
-    """A prompt at the bottom of the terminal. `live` is drawn above the line, `toolbar` below it.
+    """A prompt at the bottom of the terminal, with `live` drawn above the line and `toolbar` below it.
 
-    `on_stop` is asked at Ctrl+C whether there was something to stop; where not, the line is emptied, and an
-    empty one is left. `is_answer` says whether a letter answers a question now. Such a letter, pressed on an
-    empty line, counts as typed with Enter if no other key follows within `pause_s`: it may begin a message.
+    At Ctrl+C it calls `on_interrupt`, which returns whether it stopped something; if not, the prompt clears
+    the line, or closes if the line is empty. `is_answer` says whether a letter answers a question now. Such a
+    letter on an empty line is accepted without Enter if no other key follows within `answer_key_delay_s`: it
+    may also be the start of a message.
     """
 
     def __init__(
@@ -79,7 +81,7 @@ class InputPrompt:
         return self._label != _LABEL
 
     async def ask(self, label: str = _LABEL, text: str = "") -> str | None:
-        """What is typed next; None when the person leaves. `text` is there to begin with."""
+        """Return the next input, with `text` prefilled; None if the user leaves."""
         self._label = label
         if self._is_closed:
             return None
@@ -92,7 +94,7 @@ class InputPrompt:
         return typed
 
     def add_history(self, lines: Iterable[str]) -> None:
-        """What Up brings back, besides what is typed from now on."""
+        """Add lines to the history that Up recalls."""
         for line in lines:
             self._session.history.append_string(line)
 
@@ -100,13 +102,13 @@ class InputPrompt:
         self._session.app.invalidate()
 
     def close(self) -> None:
-        """End the prompt, as Ctrl+D does, and ask for nothing more."""
+        """End the prompt, as Ctrl+D does; later calls of `ask` return None."""
         self._is_closed = True
         if self._session.app.is_running:
             self._session.app.exit(exception=EOFError())
 
     async def print(self, draw: Callable[[int], str]) -> None:
-        """Print above the prompt what `draw` makes for so many columns."""
+        """Print above the prompt what `draw` returns for the terminal's width."""
         from prompt_toolkit.application import run_in_terminal
 
         output = self._session.app.output
@@ -119,10 +121,10 @@ class InputPrompt:
 
     @contextmanager
     def capture_terminal(self) -> Iterator[None]:
-        """While it lasts, the terminal is the prompt's: keys wait for it, what is printed goes above it."""
+        """Keep the terminal in raw mode, and redirect other output above the prompt."""
         from prompt_toolkit.patch_stdout import patch_stdout
 
-        # Also between two prompts: else a key that is pressed just then would be the terminal's own.
+        # Also between two prompts, when the terminal itself would otherwise process a key.
         with self._session.app.input.raw_mode(), patch_stdout(raw=True):
             yield
 
@@ -158,8 +160,8 @@ class InputPrompt:
         from prompt_toolkit.key_binding import KeyBindings
 
         keys = KeyBindings()
-        for message in ANSWER_LETTERS + ANSWER_LETTERS.upper():
-            keys.add(message, filter=Condition(partial(self._is_answer_key, message)))(self._start_answer)
+        for letter in ANSWER_LETTERS + ANSWER_LETTERS.upper():
+            keys.add(letter, filter=Condition(partial(self._is_answer_key, letter)))(self._start_answer)
 
         @keys.add("escape", filter=Condition(lambda: self.is_side_question))
         def _(event: Any) -> None:
@@ -190,20 +192,20 @@ class InputPrompt:
 
         return keys
 
-    def _is_answer_key(self, message: str) -> bool:
-        return not self.is_side_question and not self.line and self._is_answer(message)
+    def _is_answer_key(self, letter: str) -> bool:
+        return not self.is_side_question and not self.line and self._is_answer(letter)
 
     def _start_answer(self, event: Any) -> None:
-        message = event.data
-        event.current_buffer.insert_text(message)
+        letter = event.data
+        event.current_buffer.insert_text(letter)
         self._pending_answer = asyncio.get_running_loop().call_later(
-            self._answer_key_delay_s, self._finish_answer, message
+            self._answer_key_delay_s, self._finish_answer, letter
         )
 
-    def _finish_answer(self, message: str) -> None:
-        """The letter stayed alone, and the question is still there."""
-        if self._session.app.is_running and self.line == message and self._is_answer(message):
-            self._session.app.exit(result=message)
+    def _finish_answer(self, letter: str) -> None:
+        """Accept the letter if it is still alone on the line and still answers the question."""
+        if self._session.app.is_running and self.line == letter and self._is_answer(letter):
+            self._session.app.exit(result=letter)
 
     def _cancel_pending_answer(self) -> None:
         if self._pending_answer is not None:
@@ -215,7 +217,7 @@ def _make_input() -> Any:
     from prompt_toolkit.input.vt100 import Vt100Input
 
     class Keyboard(Vt100Input):
-        """Keeps its keys while something is printed: none of them is answered by the terminal itself."""
+        """An input that stays in raw mode while something is printed, so that no key is lost."""
 
         def cooked_mode(self) -> AbstractContextManager[None]:
             return nullcontext()
@@ -226,23 +228,23 @@ def _make_input() -> Any:
 def _make_completer(folder: Path, completion_names: Callable[[], CompletionNames]) -> Any:
     from prompt_toolkit.completion import Completer, Completion
 
-    class Proposing(Completer):
-        """Proposes what `completion` finds."""
+    class PromptCompleter(Completer):
+        """A completer that offers the results of `find_completions`."""
 
         def get_completions(self, document: Any, complete_event: Any) -> Iterable[Completion]:
-            for each in find_completions(document.text_before_cursor, folder, completion_names()):
-                yield Completion(each.text, -each.replaces, display=each.label, display_meta=each.meaning)
+            for item in find_completions(document.text_before_cursor, folder, completion_names()):
+                yield Completion(item.text, -item.replaces, display=item.label, display_meta=item.meaning)
 
         async def get_completions_async(
             self, document: Any, complete_event: Any
         ) -> AsyncGenerator[Completion]:
             found = await asyncio.to_thread(list, self.get_completions(document, complete_event))
-            for each in found:
-                yield each
+            for completion in found:
+                yield completion
 
-    return Proposing()
+    return PromptCompleter()
 
 
 def is_terminal() -> bool:
-    """Whether there is somebody to chat with."""
+    """Return whether standard input and output are a terminal."""
     return sys.stdin.isatty() and os.isatty(1)

@@ -1,6 +1,6 @@
-"""How things look: what is printed for good, by rich, and what changes below it, as pieces with a style.
+"""Render the conversation: printed items with rich, and the live area below as styled pieces.
 
-Everything that comes from a conversation goes through `safe_text` and through the mask here.
+All text of a conversation passes through `safe_text` and the secret mask here.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ from holdfast.domain.secrets import MaskFunction
 from holdfast.domain.transcript.labels import IN_DOUBT_LABEL, STATUS_LABELS, display_title
 
 StyledPieces = list[tuple[str, str]]
-"""Styles and texts, as prompt_toolkit takes them."""
+"""Pairs of a style and a text, as prompt_toolkit expects them."""
 ARGUMENTS_CHARS_MAX = 60
 THOUGHT_CHARS_MAX = 100
 OUTPUT_LINES_MAX = 3
@@ -43,7 +43,7 @@ PATH_CHARS_MAX = 200
 WAITING_MESSAGES_MAX = 3
 AGENT_CHARS_MAX = 40
 TITLE_CHARS_MIN = 8
-"""With less of a title, none is shown."""
+"""With less room, the toolbar omits the title."""
 DEFAULT_COLUMNS = 200
 _OUTCOME_MARKS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "done": ("✓", "green"),
@@ -55,18 +55,18 @@ _DIFF_SIGNS: Mapping[str, Mapping[str, str]] = MappingProxyType({
     "write_file": {"content": "+"},
     "edit_file": {"old_text": "-", "new_text": "+"},
 })  # fmt: skip
-"""The arguments that read as lines that come and go."""
+"""The arguments that are shown as added and removed lines."""
 _FAILED_OUTCOMES = frozenset({"failed", "unknown"})
 
 
 class Renderer:
-    """Draws for a screen of so many columns, without the secrets that `mask` knows."""
+    """A renderer for a terminal of any width, which removes the secrets that `mask` knows."""
 
     def __init__(self, mask: MaskFunction) -> None:
         self._mask = mask
 
     def render_items(self, items: Sequence[PrintedItem], columns: int) -> str:
-        """What to print, with the terminal's own codes for its style."""
+        """Return the items as text with terminal escape codes."""
         out = StringIO()
         console = Console(
             file=out,
@@ -76,8 +76,8 @@ class Renderer:
             highlight=False,
             legacy_windows=False,
         )
-        for each in items:
-            for part in self._render_item(each, columns):
+        for item in items:
+            for part in self._render_item(item, columns):
                 console.print(part)
         return out.getvalue()
 
@@ -132,9 +132,9 @@ class Renderer:
         now_ms: int,
         keys: str | None = None,
     ) -> StyledPieces:
-        """Draw what is under way, from the top down: the end of what is written, the calls, the question.
+        """Return the live area from the top down: the end of streamed text, open calls, the question.
 
-        `keys` stands in place of the question's choices.
+        `keys` replaces the question's hint.
         """
         lines_max = max(2, min(LIVE_LINES_MAX, rows // 3))
         pieces: StyledPieces = []
@@ -166,7 +166,7 @@ class Renderer:
     def _render_questions(
         self, questions: tuple[QuestionData, ...], columns: int, rows: int, keys: str | None
     ) -> StyledPieces:
-        """The first question in full: what is allowed must be seen before it is."""
+        """Render the first question in full, so that people see what they allow."""
         first = questions[0]
         pieces: StyledPieces = [
             ("class:question", f"  {_hanging_indent(question_text(first, self._mask), columns, 2)}\n")
@@ -187,13 +187,13 @@ class Renderer:
                 ("class:dim", f"    {line}\n") for line in _wrap(self._safe(first.reason), columns - 6)
             ]
         more = f"  ({len(questions) - 1} more)" if len(questions) > 1 else ""
-        # All of them: nobody is to be left without the one that says no.
+        # Never shortened: the hint must always include the key that denies.
         hint = answer_hint(first) if keys is None else keys
         pieces.append(("class:choices", f"  {_hanging_indent(hint + more, columns, 2)}\n"))
         return pieces
 
     def render_waiting(self, texts: Sequence[str], columns: int) -> StyledPieces:
-        """Messages whose turn it is not yet, or that the server does not have."""
+        """Render messages that are queued or not sent yet."""
         lines = [one_line(self._mask(text), max(10, columns - 10)) for text in texts[-WAITING_MESSAGES_MAX:]]
         return [("class:dim", f"  ⧖ {line}\n") for line in lines]
 
@@ -205,9 +205,9 @@ class Renderer:
         agents: int = 1,
         columns: int = DEFAULT_COLUMNS,
     ) -> str:
-        """The title, who answers and the state; the agent by name unless it is the usual and only one.
+        """Return the toolbar: the title, the agent if there are several, the model and the state.
 
-        Where there is no room for all of it, the state is what stays.
+        If there is not enough room, only the state remains.
         """
         state = (
             STATUS_LABELS[conversation.status].lower()
@@ -236,13 +236,13 @@ class Renderer:
 
 
 def tool_line(name: str, arguments: str, chars_max: int) -> str:
-    """A call on one line: its name, and what it is about."""
+    """Return a call on one line: its name and its arguments."""
     about = one_line(format_arguments(name, arguments), max(10, min(ARGUMENTS_CHARS_MAX, chars_max)))
     return f"{one_line(name, 30)}  {about}".rstrip()
 
 
 def format_arguments(name: str, arguments: str) -> str:
-    """The arguments as people read them: a command as it stands, else names and values."""
+    """Return the arguments for people: a shell command as it is, else names and values."""
     try:
         decoded = msgspec.json.decode(arguments or "{}")
     except msgspec.DecodeError:
@@ -261,7 +261,7 @@ def _format_value(value: object) -> str:
 
 
 def format_proposed_call(question: QuestionData, mask: MaskFunction) -> StyledPieces:
-    """Return the lines that say what a call would do, each with a style; a change of a file as a diff."""
+    """Return the styled lines that show what a call would do; a file change as a diff."""
     arguments, name = parse_arguments(question), question.name or ""
     signs = _DIFF_SIGNS.get(name, {})
     texts = [(sign, arguments.pop(key)) for key, sign in signs.items() if isinstance(arguments.get(key), str)]
@@ -270,7 +270,7 @@ def format_proposed_call(question: QuestionData, mask: MaskFunction) -> StyledPi
         return [("class:command", line) for line in safe(argument_text).split("\n")]
     path = arguments.get("path")
     if isinstance(path, str) and path.strip() and _short_path(path) == path:
-        del arguments["path"]  # The question says it.
+        del arguments["path"]  # The question already shows it.
     argument_text = mask("\n".join(f"{key}: {_format_value(value)}" for key, value in arguments.items()))
     pieces: StyledPieces = [
         ("class:command", line) for line in safe(argument_text).split("\n") if argument_text
@@ -291,7 +291,7 @@ def _short_path(path: str) -> str:
 
 
 def _fit_rows(lines: StyledPieces, columns: int, rows_max: int) -> StyledPieces:
-    """As many of `lines` as fit, wrapped, and how many do not."""
+    """Return the wrapped lines that fit, and a line that counts the rest."""
     pieces: StyledPieces = []
     for at, (style, text) in enumerate(lines):
         parts, room = _wrap(text, columns) or [""], rows_max - len(pieces)
@@ -303,12 +303,12 @@ def _fit_rows(lines: StyledPieces, columns: int, rows_max: int) -> StyledPieces:
 
 
 def numbered_choices(question: AgentQuestionData) -> list[str]:
-    """What the agent wants to know, and the choices by the numbers that can be typed."""
+    """Return the agent's question and its numbered choices."""
     return [question.question, *(f"{n}. {choice}" for n, choice in enumerate(question.choices, 1))]
 
 
 def question_text(question: QuestionData, mask: MaskFunction) -> str:
-    """What a question asks, in a sentence."""
+    """Return the question as a sentence."""
     if question.asked is not None:
         return "It asks you:"
     name = one_line(mask(question.name or ""), 30)
@@ -331,7 +331,7 @@ def _approval_text(question: QuestionData, name: str, mask: MaskFunction) -> str
 
 
 def format_duration(ms: int) -> str:
-    """`0.3 s`, `14 s`, `2 min 5 s`."""
+    """Return a duration such as `0.3 s`, `14 s` or `2 min 5 s`."""
     if ms < 10_000:
         return f"{ms / 1000:.1f} s"
     seconds = ms // 1000
@@ -339,17 +339,17 @@ def format_duration(ms: int) -> str:
 
 
 def _toolbar_width(parts: Sequence[str]) -> int:
-    """What the foot takes beside the title."""
+    """Return the width of the toolbar without the title."""
     return sum(len(each) + len(" · ") for each in parts) + 2
 
 
 def _hanging_indent(text: str, columns: int, indent: int, further: int = 0) -> str:
-    """`text` in lines that fit after `indent` columns; those after the first are set in, `further` or so."""
+    """Return `text` wrapped, with later lines indented by `further` columns, or else by `indent`."""
     lines = [part for line in text.split("\n") for part in _wrap(line, columns - (further or indent)) or [""]]
     return ("\n" + " " * (further or indent)).join(lines)
 
 
 def _wrap(text: str, columns: int) -> list[str]:
-    """`text` in lines that fit; wide characters count as two."""
+    """Return `text` in lines that fit; wide characters count as two columns."""
     console = Console(width=max(2, columns), file=StringIO(), legacy_windows=False)
     return [line.plain for line in Styled(text).wrap(console, max(2, columns))] if text else []

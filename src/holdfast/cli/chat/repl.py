@@ -1,4 +1,4 @@
-"""A chat as people have it: what is typed goes out, what happens anywhere in the conversation is drawn."""
+"""Run the interactive chat: send what the user types, and print all events of the conversation."""
 
 import asyncio
 import signal
@@ -37,15 +37,15 @@ from holdfast.domain.transcript.labels import display_title
 
 MESSAGES_READ = 60
 MESSAGES_SHOWN = 8
-"""How much of a conversation is shown when it is opened."""
+"""The most messages that are printed when a conversation is opened."""
 QUESTION_READ_MS, LATE_ANSWER_MS = 700, 3_000
-"""Ignore what is typed so soon after a question came up: nobody has read it yet."""
+"""Input this soon after a question has changed is ignored, since nobody has read the question yet."""
 DisplayUpdate = EventData | FeedUpdate | ConnectionChange | PrintedItem
 _SEEN_KINDS = (f.MessageSettled, f.RunCompleted, f.RunFailed, f.ToolSettled)
 
 
 class ChatRepl:
-    """One terminal. `new_key` makes the keys that have a message kept once."""
+    """The chat in one terminal. `new_key` creates the idempotency keys of messages."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class ChatRepl:
         client.on_change = self._on_connection_change
 
     async def run(self, session: SessionData) -> None:
-        """Until the person leaves."""
+        """Chat until the user leaves."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._prompt.close)
         loop.add_signal_handler(signal.SIGHUP, self._prompt.close)
@@ -95,7 +95,7 @@ class ChatRepl:
             asyncio.create_task(self._outbox.send_messages()),
         ]
         for task in permanent_tasks:
-            # Without them there is nothing to stay for; what went wrong is raised below.
+            # The chat is useless without them, so it ends; their error is raised below.
             task.add_done_callback(lambda task: self._prompt.close())
         with self._prompt.capture_terminal():
             try:
@@ -110,7 +110,7 @@ class ChatRepl:
                 for task in ending_tasks:
                     task.cancel()
                 await asyncio.gather(*ending_tasks, return_exceptions=True)
-        # What was drawn below is gone with the prompt, and was read: it stays as what came before it does.
+        # The live area disappears with the prompt, so print its text for good.
         print(
             self._renderer.render_items(self._conversation.flush_streaming(), get_terminal_size().columns),
             end="",
@@ -119,7 +119,10 @@ class ChatRepl:
             print(f"Not sent: {safe(message.text)}")
 
     async def _open_session(self, session: SessionData) -> None:
-        """Go to a conversation: show its end, then follow it. Raises Away or Refused, and stays then."""
+        """Switch to a session: print its end, then follow it.
+
+        Raises ServerUnavailable or RequestRefused, and keeps the current session then.
+        """
         page = await self._client.get(
             f"/api/sessions/{session.id}/messages?limit={MESSAGES_READ}", MessagePageData
         )
@@ -132,10 +135,10 @@ class ChatRepl:
         items += conversation.load_page(page, MESSAGES_SHOWN)
         self._prompt.add_history(conversation.user_texts(page))
         self._conversation = conversation
-        # What was heard of the conversation before this one is not to be drawn in it.
+        # A new queue, so that updates of the previous session are not printed in this one.
         self._updates = asyncio.Queue()
-        for each in items:
-            self._updates.put_nowait(each)
+        for item in items:
+            self._updates.put_nowait(item)
         self._follow_task = asyncio.create_task(self._follow_session(conversation, self._updates))
         self._start_background_task(self._commands.refresh_completion_names())
 
@@ -152,8 +155,9 @@ class ChatRepl:
         while True:
             updates, conversation = self._updates, self._conversation
             try:
-                # A conversation that is left takes its queue with it. Not `wait_for`: Python 3.11's does not
-                # hear that it is cancelled when something comes just then, and the chat could not be left.
+                # The timeout makes the loop notice that `_open_session` has replaced the queue. Not
+                # `wait_for`: in Python 3.11 it can lose a cancellation when an item arrives, and then nobody
+                # could leave the chat.
                 async with asyncio.timeout(0.25):
                     batch = [await updates.get()]
             except TimeoutError:
@@ -161,24 +165,26 @@ class ChatRepl:
             while not updates.empty():
                 batch.append(updates.get_nowait())
             items: list[PrintedItem] = []
-            for each in batch:
-                match each:
+            for update in batch:
+                match update:
                     case EventData():
-                        items += conversation.apply_event(each)
-                        if isinstance(each.fact, f.SessionConfigured):
+                        items += conversation.apply_event(update)
+                        if isinstance(update.fact, f.SessionConfigured):
                             self._start_background_task(self._refresh_model_and_agent(conversation))
                     case FeedUpdate():
-                        conversation.apply_feed_update(each)
+                        conversation.apply_feed_update(update)
                     case ConnectionChange():
-                        items += conversation.apply_connection_change(each)
+                        items += conversation.apply_connection_change(update)
                     case _:
-                        items.append(each)
-            # Before anything waits: a question counts as read only some time after it can be seen.
+                        items.append(update)
+            # Before any await: a question counts as read only some time after it is visible.
             self._track_question()
             if items:
                 await self._prompt.print(partial(self._renderer.render_items, items))
             self._prompt.redraw()
-            if any(isinstance(each, EventData) and isinstance(each.fact, _SEEN_KINDS) for each in batch):
+            if any(
+                isinstance(update, EventData) and isinstance(update.fact, _SEEN_KINDS) for update in batch
+            ):
                 self._start_background_task(self._mark_seen(conversation))
 
     async def _refresh_model_and_agent(self, conversation: ConversationViewModel) -> None:
@@ -216,9 +222,8 @@ class ChatRepl:
             self._show(Notice("A question has just come up: read it first. Nothing was sent."))
             return
         if command is not None:
-            self._start_background_task(
-                self._commands.refresh_completion_names()
-            )  # Whoever types commands may have written some.
+            # A user who types a command may just have written a new prompt.
+            self._start_background_task(self._commands.refresh_completion_names())
         if isinstance(command, SlashCommand):
             await self._report_errors(self._commands.run(command))
         elif isinstance(command, UnknownCommand) and not await self._is_prompt_name(command.word):
@@ -227,12 +232,14 @@ class ChatRepl:
             self._send_message(typed)
 
     async def _is_prompt_name(self, word: str) -> bool:
-        """Whether the server knows what a message means that begins so."""
-        return any(each.name == word for each in await self._commands.prompts())
+        """Return whether the server has a prompt of that name."""
+        return any(prompt.name == word for prompt in await self._commands.prompts())
 
     def _track_question(self) -> None:
-        """Remember when a question came up, and took the place of another: nobody answers what they have
-        not read."""
+        """Record when the current question appeared and when it replaced another.
+
+        Input that comes sooner than a person can read the question must not answer it.
+        """
         first = self._conversation.pending_questions[0] if self._conversation.pending_questions else None
         question_id = (first.call_id or first.run_id) if first is not None else ""
         if question_id != self._question_id:
@@ -246,13 +253,13 @@ class ChatRepl:
     def _is_question_read(self) -> bool:
         return self._now_ms() - self._question_shown_ms >= QUESTION_READ_MS
 
-    def _is_answer_key(self, message: str) -> bool:
-        """Return whether a key answers the question on the screen, without Enter."""
+    def _is_answer_key(self, letter: str) -> bool:
+        """Return whether a key answers the current question, without Enter."""
         questions = self._conversation.pending_questions
-        return bool(questions) and self._is_question_read and message.lower() in answer_keys(questions[0])
+        return bool(questions) and self._is_question_read and letter.lower() in answer_keys(questions[0])
 
     def _key_hint(self) -> str | None:
-        """Return the line about the keys; None: the question's own."""
+        """Return the hint about keys; None for the question's own hint."""
         if not self._conversation.pending_questions:
             return None
         if self._prompt.is_side_question:
@@ -273,7 +280,7 @@ class ChatRepl:
             self._draft = text
             self._show(Notice(f"A message has at most {ATTACHMENTS_MAX} files. Nothing was sent.", bad=True))
         else:
-            # What comes up from here on is about this message.
+            # Questions from now on concern this message, so an answer is not too early.
             self._question_replaced_ms = 0
             self._outbox.put(
                 OutgoingMessage(self._conversation.session_id, text, self._new_key(), files, self._anyway)
@@ -325,7 +332,7 @@ class ChatRepl:
         self._draft = message.text
 
     def _on_interrupt(self) -> bool:
-        """At Ctrl+C: whether there was an answer to stop. One that does not stop is left."""
+        """Stop the running answer; return False if there is none or it is already stopping."""
         run_id = self._conversation.run_id
         if (
             run_id is None

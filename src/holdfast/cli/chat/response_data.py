@@ -1,4 +1,4 @@
-"""What the chat reads of a server's answers: the fields it uses, and no more, so that others may be added."""
+"""The parts of server responses that the chat uses; it ignores other fields, so servers may add some."""
 
 import msgspec
 
@@ -38,7 +38,7 @@ class SessionListData(msgspec.Struct, frozen=True):
 
 
 class AgentQuestionData(msgspec.Struct, frozen=True):
-    """What the agent wants to know; in words, or by one of its choices, or by several."""
+    """A question of the agent, with its choices, of which one or several may be chosen."""
 
     question: str
     choices: tuple[str, ...] = ()
@@ -46,9 +46,9 @@ class AgentQuestionData(msgspec.Struct, frozen=True):
 
 
 class QuestionData(msgspec.Struct, frozen=True):
-    """Something that waits for a person. `arguments_cut`: only their beginning is here.
+    """A question that waits for a person. `arguments_cut`: only the start of the arguments is here.
 
-    `unanswered`: how many messages wait because the answer before them was stopped. No server sends it.
+    `unanswered`: the number of messages queued behind a stopped answer. No server sends it.
     """
 
     session_id: str
@@ -101,7 +101,7 @@ class RunData(msgspec.Struct, frozen=True):
 
 
 class MessagePageData(msgspec.Struct, frozen=True):
-    """The newest messages, the oldest of them first, as they read at `head`."""
+    """The newest messages at `head`, oldest first."""
 
     messages: tuple[MessageData, ...]
     runs: tuple[RunData, ...]
@@ -142,7 +142,7 @@ class StoredFileData(msgspec.Struct, frozen=True):
 
 
 class ProblemData(msgspec.Struct, frozen=True):
-    """An error as a server tells it."""
+    """A problem document."""
 
     code: str = "error"
     detail: str = ""
@@ -166,7 +166,7 @@ class EventData(msgspec.Struct, frozen=True):
 
 
 class FeedUpdate(msgspec.Struct, frozen=True):
-    """How the conversation stands in the list, and all that it asks; None: the list does not say."""
+    """The session in the feed, None if the feed omits it, and its open questions."""
 
     session: SessionData | None
     questions: tuple[QuestionData, ...]
@@ -191,7 +191,7 @@ class _FeedChange(msgspec.Struct, frozen=True):
 
 
 def read_frame(event: str, body: bytes, session_id: str) -> EventData | FeedUpdate | None:
-    """What a frame of a stream says of one conversation. Raises msgspec.ValidationError."""
+    """Return what a stream's frame says about one session, if anything. Raises msgspec.ValidationError."""
     if event == "feed_snapshot":
         snapshot = msgspec.json.decode(body, type=_FeedSnapshot)
         session = next((each for each in snapshot.sessions if each.id == session_id), None)

@@ -1,4 +1,4 @@
-"""Text that may hold anything, made fit for a terminal: nothing steers the screen or hides from the eye."""
+"""Make untrusted text safe for a terminal: remove control sequences and invisible characters."""
 
 import re
 
@@ -11,24 +11,25 @@ _UNSEEN = re.compile(
     "\ud800-\udfff\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e007f]"
     "|(?<=[\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?=[\x00-\x7f])"
 )
-"""Marks that turn the direction of writing, break lines or take no room: what is shown would not be what is
-there. Those that join letters are left where some scripts and pictures need them."""
+"""Characters that change the text direction, break lines or are invisible, so that the text misleads.
+
+Joiners are allowed where some scripts and emoji need them."""
 _STEERING = re.compile("[\x7f-\x9f]")
 TAB = "    "
 
 
 def safe(text: str) -> str:
-    """`text` as it may be printed; what cannot is shown as a mark in its place."""
+    """Return `text` with unsafe characters replaced by a mark."""
     return _UNSEEN.sub("�", strip_control_chars(text)).replace("\t", TAB)
 
 
 def one_line(text: str, chars_max: int) -> str:
-    """`text` on one line of at most so many characters."""
+    """Return safe `text` on one line of at most `chars_max` characters."""
     line = " ".join(safe(text).split())
     return line if len(line) <= chars_max else line[: max(0, chars_max - 1)] + "…"
 
 
 def json_line(value: object) -> str:
-    """`value` as JSON on one line, with everything that could steer a terminal written as an escape."""
+    """Return `value` as one line of JSON, with control characters escaped."""
     line = msgspec.json.encode(value).decode()
     return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", line)

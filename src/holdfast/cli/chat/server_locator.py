@@ -1,4 +1,4 @@
-"""Where the chat finds its server: one that runs over the data folder, or else one inside this process."""
+"""Find the chat's server: one that runs over the data folder, or else one inside this process."""
 
 import asyncio
 import signal
@@ -20,7 +20,7 @@ from holdfast.status import ServerStatus
 
 PROBE_TIMEOUT_S = 5.0
 TAKEOVER_DELAY_S = 10.0
-"""How long a server that went is waited for before the chat does its work itself."""
+"""The time to wait for a lost server before the chat starts its own."""
 LOOPBACK = "127.0.0.1"
 NO_MODEL_HERE = (
     "No server came back. This chat does not do its work itself: {model} is not known here, only the "
@@ -30,14 +30,14 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 async def find_running_server(command: CommandContext, http: aiohttp.ClientSession) -> ServerEndpoint | None:
-    """The first server over the data folder that answers; None when there is none."""
+    """Return the first server over the data folder that answers; None if there is none."""
     if not command.has_store:
         return None
     async with command.store() as store:
         found = await running_servers(store)
-    for each in found.values():
-        token = local_token(command.settings.data) if each.auth else ""
-        endpoint = ServerEndpoint(each.address or each.url, token, model=each.model)
+    for server in found.values():
+        token = local_token(command.settings.data) if server.auth else ""
+        endpoint = ServerEndpoint(server.address or server.url, token, model=server.model)
         with suppress(aiohttp.ClientError, TimeoutError, OSError):
             limit = aiohttp.ClientTimeout(total=PROBE_TIMEOUT_S)
             async with http.get(f"{endpoint.url.rstrip('/')}/health/live", timeout=limit) as response:
@@ -48,9 +48,9 @@ async def find_running_server(command: CommandContext, http: aiohttp.ClientSessi
 
 @asynccontextmanager
 async def connect_client(command: CommandContext, report: Callable[[str], None]) -> AsyncIterator[Client]:
-    """A client of the server that runs, or of one of our own for as long as this lasts, which `say` tells.
+    """Yield a client of the running server, or else of our own, and pass a notice about that to `report`.
 
-    That goes too if the server goes and none comes back.
+    The client also starts our own server if the running one is lost and none comes back.
     """
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as http, AsyncExitStack() as parts:
@@ -67,7 +67,7 @@ async def connect_client(command: CommandContext, report: Callable[[str], None])
 async def run_own_server(
     command: CommandContext, report: Callable[[str], None], check: Callable[[App], None]
 ) -> AsyncIterator[ServerEndpoint]:
-    """The server's own parts in this process, on a port that only this machine reaches, as `check` allows."""
+    """Run a server in this process on a loopback port; `check` may refuse by raising an error."""
 
     async def stop(app: App, grace_s: float) -> None:
         if app.engine.runner.running:
@@ -81,7 +81,7 @@ async def run_own_server(
 
     settings = replace(command.settings, host=LOOPBACK, public_url="", allowed_hosts=())
     server = command.dependencies.open_server(LOOPBACK, 0, or_next=False)
-    ready, previous_handlers = asyncio.Event(), [signal.getsignal(each) for each in _SIGNALS]
+    ready, previous_handlers = asyncio.Event(), [signal.getsignal(signum) for signum in _SIGNALS]
     serving = asyncio.create_task(run_server(command.dependencies, settings, server, on_ready, stop, check))
     try:
         ready_task = asyncio.create_task(ready.wait())
@@ -89,7 +89,8 @@ async def run_own_server(
         ready_task.cancel()
         if not ready.is_set():
             await serving
-        # The door has made the signals its own, and is told by us instead: first the chat has to leave.
+        # The server has installed its signal handlers. Restore the chat's and call the server's later, since
+        # the chat has to end before the server.
         stop_handler: Any = signal.getsignal(signal.SIGTERM)
         for signum, previous in zip(_SIGNALS, previous_handlers, strict=True):
             signal.signal(signum, previous)
@@ -107,14 +108,14 @@ async def run_own_server(
 
 
 class _ModelUnavailable(Exception):
-    """Here a script would answer where a model did."""
+    """Raised if only the scripted demo could continue what a real model began."""
 
 
 class ServerFinder:
-    """Looks for a server, and becomes one when there has been none for a while. `parts` lasts as long.
+    """A finder that looks for a server, and starts its own after `takeover_delay_s` without one.
 
-    `before` is the model that answered until then. Where that was a real one and nothing here knows of any,
-    the chat does not become the server: a script would go on with what a model has begun.
+    `parts` closes that server. `last_model` is the model of the last server. If that was a real model and
+    this process has none, it does not start a server: the scripted demo would continue the conversation.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class ServerFinder:
         report: Callable[[str], None],
         takeover_delay_s: float = TAKEOVER_DELAY_S,
     ) -> None:
-        self._desk = command
+        self._command = command
         self._http = http
         self._parts = parts
         self._report = report
@@ -138,9 +139,9 @@ class ServerFinder:
     async def __call__(self) -> ServerEndpoint | None:
         if self._own_endpoint is not None:
             return self._own_endpoint
-        # A store that is being closed, restored or is out of room may be there again a moment later.
+        # A store that is being closed or restored, or whose disk is full, may work again a moment later.
         with suppress(HoldfastError, OSError):
-            found = await find_running_server(self._desk, self._http)
+            found = await find_running_server(self._command, self._http)
             if found is not None:
                 self._lost_at, self.last_model, self._lacks_model = None, found.model, False
                 return found
@@ -151,8 +152,8 @@ class ServerFinder:
         return None
 
     async def start_own_server(self) -> ServerEndpoint:
-        """Be the server from now on."""
-        own_server_context = run_own_server(self._desk, self._report, self._check_model)
+        """Start a server in this process and use it from now on."""
+        own_server_context = run_own_server(self._command, self._report, self._check_model)
         self._own_endpoint = await self._parts.enter_async_context(own_server_context)
         return self._own_endpoint
 

@@ -1,4 +1,4 @@
-"""What the slash commands do in the terminal. What there is, and how it is read, is in `domain/slash.py`."""
+"""Run slash commands in the terminal; `domain/slash.py` defines and parses them."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -37,7 +37,7 @@ EXIT_WORDS = frozenset({"quit", "exit", "bye"})
 
 
 class SlashCommandRunner:
-    """Carries out commands for one chat: `scene` is where it is, `open_session` moves it."""
+    """A runner of commands for one chat; `conversation` returns the current one, `open_session` switches."""
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class SlashCommandRunner:
         self._close = close
         self._listed_sessions: tuple[SessionData, ...] = ()
         self.completion_names = CompletionNames()
-        """What people have written, when it was looked at last."""
+        """The names that completion offers, as of the last refresh."""
 
     async def run(self, command: SlashCommand) -> None:
-        """Raises Away or Refused."""
+        """Run a command. Raises ServerUnavailable or RequestRefused."""
         match command.name:
             case "new":
                 await self.start_session()
@@ -99,13 +99,13 @@ class SlashCommandRunner:
                 self._show(Notice(f"{help_text(prompts_listed)}\n{KEYS_HELP}", plain=True))
 
     async def prompts(self) -> tuple[PromptData, ...]:
-        """Those that the server has; none where it cannot say."""
+        """Return the server's prompts; none if the request fails."""
         with suppress(ServerUnavailable, RequestRefused, msgspec.ValidationError):
             return (await self._client.get("/api/prompts", PromptListData)).prompts
         return ()
 
     async def refresh_completion_names(self) -> None:
-        """See which prompts and agents there are, so that their names can be completed."""
+        """Load the names of prompts and agents for completion."""
         prompts, agents = await self.prompts(), tuple[AgentData, ...]()
         with suppress(ServerUnavailable, RequestRefused, msgspec.ValidationError):
             agents = (await self._client.get("/api/agents", AgentListData)).agents
@@ -115,7 +115,7 @@ class SlashCommandRunner:
         )
 
     def report_unknown(self, typed: UnknownCommand) -> None:
-        """Say that there is no such command, and send nothing."""
+        """Show that there is no such command; leave the chat on a word such as /quit."""
         if typed.word in EXIT_WORDS:
             self._close()
             return
@@ -127,7 +127,7 @@ class SlashCommandRunner:
         )
 
     async def start_session(self) -> None:
-        """Another conversation; the one before is over for now."""
+        """Start a session that follows the current one, and switch to it."""
         body = {"previous_session_id": self._conversation().session_id}
         await self._open_session(await self._client.request("POST", "/api/sessions", SessionData, body))
 
@@ -139,7 +139,7 @@ class SlashCommandRunner:
             await self._client.request("POST", f"/api/runs/{run_id}/cancel", object)
 
     async def answer(self, question: QuestionData, answer: QuestionAnswer) -> None:
-        """Say what is to be done about a call. Raises Away or Refused."""
+        """Send a decision about a call. Raises ServerUnavailable or RequestRefused."""
         path = f"/api/runs/{question.run_id}/tools/{question.call_id}"
         await self._client.request("POST", path, object, answer.body())
 
@@ -152,14 +152,15 @@ class SlashCommandRunner:
 
     async def _show_status(self) -> None:
         conversation = self._conversation()
+        usage = conversation.usage
         lines = [
             f"Conversation  {display_title(conversation.title, conversation.opening)}",
             f"              {conversation.session_id} · {format_count(conversation.turns, 'message')}",
             f"Agent         {conversation.agent or MAIN_AGENT}",
             f"Model         {conversation.model}",
             f"State         {STATUS_LABELS[conversation.status].lower()}",
-            f"Used          {conversation.usage.input_tokens:,} tokens read, {conversation.usage.output_tokens:,} written"
-            + (" (partly estimated)" if conversation.usage.estimated_tokens else ""),
+            f"Used          {usage.input_tokens:,} tokens read, {usage.output_tokens:,} written"
+            + (" (partly estimated)" if usage.estimated_tokens else ""),
             f"Server        {self._client.endpoint.url}",
         ]
         for question in conversation.pending_questions:
@@ -219,10 +220,10 @@ class SlashCommandRunner:
     async def _show_models(self) -> None:
         models = (await self._client.get("/api/models", ModelListData)).models
         here = (await self._client.get(self._path, SessionData)).answering
-        if here and all(here != each.name for each in models[:1]):
+        if here and all(here != model.name for model in models[:1]):
             self._show(Notice(f"{here} answers here."))
-        for each in models:
-            self._show(Notice(f"{each.name}: {each.why}"))
+        for model in models:
+            self._show(Notice(f"{model.name}: {model.why}"))
 
     async def _choose_agent(self, name: str) -> None:
         if name:
@@ -235,17 +236,17 @@ class SlashCommandRunner:
     async def _show_agents(self) -> None:
         here = (await self._client.get(self._path, SessionData)).agent or MAIN_AGENT
         lines = []
-        for each in (await self._client.get("/api/agents", AgentListData)).agents:
-            about = each.description if each.answers else "cannot answer; `holdfast agents check` says why"
-            mark = "*" if each.name == here else " "
-            lines.append(f"{mark} {each.name}" + (f": {about}" if about else ""))
+        for agent in (await self._client.get("/api/agents", AgentListData)).agents:
+            about = agent.description if agent.answers else "cannot answer; `holdfast agents check` says why"
+            mark = "*" if agent.name == here else " "
+            lines.append(f"{mark} {agent.name}" + (f": {about}" if about else ""))
         self._show(Notice("\n".join([*lines, "/agent NAME has one of them answer here."]), plain=True))
 
     async def _answer_approval(self, answer: QuestionAnswer) -> None:
         answerable = [
             each for each in self._conversation().questions if each.kind == "approval" or each.asked
         ]
-        # What wants words is not answered with yes.
+        # /approve cannot answer a question that needs text.
         candidates = [each for each in answerable if each.asked is None or answer.decision == "deny"]
         question = candidates[0] if candidates else None
         if question is None and answerable:
@@ -272,7 +273,10 @@ class SlashCommandRunner:
 
 
 async def find_sessions(client: Client, text: str) -> tuple[SessionData, ...]:
-    """The conversations whose id begins so, or whose titles hold the words. Raises Away or Refused."""
+    """Return the sessions with that id prefix, or with those words in their title.
+
+    Raises ServerUnavailable or RequestRefused.
+    """
     if text.startswith("s_"):
         found, cursor = list[SessionData](), ""
         while True:

@@ -1,6 +1,6 @@
-"""What the terminal shows of a conversation: a fold of its events. Pure: it knows no screen and no clock.
+"""The view model of a conversation in the terminal: a pure fold of its events, without screen or clock.
 
-What is whole is printed, once and for good; what is still changing is drawn anew below it.
+Complete items are printed once and for good; what still changes is redrawn below them.
 """
 
 import msgspec
@@ -28,18 +28,16 @@ SERVER_GONE = "The server has gone. What you write is sent when it is back; look
 SERVER_BACK = "The server is back."
 OWN_SERVER_STARTED = "No server came back, so this chat does its work itself, until you leave."
 OUTPUT_CHARS_MAX = 2_000
-"""As much of a running tool's output is held to show its end."""
+"""The end of a running tool's output that is kept for display."""
 
 
 class UserMessageItem(msgspec.Struct, frozen=True):
-    """A person's message."""
-
     text: str
     files: tuple[str, ...] = ()
 
 
 class MarkdownBlock(msgspec.Struct, frozen=True):
-    """A piece of an answer, in Markdown, that is whole."""
+    """A complete block of an answer, in Markdown."""
 
     text: str
 
@@ -49,8 +47,6 @@ class ThinkingText(msgspec.Struct, frozen=True):
 
 
 class FinishedToolCall(msgspec.Struct, frozen=True):
-    """A call that is over."""
-
     name: str
     arguments: str
     outcome: f.ToolOutcome
@@ -59,7 +55,7 @@ class FinishedToolCall(msgspec.Struct, frozen=True):
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """A line beside the conversation. `bad`: something went wrong; `plain`: it is what somebody asked for."""
+    """A line beside the conversation. `bad`: an error; `plain`: the output of a command."""
 
     text: str
     bad: bool = False
@@ -71,17 +67,14 @@ PrintedItem = UserMessageItem | MarkdownBlock | ThinkingText | FinishedToolCall 
 
 
 class ConnectionChange(msgspec.Struct, frozen=True):
-    """Whether there is a server to talk to: it has just gone, or one is there; `is_own`: inside this chat."""
+    """A lost or regained connection to a server; `is_own`: the server runs inside this chat."""
 
     is_connected: bool
     is_own: bool = False
 
 
 class StreamingMessage(msgspec.Struct):
-    """A message that is being written: all of its text, and how much of that was printed.
-
-    `has_thought`: its thinking so far was printed.
-    """
+    """A message that is being streamed; `has_thought`: its thinking so far is printed."""
 
     run_id: str
     text: str = ""
@@ -95,8 +88,6 @@ class StreamingMessage(msgspec.Struct):
 
 
 class OpenToolCall(msgspec.Struct):
-    """A call that is not over."""
-
     run_id: str
     name: str
     arguments: str
@@ -106,13 +97,13 @@ class OpenToolCall(msgspec.Struct):
 
 
 class ConversationViewModel:
-    """One conversation. `begin` with a page of it, then `add` what happens; both return what to print."""
+    """One conversation: call `load_page`, then `apply_event` for each event; both return items to print."""
 
     def __init__(self, session: SessionData, model: str = "") -> None:
         self.session_id = session.id
         self.title = session.title
         self.opening = session.opening
-        """What it is known by while it has no title."""
+        """The start of its first message, shown while it has no title."""
         self.model = model
         self.agent = session.agent
         self.turns = session.turns
@@ -122,17 +113,17 @@ class ConversationViewModel:
         self.streaming: dict[str, StreamingMessage] = {}
         self.open_calls: dict[str, OpenToolCall] = {}
         self.queued: dict[str, UserMessageItem] = {}
-        """Messages that wait for the answer before them, by their run: shown when it is their turn."""
+        """Queued messages by run, printed when their run starts."""
         self._runs: dict[str, RunStatus] = {}
         self._awaiting_resume: set[str] = set()
         self._interruptions = Interruptions()
         self._is_retrying = False
         self._is_queue_paused = False
-        """The last answer was stopped or failed: what is queued behind it waits for a person."""
+        """True if the last answer was stopped or failed, so that queued messages wait for a person."""
 
     @property
     def status(self) -> SessionStatus:
-        """How it stands, from its events alone."""
+        """Return the status, from the events alone."""
         open_runs = {status for run, status in self._runs.items() if status not in TERMINAL_STATUSES}
         if "waiting" in open_runs or self._awaiting_resume or self.unanswered:
             return "needs_you"
@@ -142,13 +133,13 @@ class ConversationViewModel:
 
     @property
     def unanswered(self) -> list[str]:
-        """The runs of the messages that are answered only when a person says so, the oldest first."""
+        """Return the runs of queued messages that wait for a person, oldest first."""
         is_paused = self._is_queue_paused and all(status == "queued" for status in self._runs.values())
         return list(self._runs) if is_paused else []
 
     @property
     def pending_questions(self) -> tuple[QuestionData, ...]:
-        """All that waits for a person: what the list says, and an answer that stays stopped until told."""
+        """Return the open questions of the feed, or else those about paused or interrupted runs."""
         if self.questions:
             return tuple(map(self._with_full_arguments, self.questions))
         if unanswered_runs := self.unanswered:
@@ -165,7 +156,7 @@ class ConversationViewModel:
         )
 
     def _with_full_arguments(self, question: QuestionData) -> QuestionData:
-        """The list has only the beginning of long arguments; the call has all of them."""
+        """Return the question with the call's full arguments, if the feed has cut them."""
         call = self.open_calls.get(question.call_id or "")
         if not question.arguments_cut or call is None:
             return question
@@ -173,16 +164,16 @@ class ConversationViewModel:
 
     @property
     def interruption_notices(self) -> list[str]:
-        """What is to be said of answers that stopped with the server, while nothing has come after."""
+        """Return the notices of interrupted answers that have not continued."""
         return self._interruptions.current_notices(set() if self.questions else self._awaiting_resume)
 
     @property
     def run_id(self) -> str | None:
-        """The run to be stopped: the first that is not over."""
+        """Return the run to stop: the first that has not ended."""
         return next((run for run, status in self._runs.items() if status not in TERMINAL_STATUSES), None)
 
     def load_page(self, page: MessagePageData, messages_max: int) -> list[PrintedItem]:
-        """The last messages of a page; what is still being written goes on from there."""
+        """Load a page and return its last messages to print; later events continue from it."""
         self.cursor = page.head
         for run in page.runs:
             self._load_run(run)
@@ -203,19 +194,19 @@ class ConversationViewModel:
             failure_notice = (
                 failure_notices.get(message.run_id or "") if last.get(message.run_id) == message.id else None
             )
-            # That it was stopped goes without saying where the last that is said of it is how it stopped.
+            # After a notice about the interruption, "Stopped." would repeat it.
             if failure_notice is not None and (failure_notice.bad or message.role != "notice"):
                 message_items.append(failure_notice)
             if message_items:
                 items.append(message_items)
-        return [each for found in items[-messages_max:] for each in found]
+        return [item for message_items in items[-messages_max:] for item in message_items]
 
     def user_texts(self, page: MessagePageData) -> list[str]:
-        """What people wrote in it, the oldest first."""
+        """Return the texts of user messages, oldest first."""
         return [text for each in page.messages if each.role == "user" and (text := _join_text(each.parts))]
 
     def apply_feed_update(self, update: FeedUpdate) -> None:
-        """How the list tells of it now."""
+        """Apply the feed's questions and session data."""
         self.questions = update.questions
         if update.session is not None:
             self.title, self.turns, self.usage = (
@@ -226,27 +217,26 @@ class ConversationViewModel:
             self.opening, self.agent = update.session.opening, update.session.agent
 
     def apply_connection_change(self, change: ConnectionChange) -> list[PrintedItem]:
-        """What came before the server went is printed before that is said, whole or not."""
+        """Return the notice of the change; print streamed text before the notice of a lost server."""
         if change.is_connected:
             return [Notice(OWN_SERVER_STARTED if change.is_own else SERVER_BACK)]
         return [*self.flush_streaming(), Notice(SERVER_GONE)]
 
     def flush_streaming(self) -> list[PrintedItem]:
-        """What is being written, as far as it has come and was not printed: something else is to follow."""
+        """Return the streamed text that is not printed yet, complete or not."""
         items: list[PrintedItem] = []
         for message in self.streaming.values():
             items += _print_thinking(message) + _print_text(message, len(message.rest))
         return items
 
     def apply_event(self, event: EventData) -> list[PrintedItem]:
-        """Take in the next event; returns what is to be printed for it."""
+        """Apply the next event and return the items to print."""
         self.cursor = event.seq
         fact = event.fact
         before = self._continuation_notices(fact, event.at)
         return [*before, *self._apply_fact(fact, event.at)] if before else self._apply_fact(fact, event.at)
 
     def _continuation_notices(self, fact: f.AnyFact | UnknownFact, at: int) -> list[PrintedItem]:
-        """What is said before the first that comes after a stop."""
         if not isinstance(fact, f.ModelStepStarted | f.ToolIntended | f.TurnSteered):
             return []
         return [
@@ -288,7 +278,7 @@ class ConversationViewModel:
         return []
 
     def _settle_message(self, fact: f.MessageSettled) -> list[PrintedItem]:
-        """The body stands for whatever was streamed; what of it is on the screen already stays there."""
+        """Replace the streamed text by the settled one and return what is not printed yet."""
         message = self.streaming.pop(fact.message_id, None) or StreamingMessage(fact.run_id or "")
         if fact.role != "assistant":
             return []
@@ -339,7 +329,6 @@ class ConversationViewModel:
         return self._dequeue_message(fact.run_id)
 
     def _dequeue_message(self, run_id: str) -> list[PrintedItem]:
-        """The message that has waited for this run, if one has."""
         message = self.queued.pop(run_id, None)
         return [] if message is None else [message]
 
@@ -375,7 +364,7 @@ class ConversationViewModel:
         return [Notice(notices.get(fact.reason, "Edited:"))]
 
     def _accept_turn(self, fact: f.TurnAccepted) -> list[PrintedItem]:
-        # A retry says the same again; nobody needs to read it twice.
+        # A retry repeats the same message, which is not printed twice.
         messages = [] if fact.replaces and self._is_retrying else [_user_message(fact.parts)]
         is_busy = any(status in ("running", "accepted", "interrupted") for status in self._runs.values())
         if fact.run_id is not None:
@@ -481,26 +470,25 @@ class ConversationViewModel:
 
 
 def format_message_count(count: int) -> str:
-    """Return how many messages there are, and the verb."""
+    """Return the number of messages with the verb."""
     return "One message is" if count == 1 else f"{count:,} messages are"
 
 
 def _print_text(message: StreamingMessage, chars: int) -> list[PrintedItem]:
-    """So much more of a message is printed."""
+    """Mark the next `chars` characters as printed and return them."""
     text = message.rest[:chars]
     message.printed += chars
     return [MarkdownBlock(text)] if text.strip() else []
 
 
 def _print_thinking(message: StreamingMessage) -> list[PrintedItem]:
-    """The thinking is over: a line stands for it."""
+    """Return the thinking as an item to print, and clear it."""
     thinking, message.thinking = message.thinking, ""
     message.has_thought = message.has_thought or bool(thinking.strip())
     return [ThinkingText(thinking)] if thinking.strip() else []
 
 
 def _failure_notice(failure: f.Failure | None) -> Notice:
-    """What is said where an answer failed, or was stopped."""
     return Notice("Stopped.") if failure is None else Notice(f"It failed: {failure.detail}", bad=True)
 
 

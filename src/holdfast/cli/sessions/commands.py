@@ -1,4 +1,4 @@
-"""The commands of `holdfast sessions`, put together."""
+"""`holdfast sessions`: the group of its commands."""
 
 import typer
 

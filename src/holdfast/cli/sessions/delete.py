@@ -1,4 +1,4 @@
-"""`holdfast sessions delete`: for good."""
+"""`holdfast sessions delete`: delete a conversation for good."""
 
 from typing import Annotated, Any
 
@@ -17,7 +17,7 @@ from holdfast.store.ports import Append, Snapshot
 
 
 class DeletedSession(msgspec.Struct, frozen=True):
-    """`notes` is how many notes were saved from it, `notes_deleted` whether they went with it."""
+    """A deleted session, the number of `notes` saved from it, and whether they were deleted too."""
 
     id: str
     title: str
@@ -53,7 +53,7 @@ def delete(
         async with command.store() as store:
             await store.append(Append(row.id, lambda view: turns.delete(view, row.id, notes=notes)))
 
-    # The store is closed while a person thinks.
+    # The store is not kept open while the command waits for the confirmation.
     found, note_count = run_command(context, load, **settings)
     row, title = found.row, display_title(found.row.title, found.opening)
     notes_text = (

@@ -1,4 +1,4 @@
-"""`holdfast sessions export`: conversations as a file, in JSON to come back or in Markdown to read."""
+"""`holdfast sessions export`: write conversations to a file, as JSON to import or as Markdown to read."""
 
 import sys
 from enum import StrEnum
@@ -64,7 +64,7 @@ class ExportResult(msgspec.Struct, frozen=True):
 
 
 class _SessionExporter:
-    """Writes conversations one after the other, counting what it writes."""
+    """A writer of conversations that counts what it writes."""
 
     def __init__(
         self, store: Store, write: WriteBytes, format_: ExportFormat, bar: ProgressBar, mask: SecretMask
@@ -95,7 +95,7 @@ class _SessionExporter:
         comma = b""
         redaction = await self._prepare_redaction(found)
         async for events in read_slices(self._store, found, self._bar):
-            redacted = [event for each in events if (event := redaction.redact(each)) is not None]
+            redacted = [kept for event in events if (kept := redaction.redact(event)) is not None]
             if redacted:
                 self._write_bytes(comma + b",".join(exports.export_event(event) for event in redacted))
                 comma = b","
@@ -114,7 +114,7 @@ class _SessionExporter:
         self._write_bytes(exports.EXPORT_END)
 
     async def _prepare_redaction(self, found: FoundSession) -> Redactor:
-        """Learn what must be known of all events before the first of them is written."""
+        """Return a redactor that has scanned all events, which it must before the first one is written."""
         redaction = Redactor(self._mask)
         if redaction.is_needed:
             async for events in read_slices(self._store, found, self._bar):
@@ -167,9 +167,8 @@ def export(
     elif as_json:
         print_json(ExportResult(str(target.absolute()), exporter.count, exporter.size))
     else:
-        print(
-            f"Exported {format_count(exporter.count, 'conversation')} to {target} ({format_bytes(exporter.size)})."
-        )
+        conversations = format_count(exporter.count, "conversation")
+        print(f"Exported {conversations} to {target} ({format_bytes(exporter.size)}).")
 
 
 async def _export_to_target(
@@ -180,7 +179,7 @@ async def _export_to_target(
     mask: SecretMask,
     shown: bool,
 ) -> _SessionExporter:
-    # Found before a file is begun: a wrong id leaves nothing behind.
+    # Looked up before the file is created, so that a wrong id leaves no file behind.
     session_found = await store.snapshot(partial(find_session, text=session)) if session is not None else None
     with ProgressBar("Exporting", shown=shown and (target is not None or not sys.stdout.isatty())) as bar:
         if target is None:
@@ -198,7 +197,7 @@ async def _write_all(
         await export.add(session_found)
         return export
     for session_id in await store.snapshot(lambda snapshot: [row.id for row in iter_all_sessions(snapshot)]):
-        # One that was deleted since it was listed is left out.
+        # A conversation that was deleted since the listing is skipped.
         try:
             found = await store.snapshot(partial(find_session, text=session_id))
         except NoSuchSession:

@@ -1,4 +1,4 @@
-"""Find conversations by an id or how it begins, list them, and read what their events add up to."""
+"""Find conversations by id or id prefix, list them, and load their transcripts."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Annotated
@@ -20,9 +20,9 @@ _SHOWN_IDS = 3
 
 
 class FoundSession(msgspec.Struct, frozen=True):
-    """A conversation as of one moment, whose newest event is `head`.
+    """A conversation at one moment, when its newest event was `head`.
 
-    `opening` is how its first message begins, where it has no title.
+    `opening` is the start of its first message, if it has no title.
     """
 
     row: SessionRow
@@ -31,7 +31,7 @@ class FoundSession(msgspec.Struct, frozen=True):
 
 
 def find_session(snapshot: Snapshot, text: str) -> FoundSession:
-    """Return the conversation of that id, or the only one whose id begins so.
+    """Return the conversation with that id, or the only one whose id begins with it.
 
     Raises NoSuchSession, AmbiguousId.
     """
@@ -71,13 +71,13 @@ def iter_sessions(snapshot: Snapshot, archived: bool, limit: int = 0) -> Iterato
 
 
 def find_openings(snapshot: Snapshot, rows: Sequence[SessionRow]) -> dict[SessionId, str]:
-    """Return how the first message begins in each of those that have no title."""
+    """Return the start of the first message of each conversation without a title."""
     statuses = snapshot.session_statuses([row.id for row in rows if not row.title])
-    return {session_id: standing.opening for session_id, standing in statuses.items()}
+    return {session_id: status.opening for session_id, status in statuses.items()}
 
 
 async def read_slices(store: Store, found: FoundSession, progress: Progress) -> AsyncIterator[list[Event]]:
-    """Yield the events up to its head, a slice at a time: what comes later belongs to a later moment."""
+    """Yield the events up to `found.head` in slices, and no later ones."""
     after = 0
     while after < found.head:
         read = await store.read(found.row.id, after, READ_EVENTS_MAX)
@@ -90,7 +90,7 @@ async def read_slices(store: Store, found: FoundSession, progress: Progress) -> 
 
 
 async def load_transcript(store: Store, found: FoundSession, progress: Progress) -> Transcript:
-    """Return the conversation as it reads at its head. Raises StoreCorrupt for an unreadable event."""
+    """Return the transcript up to `found.head`. Raises StoreCorrupt if an event is unreadable."""
     fold = TranscriptFold()
     async for events in read_slices(store, found, progress):
         for event in events:

@@ -1,4 +1,4 @@
-"""`holdfast sessions import`: conversations from files, each checked before any of them is stored."""
+"""`holdfast sessions import`: check all files of conversations, then store them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +24,7 @@ FilesArgument = Annotated[
 
 
 class ImportOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of one conversation. `conflict`: it is here already and differs; nothing was changed."""
+    """The result for one conversation. `conflict`: a different one has its id; nothing was changed."""
 
     id: str
     title: str
@@ -34,7 +34,7 @@ class ImportOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _ImportFile:
-    """A file of conversations, gone through as often as needed, one of them in memory at a time."""
+    """A file of conversations that can be iterated repeatedly, with one of them in memory at a time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -44,7 +44,7 @@ class _ImportFile:
             raise self._unreadable(error) from None
 
     def __iter__(self) -> Iterator[tuple[ImportedConversation, int]]:
-        """Each conversation, and how many bytes of the file are done. Raises BadImport."""
+        """Yield each conversation and the number of bytes read so far. Raises BadImport."""
         try:
             with self.path.open("rb") as file:
                 yield from self._documents(file)
@@ -53,7 +53,7 @@ class _ImportFile:
 
     def _documents(self, file: BinaryIO) -> Iterator[tuple[ImportedConversation, int]]:
         first = file.readline()
-        if first.strip() == b"{":  # Some tool has laid it out anew: the object goes on below.
+        if first.strip() == b"{":  # Reformatted by some tool: the object spans several lines.
             yield parse_export(first + file.read(), str(self.path), is_reformatted=True), self.size
             return
         done = count = 0
@@ -98,7 +98,7 @@ def import_files(
 
 
 def _check(sources: list[_ImportFile], bar: ProgressBar) -> None:
-    """Read everything once, so that nothing is stored when anything is wrong. Raises BadImport."""
+    """Read all files, so that nothing is stored if one is invalid. Raises BadImport."""
     before, total = 0, sum(source.size for source in sources)
     for source in sources:
         for _, done in source:
@@ -109,7 +109,7 @@ def _check(sources: list[_ImportFile], bar: ProgressBar) -> None:
 async def _store_all(
     store: Store, sources: list[_ImportFile], bar: ProgressBar, mask: SecretMask
 ) -> tuple[list[ImportOutcome], int]:
-    """What became of each, and how many events held a secret."""
+    """Store the conversations; return their outcomes and the number of events that held a secret."""
     outcomes: list[ImportOutcome] = []
     changed = 0
     before, total = 0, sum(source.size for source in sources)
@@ -126,7 +126,7 @@ async def _store_all(
 def _without_secrets(
     found: ImportedConversation, mask: SecretMask, redaction: Redactor
 ) -> ImportedConversation:
-    """What is known to be secret here is not stored here, wherever it comes from. Files stay as they are."""
+    """Return the conversation with known secrets masked, except in its files."""
     redaction.scan(found.events)
     redacted = [redaction.redact(event) for event in found.events]
     events = tuple(event for event in redacted if event is not None)
@@ -147,7 +147,7 @@ async def _store_one(store: Store, found: ImportedConversation) -> ImportOutcome
         return ImportOutcome(found.session_id, title, "conflict", 0, str(conflict))
     if not added:
         return ImportOutcome(found.session_id, title, "already_here", 0)
-    # Whoever imports a conversation knows it: a hundred of them are not a hundred news.
+    # The user knows what they import, so it does not show as unread.
     await store.mark_read(found.session_id, await store.head(found.session_id))
     return ImportOutcome(found.session_id, title, "updated" if head else "imported", added)
 

@@ -1,4 +1,4 @@
-"""`holdfast sessions list`: what is there, the most recently used first."""
+"""`holdfast sessions list`: list conversations, most recently used first."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,7 +35,7 @@ ArchivedOption = Annotated[bool, typer.Option("--archived", help="List the archi
 
 
 class SessionSummary(msgspec.Struct, frozen=True):
-    """A conversation as programs read it. Times are milliseconds since 1970."""
+    """A conversation in JSON. Times are milliseconds since 1970."""
 
     id: str
     title: str
@@ -48,7 +48,7 @@ class SessionSummary(msgspec.Struct, frozen=True):
     model: str
     workspace: str
     opening: str = ""
-    """How the first message in it begins, where it has no title."""
+    """The start of its first message, if it has no title."""
 
 
 def summarise_session(row: SessionRow, opening: str = "") -> SessionSummary:
@@ -69,7 +69,7 @@ def list_sessions(
     """List conversations, the most recently used first."""
 
     def read_sessions(snapshot: Snapshot) -> tuple[list[SessionRow], Openings]:
-        # One more than is shown, to know whether there are more.
+        # One more than is printed, to know whether there are more.
         rows = list(iter_sessions(snapshot, archived, limit and limit + 1))
         return rows, find_openings(snapshot, rows)
 

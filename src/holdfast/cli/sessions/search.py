@@ -1,4 +1,4 @@
-"""`holdfast sessions search`: find conversations by what was said in them."""
+"""`holdfast sessions search`: find conversations by the text of their messages."""
 
 from typing import Annotated
 
@@ -36,7 +36,7 @@ _TITLE_COLUMNS = 28
 
 
 class SearchMatch(msgspec.Struct, frozen=True):
-    """A message that matches. `marks` are the [start, end) of the words found within `snippet`."""
+    """A matching message. `marks` are the [start, end) ranges of the found words in `snippet`."""
 
     message_id: str
     role: str
@@ -46,7 +46,7 @@ class SearchMatch(msgspec.Struct, frozen=True):
 
 
 class MatchingSession(SessionSummary, frozen=True):
-    """A conversation with the messages in it that match, the newest first."""
+    """A conversation with its matching messages, newest first."""
 
     matches: tuple[SearchMatch, ...] = ()
 
@@ -77,7 +77,7 @@ def search(
 
 
 def _matching_sessions(snapshot: Snapshot, query: str, limit: int) -> tuple[list[MatchingSession], bool]:
-    """Return the conversations with matches, the newest match first, and whether there may be more."""
+    """Return the conversations with matches, newest match first, and whether there may be more."""
     hits = snapshot.search(query, limit)
     matches: dict[SessionId, list[SearchMatch]] = {}
     for hit in hits:
@@ -102,9 +102,9 @@ def _matches_table(found: list[MatchingSession]) -> Table:
     table.add_column("Last used", no_wrap=True)
     table.add_column("Match", overflow="fold")
     now = SystemClock().now_ms()
-    for each in found:
-        title = Text(display_title(each.title, each.opening), style="" if each.title else "dim")
-        table.add_row(each.id, title, format_age(now - each.updated_at), _snippet_line(each.matches))
+    for session in found:
+        title = Text(display_title(session.title, session.opening), style="" if session.title else "dim")
+        table.add_row(session.id, title, format_age(now - session.updated_at), _snippet_line(session.matches))
     return table
 
 

@@ -1,4 +1,4 @@
-"""`holdfast sessions show`: a conversation to read in the terminal."""
+"""`holdfast sessions show`: print a conversation in the terminal."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -106,7 +106,7 @@ def _render_entry(
 def _render_part(
     part: AnyPart, entry: Entry, open_calls: frozenset[str], columns: int
 ) -> Iterator[RenderableType]:
-    """Markdown is drawn for so many columns; with none, text is written as it is."""
+    """Render one part: Markdown at `columns` width, or as plain text if `columns` is 0."""
     match part:
         case Text() if columns and entry.role == "assistant":
             yield render_markdown(strip_control_chars(part.text), columns)
@@ -126,7 +126,7 @@ def _render_part(
 
 
 def _indented(text: str, style: str = "") -> RenderableType:
-    # Padded by hand: rich would fill every line with spaces up to the screen's width.
+    # Indented by hand: rich's padding would fill every line with spaces to the full width.
     lines = strip_control_chars(text).rstrip("\n").split("\n")
     return Styled("\n".join(f"  {line}".rstrip() for line in lines), style=style)
 

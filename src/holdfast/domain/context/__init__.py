@@ -1,1 +1,1 @@
-"""What a model is sent of a conversation."""
+"""The model's context: how a conversation becomes a request."""

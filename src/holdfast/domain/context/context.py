@@ -1,7 +1,7 @@
-"""The model's context: a fold of the transcript that always yields a valid request.
+"""Fold a transcript into a valid request for a model.
 
-What enters, and in which form, is decided here and nowhere else; an adapter only translates. The rules are
-those of docs/protocol.md, "The model's context".
+Only this module decides what enters a request and in which form; adapters only translate. docs/protocol.md,
+"The model's context", has the rules.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ __all__ = (
     "UserMessage",
     "estimate_tokens",
 )  # fmt: skip
-"""What is declared elsewhere and needed by whoever makes a request."""
+"""Re-exported for modules that build requests."""
 
 CONTINUE_PROMPT = (
     "Your answer above was cut off. Go on exactly where it stopped. "
@@ -59,14 +59,14 @@ _DEFAULT_BUDGET = TokenBudget()
 
 
 def instructions_digest(instructions: str) -> str:
-    """How `context_prepared` names the instructions that a run was given."""
+    """Return the digest by which `context_prepared` names a run's instructions."""
     return hashlib.blake2b(instructions.encode(), digest_size=16).hexdigest()
 
 
 def build_request(
     transcript: Transcript, instructions: str, profile: ModelProfile, budget: TokenBudget = _DEFAULT_BUDGET
 ) -> Request:
-    """What to send a model so that it answers the last live turn."""
+    """Build the request for a model to answer the last live turn."""
     return assemble(
         [turn for turn in transcript.turns if turn.live],
         active_summary(transcript),
@@ -78,8 +78,8 @@ def build_request(
 def shown_memories(
     transcript: Transcript, instructions: str, profile: ModelProfile, budget: TokenBudget = _DEFAULT_BUDGET
 ) -> frozenset[str]:
-    """The memories that a request would hold that is made now: of live turns that are still shown whole."""
-    if not any(each.memories for each in transcript.prepared):
+    """Return the memories that a request would contain now: those of live turns shown in full."""
+    if not any(fact.memories for fact in transcript.prepared):
         return frozenset()
     request = build_request(transcript, instructions, profile, budget)
     live = frozenset(turn.turn for turn in transcript.turns if turn.live)
@@ -91,14 +91,14 @@ def shown_memories(
         if turn.turn in live.difference(request.cut_turns) and not any(a <= turn.turn <= b for a, b in covers)
     )
     named = {run_id for turn in shown for run_id in _run_ids(turn)}
-    return frozenset(text for each in transcript.prepared if each.run_id in named for text in each.memories)
+    return frozenset(text for fact in transcript.prepared if fact.run_id in named for text in fact.memories)
 
 
 def active_summary(transcript: Transcript) -> f.SessionCompacted | None:
-    """The summary that stands for the beginning of the conversation, if one does.
+    """Return the summary that replaces the beginning of the conversation, if there is one.
 
-    What comes before the first turn here was not read: it is as live as when it was summarised, or the
-    summary would not be here either.
+    Turns before `transcript.first` were not read; they are as live as when they were summarised, or the
+    summary would not have been read either.
     """
     live = {turn.turn for turn in transcript.turns if turn.live}
     return find_active_summary(transcript.compactions, live.__contains__, transcript.first)
@@ -107,11 +107,11 @@ def active_summary(transcript: Transcript) -> f.SessionCompacted | None:
 def find_active_summary(
     compactions: Sequence[f.SessionCompacted], is_live: Callable[[int], bool], known_from: int = 0
 ) -> f.SessionCompacted | None:
-    """The newest summary whose covered turns are all live; those before `known_from` are not looked at."""
+    """Return the newest summary whose covered turns are all live; turns before `known_from` count as live."""
     for compaction in reversed(compactions):
         ranges = ((max(first, known_from), last) for first, last in compaction.covers)
         covered = (turn for first, last in ranges for turn in range(first, last + 1))
-        # Looking stops at the first turn that is not live, so a range without end costs nothing.
+        # `all` stops at the first turn that is not live, so an endless range costs nothing.
         if compaction.covers and compaction.summary.strip() and all(is_live(turn) for turn in covered):
             return compaction
     return None
@@ -125,7 +125,7 @@ def assemble(
     profile: ModelProfile,
     budget: TokenBudget = _DEFAULT_BUDGET,
 ) -> Request:
-    """The request for live `turns` in order, of which those that `compaction` covers may be missing."""
+    """Return the request for live `turns` in order; those that `compaction` covers may be missing."""
     covered = compaction.covers if compaction is not None else ()
     rest = [turn for turn in turns if not any(a <= turn.turn <= b for a, b in covered)]
     head: list[RequestMessage] = []
@@ -147,9 +147,9 @@ def assemble(
 def _select_fitting(
     newest_first: Iterable[list[RequestMessage]], room: int
 ) -> tuple[list[list[RequestMessage]], int]:
-    """The last turns that fit into `room`, and how many tokens they have; the very last stays in any case.
+    """Return the last turns that fit into `room`, and their tokens; the very last one always stays.
 
-    Those before them are not asked for: a request costs no more than it holds.
+    Earlier blocks are not generated, so a request costs no more than it contains.
     """
     kept: list[list[RequestMessage]] = []
     remaining, block_limit = room, room
@@ -162,21 +162,24 @@ def _select_fitting(
             break
         kept.append(block)
         remaining -= cost
-        # An older turn has at most half of the room: one huge message does not drive out all before it.
+        # An older turn gets at most half of the room, so one huge message does not displace all before it.
         block_limit = room // 2
     return kept[::-1], room - remaining
 
 
 def _has_repeats(blocks: Iterable[list[RequestMessage]]) -> bool:
-    """Whether a call is made twice, which no provider takes; within a turn none is."""
-    answered = [each.call_id for block in blocks for each in block if isinstance(each, ToolMessage)]
+    """Return whether a call id occurs in two turns, which providers refuse; within a turn ids are unique."""
+    answered = [message.call_id for block in blocks for message in block if isinstance(message, ToolMessage)]
     return len(answered) > len(set(answered))
 
 
 def _block(
     turn: Turn, prepared: Mapping[str, f.ContextPrepared], profile: ModelProfile, seen: set[str]
 ) -> list[RequestMessage]:
-    """One turn's messages, each call answered directly after its message. `seen` holds the calls so far."""
+    """Return one turn's messages, each call answered directly after its message.
+
+    `seen` collects the call ids.
+    """
     entries = [entry for entry in turn.entries if not entry.late and entry.role != "notice"]
     results = {entry.id: entry for entry in turn.entries if entry.role == "tool"}
     memories = [m for run_id in _run_ids(turn) if run_id in prepared for m in prepared[run_id].memories]
@@ -195,13 +198,13 @@ def _block(
 
 
 def _memory_notes(memories: Iterable[str]) -> str:
-    # Further lines of a memory are set in, so that none of them can pass for the end of the notes.
+    # Continuation lines are indented, so that none can pass for the end of the notes.
     lines = ("\n  ".join(memory.splitlines()) for memory in memories)
-    return MEMORIES + "".join(f"\n- {each}" for each in lines) + MEMORIES_END
+    return MEMORIES + "".join(f"\n- {line}" for line in lines) + MEMORIES_END
 
 
 def _run_ids(turn: Turn) -> list[str]:
-    # A turn that was read in part may lack its first message, and with it the run's name.
+    # A partially read turn may lack its first message, and with it the run's id.
     named = [turn.run_id, *(entry.run_id for entry in turn.entries)]
     return list(dict.fromkeys(run_id for run_id in named if run_id is not None))
 
@@ -211,9 +214,9 @@ def _text_and_files(parts: Iterable[AnyPart]) -> tuple[Text | File, ...]:
 
 
 def _tool_output(call_id: str, parts: Iterable[AnyPart]) -> tuple[Text | File, ...]:
-    """What a tool gave: of a file that it changed, how that differs from the one before.
+    """Return a tool's output for the model: of a changed file, the diff.
 
-    Long output is not there as a file too: the text says how to read the rest of it.
+    Long output is not also attached as a file: its text says how to read the rest.
     """
     shown: list[AnyPart] = []
     for part in parts:
@@ -227,7 +230,7 @@ def _tool_output(call_id: str, parts: Iterable[AnyPart]) -> tuple[Text | File, .
 def _assistant_parts(
     entry: Entry, profile: ModelProfile, seen: set[str]
 ) -> tuple[Text | Reasoning | ToolCall, ...]:
-    """What of an answer goes back: text, whole calls made once, thinking that its own provider signed."""
+    """Return the parts of an answer that go back: text, whole calls once, and signed reasoning."""
     parts: list[Text | Reasoning | ToolCall] = []
     for part in entry.parts:
         match part:
@@ -243,16 +246,16 @@ def _assistant_parts(
 
 def _tool_message(call_id: str, entry: Entry | None) -> ToolMessage:
     if entry is None or entry.outcome == "not_run":
-        # A question that nobody answered says so itself.
+        # An unanswered question explains itself.
         return ToolMessage(
             call_id, (_text_and_files(entry.parts) if entry else ()) or (Text(NOT_RUN),), failed=True
         )
-    # It answers a call that the model wrote otherwise.
+    # The model wrote other arguments than the ones that ran.
     changed = (Text(EDITED + entry.arguments),) if entry.arguments else ()
     if entry.late:
         return ToolMessage(call_id, (*changed, Text(UNKNOWN)), failed=True)
     output = _tool_output(call_id, entry.parts)
-    # One that was to run again has printed before, and may have taken effect then.
+    # With output it was to run again, so it may have taken effect before.
     if entry.state == "intended" and not entry.parts:
         return ToolMessage(call_id, (Text(NOT_RUN),), failed=True)
     if entry.outcome == "denied":
@@ -264,7 +267,7 @@ def _tool_message(call_id: str, entry: Entry | None) -> ToolMessage:
 
 
 def _merge_neighbours(messages: Iterable[RequestMessage], profile: ModelProfile) -> list[RequestMessage]:
-    """Neighbours of one side made one, and a partial answer told to go on."""
+    """Merge neighbouring messages of one role, and ask the model to continue a partial answer."""
     joined: list[RequestMessage] = []
     for message in messages:
         if not joined and not isinstance(message, UserMessage):
@@ -291,17 +294,17 @@ def _continue_partial(
     if not profile.prefill:
         return [partial, prompt, more] if more is not None else [partial, prompt]
     if more is not None:
-        # Thinking belongs before an answer, and this answer has begun already.
+        # Reasoning belongs before an answer, and this answer has already begun.
         return [AssistantMessage((*partial.parts, *(p for p in more.parts if not isinstance(p, Reasoning))))]
     text = partial.parts[-1]
-    # A beginning that ends in white space, or in something else than text, is refused.
+    # Providers refuse a prefill that ends in white space or in anything but text.
     if not isinstance(text, Text):
         return [partial, prompt]
     return [AssistantMessage((*partial.parts[:-1], Text(text.text.rstrip())))]
 
 
 def find_problems(request: Request) -> list[str]:
-    """What a provider would refuse in `request`; nothing, if the fold did its work."""
+    """Return what a provider would refuse in `request`; an empty list if the fold is correct."""
     found: list[str] = []
     messages = request.messages
     if not messages or not isinstance(messages[0], UserMessage):

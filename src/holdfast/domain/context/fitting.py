@@ -1,7 +1,7 @@
-"""What is too long for a model's window, made to fit: the middle of long texts goes, then the oldest steps.
+"""Fit messages into a model's window: cut the middle of long texts, then drop the oldest steps.
 
-A note stands where something was left out. What was said first in a turn and what was done last stay longest.
-Pure, and the same each time: a request that is made again is the same request.
+A note marks every omission. The start of a turn and its latest steps stay longest. The functions are pure, so
+a repeated request is the same request.
 """
 
 from collections.abc import Sequence
@@ -17,16 +17,16 @@ FILE_LEFT_OUT = "[The file {name} is left out: there is no room for it]"
 CALL_LEFT_OUT = '{"left_out": "These arguments are left out: there is no room for them."}'
 STEPS_LEFT_OUT = "[{count:,} earlier steps of the answer to this are left out: there is no room for them]"
 SHORT_TOKENS = 200
-"""What an older step's texts are cut to, once not all of them fit."""
+"""The limit for each text of an older step, once not all steps fit."""
 LEAST_TOKENS = 64
-"""Nothing is made to fit into less: without this much there is no conversation."""
+"""The smallest budget: with less there is no conversation."""
 _CAP_MIN = 16
 _HEAD = 0.6
-"""The beginning of a text says more than its end."""
+"""The share of a cut text that its beginning gets: it says more than the end."""
 
 
 def truncate_middle(text: str, tokens: int) -> str:
-    """`text` in at most about so many tokens: its beginning and its end, with a note between."""
+    """Return `text` in about `tokens` tokens: its beginning and its end, with a note between."""
     cost = estimate_tokens(text)
     if cost <= tokens:
         return text
@@ -38,22 +38,22 @@ def truncate_middle(text: str, tokens: int) -> str:
 
 
 def fit_messages(block: list[RequestMessage], room: int) -> list[RequestMessage]:
-    """One turn's messages in at most `room` tokens, each call still answered directly after its message."""
+    """Return one turn's messages in at most `room` tokens, each call still followed by its answer."""
     room = max(room, LEAST_TOKENS)
     if messages_tokens(block) <= room:
         return block
-    question, rounds = _split_steps(block)
-    question = _cap_total(question, room // 2 if rounds else room)
+    question, steps = _split_steps(block)
+    question = _cap_total(question, room // 2 if steps else room)
     room -= messages_tokens(question)
-    short = [_cap_parts(each, SHORT_TOKENS) for each in rounds]
-    costs = [messages_tokens(each) for each in short]
+    short = [_cap_parts(step, SHORT_TOKENS) for step in steps]
+    costs = [messages_tokens(step) for step in short]
     older, kept, left_out = sum(costs), list[list[RequestMessage]](), 0
-    for n in range(len(rounds) - 1, -1, -1):
+    for n in range(len(steps) - 1, -1, -1):
         older -= costs[n]
         if not kept:
-            chosen = _cap_total(rounds[n], max(room - older, room // 2))
-        elif left_out == 0 and messages_tokens(rounds[n]) <= room - older:
-            chosen = rounds[n]
+            chosen = _cap_total(steps[n], max(room - older, room // 2))
+        elif left_out == 0 and messages_tokens(steps[n]) <= room - older:
+            chosen = steps[n]
         elif left_out == 0 and costs[n] <= room:
             chosen = short[n]
         else:
@@ -62,23 +62,23 @@ def fit_messages(block: list[RequestMessage], room: int) -> list[RequestMessage]
         room -= messages_tokens(chosen)
         kept.append(chosen)
     note = [UserMessage((Text(STEPS_LEFT_OUT.format(count=left_out)),))] if left_out else []
-    return [*question, *note, *(message for each in reversed(kept) for message in each)]
+    return [*question, *note, *(message for step in reversed(kept) for message in step)]
 
 
 def _split_steps(block: Sequence[RequestMessage]) -> tuple[list[RequestMessage], list[list[RequestMessage]]]:
-    """What was asked, and then each step: a message of the model's with what answers it."""
+    """Split a turn into the question and its steps: each a model message with what answers it."""
     question: list[RequestMessage] = []
-    rounds: list[list[RequestMessage]] = []
+    steps: list[list[RequestMessage]] = []
     for message in block:
         if isinstance(message, AssistantMessage):
-            rounds.append([message])
+            steps.append([message])
         else:
-            (rounds[-1] if rounds else question).append(message)
-    return question, rounds
+            (steps[-1] if steps else question).append(message)
+    return question, steps
 
 
 def _cap_total(messages: list[RequestMessage], room: int) -> list[RequestMessage]:
-    """`messages` with their longest parts cut, so that all together have `room` tokens."""
+    """Return `messages` with their longest parts cut, so that together they have `room` tokens."""
     costs = [part_tokens(part) for message in messages for part in message.parts]
     room -= MESSAGE_TOKENS * len(messages)
     cap = max(room, _CAP_MIN)
@@ -93,15 +93,15 @@ def _cap_parts(messages: list[RequestMessage], cap: int) -> list[RequestMessage]
 
 def _cap_message(message: RequestMessage, cap: int) -> RequestMessage:
     if isinstance(message, AssistantMessage):
-        thinking = (part for part in message.parts if not _is_long_reasoning(part, cap))
-        parts = tuple(_cap_answer_part(part, cap) for part in thinking)
+        parts_that_fit = (part for part in message.parts if not _is_long_reasoning(part, cap))
+        parts = tuple(_cap_answer_part(part, cap) for part in parts_that_fit)
         return AssistantMessage(parts or message.parts)
     parts_kept = tuple(_cap_message_part(part, cap) for part in message.parts)
     return replace(message, parts=parts_kept)
 
 
 def _is_long_reasoning(part: Text | Reasoning | ToolCall, cap: int) -> bool:
-    # It goes back whole or not at all.
+    # Signed reasoning goes back whole or not at all.
     return isinstance(part, Reasoning) and part_tokens(part) > cap
 
 
@@ -110,7 +110,7 @@ def _cap_answer_part(part: Text | Reasoning | ToolCall, cap: int) -> Text | Reas
         case Text():
             return Text(truncate_middle(part.text, cap))
         case ToolCall() if part_tokens(part) > max(cap, SHORT_TOKENS):
-            # Arguments are one piece of JSON, or nothing.
+            # Truncated arguments would not be JSON.
             return replace(part, arguments=CALL_LEFT_OUT)
     return part
 

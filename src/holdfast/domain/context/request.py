@@ -1,4 +1,4 @@
-"""What a model is sent: the messages of a request, and what a model takes."""
+"""Requests to a model, and the profile of a model."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -10,7 +10,7 @@ from holdfast.domain.files import FileKind
 from holdfast.domain.usage import Rate
 
 Effort = Literal["low", "medium", "high"]
-"""How much a model is to think before it answers, where it can be told."""
+"""The reasoning effort of a model, where the provider supports it."""
 
 
 class UserMessage(msgspec.Struct, frozen=True, tag_field="role", tag="user"):
@@ -22,7 +22,7 @@ class AssistantMessage(msgspec.Struct, frozen=True, tag_field="role", tag="assis
 
 
 class ToolMessage(msgspec.Struct, frozen=True, tag_field="role", tag="tool"):
-    """The one answer to a call."""
+    """The result of a call."""
 
     call_id: str
     parts: tuple[Text | File, ...]
@@ -33,17 +33,16 @@ RequestMessage = UserMessage | AssistantMessage | ToolMessage
 
 
 DEMO = "demo"
-"""The script that answers where no model is known, by its name and its provider's."""
+"""The name of the scripted model, and of its provider, for a server without a model."""
 
 
 class ModelProfile(msgspec.Struct, frozen=True):
-    """What a model takes: its provider's name, its window, room for the answer, whether it takes prefill.
+    """The properties of a model: its provider, its window, room for the answer, prefill support.
 
-    `address` is where it is asked, with nothing in it that is secret; a model that is part of us has none.
-    `also_signed` are the providers of those who are asked where this one fails: what they signed is kept too.
-    `largest_tokens` is the largest window among those; 0: nobody else is asked.
-    `answer_tokens_max` is the most it is asked to write where a protocol leaves that open; 0: as it likes.
-    `rate` is what it costs, where that is known.
+    `address` is its endpoint without secrets; an in-process model has none. `also_signed` are the providers
+    of its fallbacks, whose signed reasoning is sent too. `largest_tokens` is the largest window among those;
+    0: no fallbacks. `answer_tokens_max` limits the answer where a protocol leaves that open; 0: no limit.
+    `rate` is its price, if known.
     """
 
     provider: str
@@ -57,23 +56,26 @@ class ModelProfile(msgspec.Struct, frozen=True):
     rate: Rate | None = None
 
     def accepts_reasoning_from(self, provider: str) -> bool:
-        """Whether thinking that `provider` signed may be in a request to this one."""
+        """Return whether a request may contain reasoning that `provider` signed."""
         return provider == self.provider or provider in self.also_signed
 
 
 class FileContent(msgspec.Struct, frozen=True):
-    """A file as a model is sent it: text as it is, all else in base 64. A note says why it is not sent."""
+    """The content of a file in a request: text as it is, all else in base 64.
+
+    A note replaces a file that cannot be sent.
+    """
 
     kind: FileKind | Literal["note"]
     body: str
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What a model is sent. `cut_turns` are the live turns that did not fit.
+    """A request to a model. `cut_turns` are the live turns that did not fit.
 
-    `files` holds, by blob, what the messages' files contain; they are read after the rest was decided.
-    `window_tokens` is the window that it was made for, where that is not the first model's. Without an
-    `effort` the model thinks as much as it likes. `tokens` is what its messages have about, by our own count.
+    `files` holds the content of the messages' files, by blob; it is read after the rest was decided.
+    `window_tokens` is the window that it was built for, if that is not the first model's. Without an `effort`
+    the provider decides. `tokens` is our estimate for its messages.
     """
 
     system: str

@@ -1,5 +1,6 @@
-"""How many tokens something has, as far as one can tell without the provider's own tokenizer: cheap, and
-rather too many than too few. What a provider counted for the last request corrects it.
+"""Estimate token counts without the provider's tokenizer: cheaply, and rather too high than too low.
+
+The provider's count of the last request corrects the estimate.
 """
 
 from collections.abc import Iterable
@@ -14,17 +15,17 @@ from holdfast.domain.transcript.transcript import Transcript
 from holdfast.domain.usage import COUNT_MAX, Usage
 
 MESSAGE_TOKENS = 8
-"""What a message costs beside its words."""
+"""The overhead of a message besides its text."""
 FACTOR_MIN, FACTOR_MAX = 0.5, 3.0
-"""However a provider counts, its tokens are taken for at least so many of ours, and at most."""
+"""The bounds of the provider's tokens for one of ours, whatever it reports."""
 BYTES_PER_TOKEN_MAX = 6
-"""Three bytes are counted as a token, and at most two of ours are taken for one of the provider's."""
+"""Bytes per provider token at most: we count three bytes as a token, and FACTOR_MIN makes that six."""
 _DAMPING = 1_000
-"""Small requests say little: most of what a provider counts in them is its own."""
+"""Damps the factor of small requests, where most of the provider's count is overhead."""
 _MARGIN = 50
-"""A fiftieth of the window is left free."""
+"""The share of the window that stays free: a fiftieth."""
 ROOM_SHARE = 8
-"""An eighth of the window at least is for what is said, whatever else there is to send."""
+"""The least share of the window for the conversation, whatever else is sent: an eighth."""
 OVERFLOW_MESSAGE = (
     "the tools and instructions take {taken:,} of the {window:,} tokens that it is thought to read at once; "
     "name fewer tools for this agent, choose a model with a larger window, or, if this one reads more, "
@@ -35,7 +36,7 @@ _WIDE = bytes(range(0xF0, 0xF8))
 
 
 def estimate_tokens(text: str) -> int:
-    """At least a third of its UTF-8 bytes: more for digits, signs and pictures, which are seldom joined."""
+    """Estimate the tokens of a text: a third of its UTF-8 bytes, more for digits, punctuation and emoji."""
     raw = text.encode("utf-8", "surrogatepass")
     dense, wide = len(raw) - len(raw.translate(None, _DENSE)), 0
     if len(raw) > len(text):
@@ -57,18 +58,20 @@ def messages_tokens(messages: Iterable[RequestMessage]) -> int:
 
 
 def with_estimates(usage: Usage, asked_tokens: int, answer: Iterable[AnyPart]) -> Usage:
-    """`usage` with our own count where the provider gave none, which it then says: nothing is for nothing."""
+    """Return `usage` with our estimates for the counts that the provider left at 0."""
     read = usage.input_tokens or asked_tokens
-    written = usage.output_tokens or sum(part_tokens(each) for each in answer if not isinstance(each, Change))
-    guessed = read - usage.input_tokens + written - usage.output_tokens
-    if not guessed:
+    written = usage.output_tokens or sum(part_tokens(part) for part in answer if not isinstance(part, Change))
+    estimated = read - usage.input_tokens + written - usage.output_tokens
+    if not estimated:
         return usage
-    return replace(usage, input_tokens=read, output_tokens=written, estimated_tokens=guessed)
+    return replace(usage, input_tokens=read, output_tokens=written, estimated_tokens=estimated)
 
 
 class TokenBudget(msgspec.Struct, frozen=True):
-    """How a request is measured. `tools_tokens` is what the tools' descriptions cost; `factor` how many of
-    the provider's tokens one of ours is; `share` how much of the window is used: less after it was too much.
+    """The token budget of a request.
+
+    `tools_tokens` is the cost of the tool descriptions. `factor` is how many provider tokens equal one of
+    ours. `share` is the used share of the window, smaller after a request was refused as too large.
     """
 
     tools_tokens: int = 0
@@ -76,9 +79,9 @@ class TokenBudget(msgspec.Struct, frozen=True):
     share: float = 1.0
 
     def available_tokens(self, profile: ModelProfile, instructions: str) -> int:
-        """How many of our tokens the messages may have, so that the answer has its room too.
+        """Return how many of our tokens the messages may have, with room left for the answer.
 
-        Never so few that what was just said is cut though it is short: rather the provider refuses it.
+        There is a minimum, so that a short new message is never cut: rather the provider refuses it.
         """
         least = int(profile.window_tokens * self.share) // ROOM_SHARE
         return max(
@@ -86,9 +89,9 @@ class TokenBudget(msgspec.Struct, frozen=True):
         )
 
     def overflow_message(self, profile: ModelProfile, instructions: str) -> str:
-        """What is wrong where tools and instructions leave too little for anything else; else nothing.
+        """Return an error message if tools and instructions leave too little room, else an empty string.
 
-        A provider that once counted more than we do is not believed here: that would be so for ever.
+        This ignores a provider's higher count, which would make the error permanent.
         """
         taken = self._fixed_tokens(instructions)
         if _usable_tokens(profile, 1 / min(self.factor, 1.0)) - taken >= profile.window_tokens // ROOM_SHARE:
@@ -99,22 +102,22 @@ class TokenBudget(msgspec.Struct, frozen=True):
         return self.tools_tokens + estimate_tokens(instructions)
 
     def request_tokens(self, request: Request) -> int:
-        """How many of our tokens all of a request has; its messages were counted when it was made."""
+        """Return our estimate for the whole request; its messages were counted when it was built."""
         return request.tokens + self.tools_tokens + estimate_tokens(request.system)
 
     def halved(self, profile: ModelProfile, request_tokens: int) -> "TokenBudget":
-        """For a request half as large as one that was too much, whatever its window was thought to be."""
+        """Return a budget for half the size of a request that was too large, whatever its window was."""
         window = max(profile.window_tokens - profile.answer_tokens, 1)
         return replace(self, share=min(self.share, request_tokens * self.factor / window) / 2)
 
 
 def _usable_tokens(profile: ModelProfile, share: float) -> int:
-    """What the window has beside the answer and what is left free, or a share of that."""
+    """Return a share of the window without the answer and the margin."""
     return int((profile.window_tokens - profile.window_tokens // _MARGIN - profile.answer_tokens) * share)
 
 
 def token_factor(transcript: Transcript, model: str) -> float:
-    """How many tokens `model` counted for one of ours, by the last of its answers that says so."""
+    """Return how many tokens `model` counted for one of ours, by its last answer with a count."""
     for turn in reversed(transcript.turns):
         for entry in reversed(turn.entries):
             estimated, counted = entry.weight if len(entry.weight) == 2 else (0, 0)

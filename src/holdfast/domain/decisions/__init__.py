@@ -1,1 +1,1 @@
-"""What people and runs may do: pure functions from the current state to new events."""
+"""Decisions: pure functions from a session's current state to new facts."""

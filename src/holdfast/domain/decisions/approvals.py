@@ -1,6 +1,6 @@
-"""A person's word on a call that waits for one: allow it, change it, deny it, or say what became of it.
+"""Apply a person's decision on a waiting call: allow it, edit it, deny it, or say what happened to it.
 
-Decisions, as in `tools`.
+These are decisions, as in `tools`.
 """
 
 import msgspec
@@ -27,9 +27,10 @@ def apply_decision(
     grant: ApprovalGrant,
     denylist: Denylist | None,
 ) -> list[f.AnyFact]:
-    """The facts of an answer; `text` is the reason of a denial, or what a call that did run gave.
+    """Return the facts of a decision.
 
-    Raises ToolRefused, RuleRefused, CommandForbidden, TooLarge.
+    `text` is the reason of a denial, or the result of a call that did run. Raises ToolRefused, RuleRefused,
+    CommandForbidden, TooLarge.
     """
     if decision == "approve":
         return _allow(view, run, tool, grant, denylist)
@@ -53,7 +54,7 @@ def _allow(
     if grant.arguments is not None and not _is_same_json(grant.arguments, arguments):
         edited = tools.edit(view, tool, _check_arguments(tool, grant.arguments))
         arguments = grant.arguments
-        # What no longer stands there was never put to anybody.
+        # Nobody has been asked about the edited arguments yet.
         _check_denylist(tool, arguments, denylist)
     pattern = ""
     if grant.scope != "once" and tool.approval == "requested":

@@ -1,8 +1,8 @@
-"""Moving a conversation on to another session: decided over the old one's rows, for both at once.
+"""Continue a conversation in a new session.
 
-The new one begins with a summary, as a turn that is said already; what waited in the old one's queue waits in
-the new one, under the same names, and its first begins. The old one stays readable, and nothing is added to
-it any more: whoever sends something there has it kept in the new one.
+One decision over the old session's rows returns the facts of both. The new session begins with a summary, as
+a completed turn. Turns that waited in the old queue move to the new one with the same ids, and the first of
+them starts. The old session stays readable; later messages to it go to the new one.
 """
 
 import msgspec
@@ -22,7 +22,7 @@ SUMMARY_INTRO = "What we came to so far:\n\n"
 
 
 class Continuation(msgspec.Struct, frozen=True):
-    """The facts of both sessions, and the run to begin in the new one, if any waited."""
+    """The facts of both sessions, and the run to start in the new one, if any waited."""
 
     old_facts: tuple[f.AnyFact, ...]
     new_facts: tuple[f.AnyFact, ...]
@@ -37,10 +37,10 @@ def continue_in(
     workspace: str,
     ids: IdGenerator,
 ) -> Continuation:
-    """Move what `view` is of on to `successor`, which works in `workspace`.
+    """Continue the session of `view` in `successor`, which works in `workspace`.
 
-    Raises NoSuchSession; SessionMoved where that was done before; Busy while a run is at work or waits for a
-    person; SummaryRefused when something was said or taken back since it was summarised.
+    Raises NoSuchSession; SessionMoved if it was continued before; Busy while a run works or waits for a
+    person; SummaryRefused if turns were added or removed after the summary.
     """
     row = view.session()
     if row is None or row.deleted_at is not None:
@@ -63,9 +63,9 @@ def continue_in(
 
 
 def link_successor(view: SessionStateView, session_id: SessionId, successor: SessionId) -> list[f.AnyFact]:
-    """Have whoever looks for a conversation that was deleted while it was summed up find `successor`.
+    """Record `successor` for a conversation that was deleted while it was being summarised.
 
-    Raises NoSuchSession once nothing is left of it, and SessionMoved where it goes on already.
+    Raises NoSuchSession if its row is gone, and SessionMoved if it has a successor.
     """
     row = view.session()
     if row is None:
@@ -76,7 +76,7 @@ def link_successor(view: SessionStateView, session_id: SessionId, successor: Ses
 
 
 def opening_facts(row: SessionRow, draft: DraftSummary, workspace: str, ids: IdGenerator) -> list[f.AnyFact]:
-    """How a session begins that goes on from `row`, whether or not that is still there."""
+    """Return the first facts of a session that continues `row`, which may be deleted."""
     title = row.title if row.title_by != "model" else ""
     parts, answer = (Text(OPENING),), (Text(SUMMARY_INTRO + draft.summary),)
     created = f.SessionCreated(title, row.agent, row.model, workspace, row.id, row.remember)
@@ -92,7 +92,7 @@ def opening_facts(row: SessionRow, draft: DraftSummary, workspace: str, ids: IdG
 def _check_summary_is_current(
     view: SessionStateView, row: SessionRow, draft: DraftSummary, queued: set[int]
 ) -> None:
-    """Raises SummaryRefused unless the summary is of all that was said, and of nothing else."""
+    """Raise SummaryRefused unless the draft covers exactly the settled turns."""
     settled = [turn.turn for turn in turns_since(view, row, draft.before) if turn.turn not in queued]
     last = settled[-1] if settled else last_covered(draft.before)
     if last != draft.through_turn:
@@ -100,7 +100,7 @@ def _check_summary_is_current(
 
 
 def _move_turn(view: SessionStateView, run: RunRow, turn: int) -> list[f.AnyFact]:
-    """A turn that waited, as the turn `turn` of the new session: the first begins, the others wait on."""
+    """Return the facts that move a queued turn to number `turn` of the new session: the first one starts."""
     row = view.message(run.turn, 0)
     events = view.message_events(row) if row is not None else ()
     original = events[0].fact if events else None

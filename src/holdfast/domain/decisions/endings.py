@@ -1,7 +1,7 @@
-"""How a run ends other than by completing, and what becomes of what it leaves open.
+"""End a run other than by completing it, and settle what it leaves open.
 
-Decisions, as in `runs`. They settle open calls and half-written messages in the same list of facts, so that
-no reader sees a run that is over with work that is not.
+These are decisions, as in `runs`. They settle open calls and partial messages in the same list of facts, so
+no reader sees an ended run with open work.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,10 +18,10 @@ from holdfast.domain.state.session_state import SessionStateView
 from holdfast.domain.usage import Usage
 
 ReadMessageEvents = Callable[[MessageRow], Sequence[Event]]
-"""What the journal holds of a message without a body: the event that opened it, then its deltas.
+"""Read the events of a message without a body: the event that opened it, then its deltas.
 
-A decision that is not given one leaves open messages and calls as they lie: their rows then say interrupted,
-and their deltas stay their content.
+Without a reader, a decision leaves open messages and calls unsettled: their rows become `interrupted`, and
+their deltas remain their content.
 """
 
 _NOTHING = Usage()
@@ -51,10 +51,10 @@ def interrupt(
     asks: bool = False,
     orderly: bool = False,
 ) -> list[f.AnyFact]:
-    """The run's process is gone: fold in what there is, doubt what may have run, leave a notice.
+    """Interrupt a run whose process is gone: settle its messages, mark uncertain calls, leave a notice.
 
-    Calls that have certainly not run, or may run again, stay open for the resumption. `asks`: a person is to
-    say whether there is one. `orderly`: the process was asked to end.
+    Calls that have certainly not run, or may run again, stay open for the resumption. `asks`: a person
+    decides whether to resume. `orderly`: the process was asked to stop.
     """
     notice = runs.mark_interrupted(run, notice_id, asks, orderly)
     facts = _settle_messages(view, run, read_events)
@@ -67,10 +67,9 @@ def interrupt(
 def interrupt_step(
     started: f.ModelStepStarted, fold: StreamFold, counted: Usage = _NOTHING
 ) -> list[f.AnyFact]:
-    """A step ends without its answer's end: what came of it is its body, and what that used is estimated.
+    """End a step whose answer broke off: its text so far is its body, and its usage is estimated.
 
-    But for what its provider has `counted`, if it came so far. Where nothing came, nobody can say that
-    anything was used.
+    Counts that the provider did send (`counted`) are used. If nothing was streamed, no usage is recorded.
     """
     settled = settle_message(started, fold, "interrupted")
     if fold.is_empty:
@@ -82,7 +81,7 @@ def interrupt_step(
 
 
 def streamed_output(events: Sequence[Event]) -> OutputFold:
-    """What a call has streamed, from the events of its row."""
+    """Return the output in the events of a call's row."""
     return OutputFold.from_events(events)
 
 
@@ -113,7 +112,7 @@ def _settle_tool(
     if output is None or events is None:
         return facts
     edited = tools.edited_arguments(events)
-    # A call that was to run again has printed before: saying that it never ran would hide that.
+    # A call that was to run again has printed before; "not run" would hide that.
     if tool.state == "intended" and output.is_empty:
         return [*facts, tools.settle(view, tool, "not_run", edited=edited)]
     return [*facts, tools.settle(view, tool, "unknown", output, status="interrupted", edited=edited)]
@@ -139,6 +138,6 @@ def _settle_message(events: Sequence[Event]) -> list[f.AnyFact]:
         if isinstance(fact, f.TextAppended | f.ReasoningAppended | f.ToolArgumentsAppended):
             fold.add(fact, event.at)
     facts = interrupt_step(started, fold)
-    # Too much for one event: the row says that it was cut off, and its deltas stay what it says. Ending a
+    # Too large for one event: the row says that it was cut off, and the deltas remain its content. Ending a
     # run must always be possible.
     return facts[1:] if sum(len(event.body) for event in events) > EVENT_BYTES_MAX // 2 else facts

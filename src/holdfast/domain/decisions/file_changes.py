@@ -1,4 +1,4 @@
-"""What a run did to files, told by its calls' results; and what it takes to put them back."""
+"""Collect the file changes of a run from its calls' results, and describe how to restore them."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,9 +24,9 @@ class FilesChanged(HoldfastError):
 
 
 class FileRestore(msgspec.Struct, frozen=True):
-    """A file to put back: the digests of what a run found, and of what it left. None is no file.
+    """A file to restore: the digests of its content before and after the run; None means no file.
 
-    `path` is from the workspace on, which is where the run worked.
+    `path` is relative to the workspace in which the run worked.
     """
 
     workspace: Path
@@ -36,9 +36,9 @@ class FileRestore(msgspec.Struct, frozen=True):
 
 
 def merge_changes(parts: Iterable[AnyPart]) -> list[Change]:
-    """One change for each file, from what it first was to what it last was, in the order of the first.
+    """Return one change per file, from its first content to its last, in the order of the first.
 
-    A file that came to be what it was before is left out. Diffs are those of single calls: there are none.
+    A file whose content is the same again is left out. The merged changes have no diff.
     """
     found: dict[tuple[str, str], Change] = {}
     for part in parts:
@@ -60,7 +60,7 @@ def merge_changes(parts: Iterable[AnyPart]) -> list[Change]:
 
 
 class FileRestoreResult(msgspec.Struct, frozen=True):
-    """Which files were put back, and which not and why."""
+    """The files that were restored, and those that were refused with the reason."""
 
     restored: tuple[str, ...]
     refused: tuple[tuple[str, str], ...] = ()

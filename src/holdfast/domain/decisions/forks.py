@@ -1,4 +1,4 @@
-"""Branching: the facts of a new session that begins as a copy of another's live, settled turns."""
+"""Branch a session: return the facts of a new one that copies the live, settled turns of another."""
 
 import re
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ _BRANCH = re.compile(r" \(branch(?: (\d{1,6}))?\)$")
 
 
 class _IdMap(msgspec.Struct):
-    """What the copies are called: by the source's message, and by the call that a message makes."""
+    """The ids of the copies: by the source's message, and by the call that a message makes."""
 
     messages: dict[MessageId, MessageId]
     callers: dict[str, MessageId]
@@ -32,11 +32,11 @@ def fork(
     ids: IdGenerator,
     through_turn: int | None = None,
 ) -> list[f.AnyFact]:
-    """The facts that begin the copy. `bodies` are the source's newest ones, ordered by (turn, place).
+    """Return the facts that create the copy. `bodies` are the source's newest, ordered by (turn, place).
 
-    Turns that are not live, or still worked on, are left out, and so is late output. Turns are numbered anew
-    and messages get new ids; a copy has no runs and no keys, so nothing is to be done for it.
-    Raises NoSuchSession, and NoSuchTurn when `through_turn` is named and is not live.
+    Turns that are not live or still in progress are left out, and so is late output. Turns are renumbered and
+    messages get new ids; a copy has no runs and no keys, so nothing runs for it. Raises NoSuchSession, and
+    NoSuchTurn if `through_turn` is not live.
     """
     row = source.session()
     if row is None or row.deleted_at is not None:
@@ -63,7 +63,7 @@ def fork(
 
 
 def branch_title(title: str) -> str:
-    """Return a title that tells a branch from its source: `Plans (branch)`, then `Plans (branch 2)`."""
+    """Return a title for a branch: `Plans (branch)`, then `Plans (branch 2)`."""
     if not title:
         return ""
     found = _BRANCH.search(title)
@@ -93,7 +93,7 @@ def _copy(body: f.Body, turn: int, id_map: _IdMap, ids: IdGenerator) -> f.AnyFac
         case f.TurnAccepted():
             return f.TurnAccepted(ids.turn(), turn, message_id, body.parts)
         case f.TurnSteered():
-            # The copy has no run to steer: it is simply what the person said there.
+            # The copy has no run to steer, so it becomes a plain user message.
             return f.MessageSettled(
                 turn, body.place, message_id, "user", body.parts, parts_digest(body.parts)
             )

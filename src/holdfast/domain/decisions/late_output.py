@@ -1,8 +1,8 @@
-"""Output that reaches the journal after its run was given up for interrupted.
+"""Recover output that reaches the journal after its run was marked interrupted.
 
-A process that was stopped past its lease and then went on, or one that died while its store was stalled, had
-output that nobody saw and that is not lost. It takes the place before the notice. If the run went on
-meanwhile without it, it is kept apart: shown folded away, and out of the model's sight.
+A process that was suspended past its lease, or that died while its store was stalled, leaves output that
+nobody saw. It takes a place before the notice. If the run has continued without it, it is marked late: shown
+folded, and hidden from the model.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from holdfast.domain.state.session_state import SessionStateView
 
 
 class UnsavedDeltas(msgspec.Struct, frozen=True):
-    """What a process had of one message or call, and how much before it was certainly saved."""
+    """The deltas that a process had of one message or call, and the count of saved characters before them."""
 
     turn: int
     place: int
@@ -32,9 +32,9 @@ class UnsavedDeltas(msgspec.Struct, frozen=True):
 def recover_output(
     view: SessionStateView, run_id: RunId, unsaved: Sequence[UnsavedDeltas], ids: IdGenerator
 ) -> list[f.AnyFact]:
-    """The facts that bring late output to its place; none if all of it is there already."""
+    """Return the facts that add late output at its place; none if the journal has all of it."""
     run = view.run(run_id)
-    # What a person stopped stays as it was when they stopped it.
+    # A run that a person cancelled stays as it was then.
     if run is None or run.notice_place is None or run.status == "cancelled":
         return []
     facts: list[f.AnyFact] = []
@@ -49,7 +49,7 @@ def recover_output(
 
 
 def _missing_deltas(output: UnsavedDeltas, stored_events: Sequence[Event]) -> list[f.Delta]:
-    """The deltas past what the journal holds: the last commit may have come through unacknowledged."""
+    """Return the deltas that the journal lacks: the last commit may have succeeded unacknowledged."""
     skip = _streamed_chars(stored_events) - output.saved_chars
     rest: list[f.Delta] = []
     for delta in output.deltas:
@@ -91,7 +91,7 @@ def _recover_message(
 ) -> list[f.AnyFact]:
     message_deltas = [delta for delta in rest if not isinstance(delta, f.ToolOutputAppended)]
     if row.role == "tool":
-        # An open call's output simply grows; one that was settled without it has been answered for.
+        # An open call's output grows; the model has already read the result of a settled one.
         return list(rest) if row.body_seq == 0 else []
     if not _has_continued(view, run):
         return _complete_message(view, row, message_deltas)
@@ -106,7 +106,7 @@ def _recover_message(
 
 
 def _complete_message(view: SessionStateView, row: MessageRow, rest: list[MessageDelta]) -> list[f.AnyFact]:
-    """The message whole again: the deltas that were missing, then the body that all of them add up to."""
+    """Return the missing deltas of a message, then its complete body."""
     body = view.message_events(row)[-1].fact
     if not isinstance(body, f.MessageSettled):
         return list(rest)

@@ -1,8 +1,8 @@
-"""What memory is owed: which stretches of completed turns, and what may happen to each.
+"""Manage the memory queue: which segments of completed turns to commit, and what may happen to each.
 
-A stretch is marked in the transaction that completes its turns, and grows until it is begun. From then on it
-is told with the same turns and the same key until it is paid, whoever tries. Projections come first here,
-decisions after them: pure, they return the facts to commit, or raise and nothing has happened.
+The transaction that completes a turn adds it to a segment. A segment grows until its first commit starts;
+every try from then on sends the same turns under the same key. Projections come first in this module, then
+decisions: pure functions that return the facts to commit, or raise.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,14 +19,14 @@ from holdfast.domain.state.rows import QueuedCommitRow, Retraction
 from holdfast.domain.state.session_state import SessionState, SessionStateView
 
 IsAttemptLost = Callable[[QueuedCommitRow], bool]
-"""Whether whoever began to tell of a stretch will never say how that went."""
+"""Return whether the process that started a commit will never report its outcome."""
 
 
 # From facts to rows.
 
 
 def enqueue_turn(state: SessionState, turn: int, owner: str, at: Instant) -> None:
-    """A turn was completed: the newest stretch grows by it, or it begins another."""
+    """Add a completed turn to the newest segment, or start another."""
     last = state.last_queued_commit()
     if (
         last is not None
@@ -43,7 +43,7 @@ def enqueue_turn(state: SessionState, turn: int, owner: str, at: Instant) -> Non
 
 
 def enqueue_restored_turn(state: SessionState, turn: int, owner: str, at: Instant) -> None:
-    """Mark a completed turn that was restored, unless memory has it, will get it, or must not have it."""
+    """Enqueue a restored turn, unless memory has it, will get it, or must not have it."""
     if not any(
         entry.state != "void" and turn in expand_ranges(entry.turns)
         for entry in state.queued_commits_from(turn)
@@ -52,7 +52,7 @@ def enqueue_restored_turn(state: SessionState, turn: int, owner: str, at: Instan
 
 
 def remove_turns(state: SessionState, from_turn: int) -> None:
-    """Turns from `from_turn` on are undone: they leave what nobody was told; what was begun is taken back."""
+    """Remove undone turns: drop them from pending segments, and retract segments that were started."""
     for entry in state.queued_commits_from(from_turn):
         if entry.state == "pending":
             rest = tuple(
@@ -67,7 +67,7 @@ def remove_turns(state: SessionState, from_turn: int) -> None:
 
 
 def drop_for_deleted_session(state: SessionState, forgets: bool) -> None:
-    """Drop what memory was not told of a session; with `forgets`, have memory forget the rest of it."""
+    """Drop a deleted session's uncommitted entries; with `forgets`, retract the committed ones."""
     if forgets:
         remove_turns(state, 0)
     for entry in state.pending_commits():
@@ -114,9 +114,10 @@ def apply_outcome(
 
 
 def apply_forgotten(state: SessionState, fact: f.MemoryForgotten, at: Instant) -> None:
-    """Memory has let go of a stretch, or cannot: what still stands of it is owed anew unless it is kept.
+    """Apply the outcome of a retraction: enqueue the turns that are still kept, unless the provider cannot.
 
-    What memory cannot let go of, and may have been told, is not told again as if it were new: a person says.
+    If the provider cannot forget what it may have received, those turns are not committed again: a person
+    decides.
     """
     entry = state.queued_commit(fact.segment)
     if entry is None:
@@ -133,10 +134,9 @@ def apply_forgotten(state: SessionState, fact: f.MemoryForgotten, at: Instant) -
 
 
 def _requeue_rest(state: SessionState, entry: QueuedCommitRow, at: Instant) -> None:
-    """`debt` is over; what still stands of it is owed anew, as another stretch.
+    """Close `entry` and enqueue the turns of it that are still kept as another segment.
 
-    Not if the session was deleted. Not if it is not to be remembered any more, unless memory had it: what is
-    known already stays.
+    Enqueue nothing if the session was deleted, or if remembering was turned off before memory had them.
     """
     before, session = state.queued_commit(entry.n), state.session()
     state.put_queued_commit(entry)
@@ -154,7 +154,7 @@ def _requeue_rest(state: SessionState, entry: QueuedCommitRow, at: Instant) -> N
 
 
 def _dropped_if_deleted(state: SessionState, entry: QueuedCommitRow) -> QueuedCommitRow:
-    """Drop `debt` if its session was deleted: then it is not tried again, and nobody is asked about it."""
+    """Drop `entry` if its session was deleted, so that nothing retries it and nobody is asked about it."""
     return (
         replace(entry, state="dropped", retry_at=0)
         if _is_deleted(state) and _is_uncommitted(entry)
@@ -168,7 +168,7 @@ def _is_deleted(state: SessionState) -> bool:
 
 
 def _is_uncommitted(entry: QueuedCommitRow) -> bool:
-    """Whether memory is still to be told of it and nothing is under way, neither telling nor forgetting."""
+    """Return whether it waits for a commit, with no commit or retraction under way."""
     return entry.state in ("pending", "failed", "in_doubt") and entry.retraction != "wanted"
 
 
@@ -190,10 +190,10 @@ def _turn_count(entry: QueuedCommitRow) -> int:
 
 
 def first_pending(rows: Iterable[QueuedCommitRow]) -> QueuedCommitRow | None:
-    """The stretch of `rows` that memory is told of next: the oldest.
+    """Return the entry to commit next: the oldest.
 
-    One that is to be taken back is not told any more, and one in doubt keeps nobody waiting: it may be long
-    until a person says what became of it.
+    An entry to retract is not committed. An entry in doubt does not block later ones, since a person may take
+    long to resolve it.
     """
     states = ("pending", "committing", "failed")
     return next((row for row in rows if row.state in states and row.retraction != "wanted"), None)
@@ -213,9 +213,9 @@ def start(
     process_id: ProcessId,
     takes_key: bool = False,
 ) -> list[f.AnyFact]:
-    """Begin to tell memory of a stretch as it was read: nothing if it is not so any more, or is being told.
+    """Start to commit a segment as it was read; return nothing if it changed since, or is being committed.
 
-    One that was begun before keeps its key, its turns and what it says (`digest`).
+    A segment that was started before keeps its key, its turns and its digest.
     """
     entry = oldest_pending(view)
     if entry is None or entry.n != n or entry.state not in ("pending", "failed") or entry.turns != turns:
@@ -226,7 +226,7 @@ def start(
 
 
 def complete(view: SessionStateView, n: int, attempt: int, receipt: str) -> list[f.AnyFact]:
-    """Memory has it. Nothing, if this try was taken for lost and another was begun."""
+    """Record a successful commit; return nothing if another attempt has replaced this one."""
     entry = _current_attempt(view, n, attempt)
     if entry is None:
         return []
@@ -236,7 +236,7 @@ def complete(view: SessionStateView, n: int, attempt: int, receipt: str) -> list
 def fail(
     view: SessionStateView, n: int, attempt: int, failure: f.Failure, retry_at: Instant
 ) -> list[f.AnyFact]:
-    """It stays owed, by the same owner."""
+    """Record a failed commit, which its owner retries at `retry_at`."""
     entry = _current_attempt(view, n, attempt)
     if entry is None:
         return []
@@ -246,7 +246,7 @@ def fail(
 def abandon_lost_attempt(
     view: SessionStateView, n: int, is_lost: IsAttemptLost, takes_key: bool, failure: f.Failure
 ) -> list[f.AnyFact]:
-    """A try whose process is gone: told again where the key makes that harmless, else in doubt."""
+    """Settle an attempt whose process is gone: retry it if a key makes that safe, else put it in doubt."""
     entry = view.queued_commit(n)
     if entry is None or entry.state != "committing" or not is_lost(entry):
         return []
@@ -256,19 +256,19 @@ def abandon_lost_attempt(
 
 
 def resolve(view: SessionStateView, n: int, decision: str, by: f.Actor = "user") -> list[f.AnyFact]:
-    """A person's word on a stretch. Raises NoSuchQueuedCommit, CommitDecisionRefused."""
+    """Apply a person's decision on an entry. Raises NoSuchQueuedCommit, CommitDecisionRefused."""
     entry = view.queued_commit(n)
     if entry is None:
         raise NoSuchQueuedCommit(n=n)
     match decision:
         case "retry" if entry.state == "committed" and entry.retraction == "wanted":
-            return []  # It is being taken back, and that is tried again by whoever hears this.
+            return []  # The retraction is under way; the caller retries it.
         case "retry" if entry.state in ("failed", "in_doubt"):
             return [f.MemoryResolved(n, "retry", by)]
         case "done" if entry.state == "in_doubt":
             return [f.MemoryResolved(n, "done", by)]
         case "drop" if entry.state == "committed" and entry.retraction == "cannot":
-            return [f.MemoryResolved(n, "drop", by)]  # Somebody has seen that memory keeps it.
+            return [f.MemoryResolved(n, "drop", by)]  # A person acknowledges that memory keeps it.
         case "drop" if entry.is_open and entry.state != "committing":
             return [f.MemoryResolved(n, "drop", by)]
     raise CommitDecisionRefused(n=n, state=entry.state, decision=decision)
@@ -281,7 +281,7 @@ def record_retraction(
     failure: f.Failure | None = None,
     retry_at: Instant = 0,
 ) -> list[f.AnyFact]:
-    """What came of taking a stretch back; nothing if that is not wanted any more."""
+    """Record the outcome of a retraction; return nothing if none is wanted any more."""
     entry = view.queued_commit(n)
     if entry is None or entry.retraction != "wanted" or entry.state == "committing":
         return []
@@ -292,12 +292,12 @@ def record_retraction(
 
 
 def drop_all(view: SessionStateView, by: f.Actor = "server") -> list[f.AnyFact]:
-    """Nothing more is told of this session: it is another store's to tell."""
+    """Drop every entry of this session: another store commits them."""
     return [f.MemoryResolved(entry.n, "drop", by) for entry in view.pending_commits()]
 
 
 def drop_uncommitted(view: SessionStateView, by: f.Actor = "user") -> list[f.AnyFact]:
-    """Nothing of this session is told any more, but for what is being told, or taken back."""
+    """Drop the entries of this session that no commit or retraction is working on."""
     return [
         f.MemoryResolved(entry.n, "drop", by) for entry in view.pending_commits() if _is_uncommitted(entry)
     ]

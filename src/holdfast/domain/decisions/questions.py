@@ -1,7 +1,7 @@
-"""Questions that the agent asks a person: what can be asked, what answers it, and what follows.
+"""Ask a person a question, validate the answer, and settle the call.
 
-A question is a tool call that only a person can carry out: it is intended as any other, put to them while its
-run waits, and settled with what they say. Decisions, as in `tools`.
+A question is a tool call that only a person can carry out: it is intended like any other, shown to a person
+while its run waits, and settled with the answer. These are decisions, as in `tools`.
 """
 
 import re
@@ -31,7 +31,7 @@ _SEPARATOR = re.compile(r"\s*[,;\n]\s*")
 
 
 class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a person is asked; as the model writes it."""
+    """A question to a person, as the model writes it."""
 
     question: Annotated[str, Meta(description="One question, complete in itself.")]
     choices: Annotated[
@@ -42,14 +42,14 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What a person says to it: words, or some of its choices."""
+    """A person's answer: text, or some of the choices."""
 
     text: str = ""
     choices: tuple[str, ...] = ()
 
 
 def validation_error(question: Question) -> str:
-    """Why it cannot be asked, as a sentence for whoever wrote it; nothing if it can."""
+    """Return why the question is invalid, as a sentence for its author; an empty string if it is valid."""
     if not _visible_text(question.question):
         return "question: there is nothing in it"
     if len(question.question) > QUESTION_CHARS_MAX:
@@ -69,7 +69,7 @@ def validation_error(question: Question) -> str:
 
 
 def parse_question(arguments: str) -> Question | None:
-    """What a call's arguments ask, as people are shown it; None if that cannot be asked."""
+    """Return the question in a call's arguments, as people see it; None if it is invalid."""
     try:
         question = msgspec.json.decode(validate_arguments(arguments), type=Question, strict=False)
     except (UnreadableArguments, msgspec.DecodeError, UnicodeError, RecursionError):
@@ -84,7 +84,7 @@ def parse_question(arguments: str) -> Question | None:
 
 
 def ask(run: RunRow, tool: ToolRow, question: Question) -> list[f.AnyFact]:
-    """Put it to a person."""
+    """Ask a person."""
     if tool.state != "intended" or tool.approval:
         raise ToolRefused(call_id=tool.id, state=tool.state, verb="be asked")
     return [f.QuestionAsked(run.id, tool.id, question.question, question.choices or (), question.multiple)]
@@ -93,7 +93,7 @@ def ask(run: RunRow, tool: ToolRow, question: Question) -> list[f.AnyFact]:
 def answer(
     view: SessionStateView, run: RunRow, tool: ToolRow, reply: Reply, key: str = ""
 ) -> list[f.AnyFact]:
-    """A person's answer: it is the call's result. Raises ToolRefused, AnswerRefused, TooLarge."""
+    """Settle the call with a person's answer. Raises ToolRefused, AnswerRefused, TooLarge."""
     _check_open(tool, "be answered")
     question = parse_question(tools.call_arguments(tools.call_events(view, tool))) or Question("")
     reply = _validated(question, reply)
@@ -102,29 +102,29 @@ def answer(
 
 
 def decline(view: SessionStateView, run: RunRow, tool: ToolRow, reason: str = "") -> list[f.AnyFact]:
-    """A person does not want to answer; the model reads that, and why. Raises ToolRefused."""
+    """Settle the call as declined, with the reason for the model. Raises ToolRefused."""
     _check_open(tool, "be answered")
     text = f"{DECLINED} {reason}".rstrip()
     return [f.QuestionClosed(run.id, tool.id, "user", reason), _settle(view, tool, "not_run", text)]
 
 
 def close(view: SessionStateView, run: RunRow, tool: ToolRow, by: f.Actor, settles: bool) -> list[f.AnyFact]:
-    """Its run ends without an answer. `settles`: the call is to be ended too, with a word on why."""
+    """Close a question whose run ends. `settles`: also settle the call, with an explanation."""
     closed: list[f.AnyFact] = [f.QuestionClosed(run.id, tool.id, by)]
     text = MOVED_ON if by == "user" else ENDED
     return [*closed, _settle(view, tool, "not_run", text)] if settles else closed
 
 
 def is_open(tool: ToolRow) -> bool:
-    """Whether the call is a question that waits for its answer."""
+    """Return whether the call is a question that waits for its answer."""
     return tool.state == "intended" and tool.approval == "asked"
 
 
 def parse_reply(choices: tuple[str, ...], multiple: bool, line: str) -> Reply | None:
-    """What a typed line answers to a question; None if it is no answer to it.
+    """Parse a typed line as an answer; return None if it is none.
 
-    Without choices any words are. A choice is named by its words, or by its number in the list; what reads as
-    both is the words.
+    Without choices, any text is an answer. A line names a choice by its text or by its number in the list;
+    text takes precedence.
     """
     line = line.strip()
     if not choices:
@@ -137,15 +137,15 @@ def parse_reply(choices: tuple[str, ...], multiple: bool, line: str) -> Reply | 
     pieces = (
         folded_line.split() if folded_line.replace(" ", "").isdecimal() else _SEPARATOR.split(line.casefold())
     )
-    named = [by_words.get(_one_line(each), by_number.get(each.strip().rstrip("."))) for each in pieces]
-    found = tuple(each for each in named if each is not None)
+    named = [by_words.get(_one_line(piece), by_number.get(piece.strip().rstrip("."))) for piece in pieces]
+    found = tuple(choice for choice in named if choice is not None)
     if len(found) < len(named) or not found or (len(set(found)) > 1 and not multiple):
         return None
     return Reply(choices=tuple(dict.fromkeys(found)))
 
 
 def _validated(question: Question, reply: Reply) -> Reply:
-    """The answer as it is kept: choices in the order in which they are offered, each once."""
+    """Return the answer to store: choices in the order in which they are offered, without repeats."""
     size = len(reply.text.encode("utf-8", "surrogatepass"))
     if size > TEXT_BYTES_MAX:
         raise TooLarge(what="The answer", size=size, limit=TEXT_BYTES_MAX)
@@ -175,7 +175,7 @@ def _check_open(tool: ToolRow, verb: str) -> None:
 def _settle(
     view: SessionStateView, tool: ToolRow, outcome: Literal["done", "not_run"], text: str
 ) -> f.ToolSettled:
-    # Whatever a journal from elsewhere says of it: asking has no effect.
+    # Asking has no effect, whatever an imported journal says.
     return tools.settle(view, replace(tool, effect="pure"), outcome, parts=(Text(text),))
 
 
@@ -184,5 +184,5 @@ def _one_line(text: str) -> str:
 
 
 def _visible_text(text: str) -> str:
-    """What people tell two texts apart by: no white space at the ends, no character that does not show."""
+    """Return a text as people compare it: case-folded, without outer white space or invisible characters."""
     return "".join(c for c in text.casefold() if c.isprintable()).strip()

@@ -1,7 +1,7 @@
-"""How much a run may use before it waits for a person to let it go on.
+"""Limit what a run may use before a person must let it continue.
 
-What it has used is in its row, so nothing is forgotten over a restart; only time is counted from when this
-stretch of work began. Each time that a person lets the run go on it may use as much again.
+The run's row holds what it has used, so a restart resets nothing; only the time limit counts from the start
+of the current work. Each time a person lets the run continue, it may use the same amount again.
 """
 
 import msgspec
@@ -13,7 +13,7 @@ _UNITS = (("hour", 3600), ("minute", 60), ("second", 1))
 
 
 class RunLimits(msgspec.Struct, frozen=True):
-    """The most of each; 0 is no limit. `cost_micros` is millionths of a US dollar."""
+    """The limits of a run; 0 means no limit. `cost_micros` is in millionths of a US dollar."""
 
     steps: int = 0
     tokens: int = 0
@@ -22,7 +22,7 @@ class RunLimits(msgspec.Struct, frozen=True):
 
 
 class RunLimiter:
-    """One stretch of work on a run, which begins now."""
+    """Check the limits of a run during one period of work, which starts now."""
 
     def __init__(self, limits: RunLimits, clock: Clock) -> None:
         self._limits = limits
@@ -30,32 +30,32 @@ class RunLimiter:
         self._began_at = clock.now_ms()
 
     def reached_limit(self, run: RunRow) -> str:
-        """The limit that `run` has reached, as people read it; nothing if it may take another step."""
-        most, times = self._limits, run.allowances
+        """Return the limit that `run` has reached, as people read it; empty if it may take another step."""
+        limits, allowances = self._limits, run.allowances
         tokens = run.usage.input_tokens + run.usage.output_tokens
-        if most.steps and run.steps >= most.steps * times:
-            return _counted(most.steps * times, "step")
-        if most.tokens and tokens >= most.tokens * times:
-            return _counted(most.tokens * times, "token")
-        if most.cost_micros and (run.usage.cost_micros or 0) >= most.cost_micros * times:
-            return f"{most.cost_micros * times / 1_000_000:,.2f} US dollars"
+        if limits.steps and run.steps >= limits.steps * allowances:
+            return _quantity(limits.steps * allowances, "step")
+        if limits.tokens and tokens >= limits.tokens * allowances:
+            return _quantity(limits.tokens * allowances, "token")
+        if limits.cost_micros and (run.usage.cost_micros or 0) >= limits.cost_micros * allowances:
+            return f"{limits.cost_micros * allowances / 1_000_000:,.2f} US dollars"
         left_s = self.remaining_s
         return self.time_limit_text if left_s is not None and left_s <= 0 else ""
 
     @property
     def remaining_s(self) -> float | None:
-        """How long it may still be worked on; None where there is no limit. Less than nothing is nothing."""
+        """Return the remaining time, which may be negative; None without a time limit."""
         if not self._limits.time_s:
             return None
         return self._limits.time_s - (self._clock.now_ms() - self._began_at) / 1000
 
     @property
     def time_limit_text(self) -> str:
-        """The limit of time, as people read it."""
+        """Return the time limit as people read it."""
         seconds = self._limits.time_s
         name, unit = next((name, unit) for name, unit in _UNITS if seconds % unit == 0)
-        return f"{_counted(seconds // unit, name)} of work"
+        return f"{_quantity(seconds // unit, name)} of work"
 
 
-def _counted(count: int, name: str) -> str:
+def _quantity(count: int, name: str) -> str:
     return f"{count:,} {name}" if count == 1 else f"{count:,} {name}s"

@@ -1,7 +1,7 @@
-"""The run's state machine: from what a run is, and a command, to the facts that follow.
+"""Decide the state changes of a run: from its row and a command to the facts that follow.
 
-Every function here is a decision: pure, it returns facts for the caller to commit in one transaction, or
-raises RunRefused and nothing has happened. Settling what a run leaves open is in `endings`.
+Every function here is a pure decision: it returns facts for the caller to commit in one transaction, or
+raises RunRefused. `endings` settles what a run leaves open.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ ALLOWED_STATUSES: Mapping[str, frozenset[RunStatus]] = MappingProxyType({
     "fail": frozenset({"accepted", "running", "waiting"}),
     "be cancelled": frozenset({"accepted", "queued", "running", "waiting", "interrupted"}),
 })  # fmt: skip
-"""Which commands a run takes in which state; the one table of the machine's edges."""
+"""The statuses in which a run accepts each command: the only table of the machine's edges."""
 
 
 def check_allowed(run: RunRow, verb: str) -> None:
@@ -41,7 +41,7 @@ def check_allowed(run: RunRow, verb: str) -> None:
 
 
 def next_place(run: RunRow) -> int:
-    """The place that the run's next message, call or steered message takes in its turn."""
+    """Return the place of the run's next message, call or steered message in its turn."""
     return run.place + 1
 
 
@@ -61,7 +61,7 @@ def start(run: RunRow) -> list[f.AnyFact]:
 
 
 def prepare(run: RunRow, instructions_digest: str, memories: tuple[str, ...] = ()) -> list[f.AnyFact]:
-    """Record what the run is given beside the transcript."""
+    """Record what the run is given besides the transcript."""
     check_allowed(run, "prepare its context")
     return [f.ContextPrepared(run.id, instructions_digest, memories)]
 
@@ -74,7 +74,7 @@ def begin_step(
     asked_tokens: int = 0,
     rate: Rate | None = None,
 ) -> f.ModelStepStarted:
-    """Ask a model; its message takes the next place."""
+    """Start a model step, whose message takes the next place."""
     check_allowed(run, "begin a step")
     place = next_place(run)
     return f.ModelStepStarted(run.id, run.turn, place, message_id, model, continues, asked_tokens, rate)
@@ -87,37 +87,37 @@ def steer(
     place: int | None = None,
     from_turn: int = 0,
 ) -> list[f.AnyFact]:
-    """Give the run a person's message to read before its next step: what the queued turn `from_turn` said."""
+    """Give the run a person's message before its next step: the one of the queued turn `from_turn`."""
     check_allowed(run, "be told more")
     message_place = place if place is not None else next_place(run)
     return [f.TurnSteered(run.id, run.turn, message_place, message_id, parts, from_turn=from_turn)]
 
 
 def wait(run: RunRow, reason: f.WaitReason, detail: str = "") -> list[f.AnyFact]:
-    """The run needs someone. Its lease is to be released after this is committed."""
+    """Make the run wait for a person. The caller releases its lease after the commit."""
     check_allowed(run, "wait")
     return [f.RunWaiting(run.id, reason, detail)]
 
 
 def continue_run(run: RunRow, by: f.Actor = "user") -> list[f.AnyFact]:
-    """Let a run go on that waits at a limit, with one more allowance, or one that was interrupted."""
+    """Continue a run that waits at a limit, with one more allowance, or one that was interrupted."""
     return answer(run, by) if run.waiting == "limit" else resume(run, by)
 
 
 def answer(run: RunRow, by: f.Actor = "user") -> list[f.AnyFact]:
-    """What a waiting run needed is there: it goes on, and that costs no attempt."""
+    """Continue a waiting run whose answer is there; this costs no attempt."""
     check_allowed(run, "be answered")
     return [f.RunResumed(run.id, by, run.attempts)]
 
 
 def resume(run: RunRow, by: f.Actor = "policy") -> list[f.AnyFact]:
-    """An interrupted run goes on from its last durable step; that costs an attempt."""
+    """Resume an interrupted run from its last durable step; this costs an attempt."""
     check_allowed(run, "be resumed")
     return [f.RunResumed(run.id, by, run.attempts + 1)]
 
 
 def complete(run: RunRow, remembers: bool = False, owner: str = "") -> list[f.AnyFact]:
-    """The run came to its end; `owed`: its turn is owed to memory from this moment on."""
+    """Complete the run; with `remembers`, its turn joins the memory queue for `owner`."""
     check_allowed(run, "complete")
     return [f.RunCompleted(run.id, remembers, owner)]
 
@@ -125,29 +125,29 @@ def complete(run: RunRow, remembers: bool = False, owner: str = "") -> list[f.An
 def mark_interrupted(
     run: RunRow, message_id: MessageId, asks: bool = False, orderly: bool = False
 ) -> f.RunInterrupted:
-    """Leave a notice, with room before it for output that is found later."""
+    """Leave a notice, and free places before it for output that is recovered later."""
     check_allowed(run, "be interrupted")
     return f.RunInterrupted(run.id, run.turn, run.place + RECOVERY_PLACES, message_id, asks, orderly)
 
 
 def may_resume(run: RunRow) -> bool:
-    """Whether the run's budget of attempts lets it go on by itself."""
+    """Return whether the run has attempts left to resume on its own."""
     return run.attempts < RESUME_ATTEMPTS_MAX and run.stalled < RESUME_ATTEMPTS_STALLED_MAX
 
 
 def await_recovery(run: RunRow, process_id: ProcessId, since: Instant, reads: int = 0) -> list[f.AnyFact]:
-    """More of an interrupted run's output may still arrive from a process: its notice says so."""
+    """Mark the run's notice as pending: more output may still arrive from a process."""
     place = _notice_place(run, "be recovered")
     return [f.RecoveryPending(run.id, run.turn, place, process_id, since, reads)]
 
 
 def finish_recovery(run: RunRow, recovered: bool) -> list[f.AnyFact]:
-    """The looking has ended; output that was found is settled in the same append."""
+    """End the recovery; the same append settles any output that was found."""
     return [f.RecoveryFinished(run.id, run.turn, _notice_place(run, "be recovered"), recovered)]
 
 
 def _notice_place(run: RunRow, verb: str) -> int:
-    # A run may have been resumed or ended while the rest of its output was looked for.
+    # The run may have been resumed or ended during the recovery.
     if run.notice_place is None:
         raise RunRefused(run_id=run.id, status=run.status, verb=verb)
     return run.notice_place

@@ -1,6 +1,6 @@
-"""The ledger of tool calls: what may happen to a call, and what recovery may do with one.
+"""Keep the ledger of tool calls: what may happen to a call, and how recovery treats it.
 
-Decisions, as in `runs`: facts for the caller to commit, or ToolRefused and nothing has happened.
+These are decisions, as in `runs`: they return facts for the caller to commit, or raise ToolRefused.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def is_complete(arguments: str) -> bool:
-    """Whether the model finished writing a call's arguments: they are one whole JSON object."""
+    """Return whether the arguments are one whole JSON object: the model finished writing them."""
     try:
         _OBJECT.decode(arguments)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
@@ -42,15 +42,15 @@ def is_complete(arguments: str) -> bool:
 
 
 def is_repeatable(tool: ToolRow) -> bool:
-    """Whether running the call a second time does no harm."""
+    """Return whether a second run of the call is harmless."""
     return tool.effect != "unsafe"
 
 
 def recovery_action(tool: ToolRow) -> RecoveryAction:
-    """What recovery may do with a call whose process is gone.
+    """Return how recovery treats a call whose process is gone.
 
-    `run`: it has certainly not run, or is to run again. `repeat`: it may have, and that does no harm. `ask`:
-    it may have, and only a person can say. `nothing`: it has ended.
+    `run`: it has certainly not run, or is to run again. `repeat`: it may have run, and a repeat is harmless.
+    `ask`: it may have run, and a person must decide. `nothing`: it has ended.
     """
     if tool.state in ("intended", "resolved"):
         return "run"
@@ -62,9 +62,9 @@ def recovery_action(tool: ToolRow) -> RecoveryAction:
 def intend(
     run: RunRow, message: f.MessageSettled, effect_of: Callable[[str], f.Effect]
 ) -> list[f.ToolIntended]:
-    """The calls that `message` makes, at the places after the run's last.
+    """Return the calls that `message` makes, at the places after the run's last.
 
-    Commit them in the append that settles the message: a call that is not there was never to be made.
+    Commit them in the append that settles the message, so that a call is either recorded there or never made.
     Calls with incomplete arguments are left out.
     """
     if run.status != "running":
@@ -81,7 +81,7 @@ def intend(
 
 
 def start(run: RunRow, tool: ToolRow) -> list[f.AnyFact]:
-    """The call is about to run. Must be durable before a tool that is not pure begins."""
+    """Start a call. Commit this before a tool that is not pure begins."""
     if run.status != "running":
         raise RunRefused(run_id=run.id, status=run.status, verb="start a tool")
     if tool.state not in ("intended", "resolved"):
@@ -108,10 +108,10 @@ def answer_approval(
     scope: f.ApprovalScope = "once",
     rule: str = "",
 ) -> list[f.AnyFact]:
-    """A person's yes or no. A no settles the call, with the reason as its output.
+    """Record a person's decision. A denial settles the call, with the reason as its output.
 
-    `scope` and `rule` say how far a yes reaches. What the call had streamed, if it ran before and was to run
-    again, stays part of the transcript.
+    `scope` and `rule` say what else an approval covers. If the call ran before and was to run again, its
+    earlier output stays in the transcript.
     """
     if tool.state != "intended" or tool.approval != "requested":
         raise _refused(tool, "be approved or denied")
@@ -122,16 +122,16 @@ def answer_approval(
 
 
 def allow_by_rule(run: RunRow, tool: ToolRow, scope: f.ApprovalScope, rule: str) -> list[f.AnyFact]:
-    """A rule answers for the person who made it: nobody is asked, and the ledger says why."""
+    """Approve a call by a rule: nobody is asked, and the ledger records the rule."""
     if tool.state != "intended" or tool.approval:
         raise _refused(tool, "be allowed by a rule")
     return [f.ApprovalResolved(run.id, tool.id, "approve", "policy", scope=scope, rule=rule)]
 
 
 def forbid(view: SessionStateView, run: RunRow, tool: ToolRow, verdict: str) -> list[f.AnyFact]:
-    """The call falls under what is never run: it ends here, whatever was said of it.
+    """End a call that matches the denylist, whatever a person has decided.
 
-    One that is to run again has perhaps run before; it is only not run once more.
+    A call that was to run again may have run before, so its outcome is unknown.
     """
     refused = verdict_error(verdict)
     reason, pattern = str(refused), str(refused.fields.get("pattern", ""))
@@ -145,19 +145,19 @@ def forbid(view: SessionStateView, run: RunRow, tool: ToolRow, verdict: str) -> 
 
 
 def fail(view: SessionStateView, tool: ToolRow, why: str) -> list[f.AnyFact]:
-    """The call can only fail: nobody is asked about it, and it ends without having begun."""
+    """Fail a call before it starts, without asking anybody."""
     if tool.state != "intended" or tool.approval:
         raise _refused(tool, "fail at once")
-    # It is not started first: whoever found that after a crash would run it, though nobody has allowed it.
+    # No ToolStarted first: after a crash, recovery would run a started call that nobody has approved.
     output = OutputFold.from_events(call_events(view, tool))
     return [settle_tool(tool, calling_message(view, tool), "failed", output, (*output.parts(), Text(why)))]
 
 
 def edit(view: SessionStateView, tool: ToolRow, arguments: str) -> list[f.AnyFact]:
-    """A person changes what the call is to do, before it is allowed: it is intended anew, with these."""
+    """Replace the arguments of a call that waits for approval."""
     events = call_events(view, tool)
     intended = events[0].fact if events else None
-    # What has printed something may have taken effect: then it is too late to make another call of it.
+    # A call with output may have taken effect, so it is too late to change it.
     is_fresh = isinstance(intended, f.ToolIntended) and OutputFold.from_events(events).is_empty
     if tool.state != "intended" or tool.approval != "requested" or not is_fresh:
         raise _refused(tool, "be changed")
@@ -166,32 +166,32 @@ def edit(view: SessionStateView, tool: ToolRow, arguments: str) -> list[f.AnyFac
 
 
 def call_events(view: SessionStateView, tool: ToolRow) -> Sequence[Event]:
-    """What the journal holds of a call: its newest intention and what it has streamed since."""
+    """Return a call's newest intention and its output since."""
     row = view.message(tool.turn, tool.place)
     return view.message_events(row) if row is not None else ()
 
 
 def call_arguments(events: Sequence[Event]) -> str:
-    """What a call is to run with, whoever wrote it."""
+    """Return the arguments with which a call runs, from the model or a person."""
     intended = events[0].fact if events else None
     return intended.arguments if isinstance(intended, f.ToolIntended) else "{}"
 
 
 def edited_arguments(events: Sequence[Event]) -> str:
-    """The same where a person changed it; else nothing."""
+    """Return the arguments if a person edited them, else an empty string."""
     intended = events[0].fact if events else None
     return intended.arguments if isinstance(intended, f.ToolIntended) and intended.edited else ""
 
 
 def mark_in_doubt(run: RunRow, tool: ToolRow) -> list[f.AnyFact]:
-    """The call may or may not have run, and running it again may do harm."""
+    """Put a call in doubt: it may have run, and a repeat may do harm."""
     if recovery_action(tool) != "ask" or tool.state == "in_doubt":
         raise _refused(tool, "be put in doubt")
     return [f.ToolInDoubt(run.id, tool.id)]
 
 
 def repeat(run: RunRow, tool: ToolRow) -> list[f.AnyFact]:
-    """Recovery runs a call again that does no harm; it must be started anew."""
+    """Repeat a harmless call during recovery; it must be started again."""
     if recovery_action(tool) != "repeat":
         raise _refused(tool, "be repeated")
     return [f.ToolResolved(run.id, tool.id, "rerun", "policy")]
@@ -207,9 +207,9 @@ def resolve(
     result: tuple[AnyPart, ...] | None = None,
     edited: str = "",
 ) -> list[f.AnyFact]:
-    """What a person says of a call in doubt: run it again, it ran (with this result), or leave it.
+    """Resolve a call in doubt by a person's decision: rerun it, mark it done with this result, or skip it.
 
-    `output` is what it had streamed; it stays part of the transcript. `edited`: see `settle`.
+    `output` is its earlier output, which stays in the transcript. `edited`: see `settle`.
     """
     if tool.state != "in_doubt":
         raise _refused(tool, f"be resolved by {decision}")
@@ -231,10 +231,10 @@ def settle(
     status: f.Settlement = "settled",
     edited: str = "",
 ) -> f.ToolSettled:
-    """End a call with its outcome and whole output. `edited` is what it ran with where a person changed it.
+    """End a call with its outcome and whole output. `edited` is its arguments if a person changed them.
 
-    Raises ToolRefused when it has ended, or cannot have ended so: a call that never started has done
-    nothing, unless it is pure, or has output from before it was to run again.
+    Raises ToolRefused if it has ended, or cannot end so: a call that never started has done nothing, unless
+    it is pure, or has output from an earlier run.
     """
     ran_unannounced = tool.effect == "pure" and outcome in ("done", "failed")
     ran_before = output is not None and not output.is_empty and outcome == "unknown"
@@ -246,7 +246,7 @@ def settle(
 
 
 def calling_message(view: SessionStateView, tool: ToolRow) -> MessageId:
-    """The message that made the call: the answer nearest before it, with only calls and steering between."""
+    """Return the message that made the call: the nearest answer before it, past other calls and steering."""
     for place in range(tool.place - 1, 0, -1):
         row = view.message(tool.turn, place)
         if row is None:
@@ -257,7 +257,7 @@ def calling_message(view: SessionStateView, tool: ToolRow) -> MessageId:
 
 
 def needs_user(tool: ToolRow) -> bool:
-    """Whether someone has to say something before the call can go on."""
+    """Return whether the call waits for a person."""
     is_asked = tool.state == "intended" and tool.approval in ("requested", "asked")
     return is_asked or tool.state == "in_doubt"
 

@@ -1,7 +1,7 @@
-"""What people do to a session: decisions over its rows that the verbs of the engine commit.
+"""Decide what people do to a session; the engine's session commands commit the facts.
 
-Each returns the facts of one transaction, or raises and nothing has happened. An empty list means that
-things are already as asked. Whether a send repeats an earlier one (its key) is the store's to say.
+Each function returns the facts of one transaction, or raises. An empty list means that nothing has to change.
+The store decides whether a send repeats an earlier one (its key).
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,8 +32,10 @@ from holdfast.domain.state.session_state import SessionStateView
 from holdfast.domain.transcript.removals import TurnHistory
 
 BusyPolicy = Literal["queue", "steer", "interrupt", "reject"]
-"""What becomes of a message to a session that is busy: it waits; it is told to the run under way before its
-next step; that run is cancelled; or it is not kept."""
+"""The policy for a message to a busy session.
+
+Queue it, give it to the current run before its next step, cancel that run, or refuse the message.
+"""
 
 
 def create_session(view: SessionStateView, created: f.SessionCreated) -> list[f.AnyFact]:
@@ -55,12 +57,12 @@ def accept_turn(
     resumes: bool = True,
     if_busy: BusyPolicy = "queue",
 ) -> list[f.AnyFact]:
-    """Keep a person's message and the run it asks for; queue it behind a run that is at work.
+    """Accept a person's message with a new run; queue it behind a run that is at work.
 
-    A run that waits for a person is ended: the new message is the answer. So is an interrupted one, unless it
-    `resumes` by itself. A queue that stood still goes on: whoever sends wants it to. A conversation is
-    answered in the order it was written in: to interrupt ends what is under way, and what is queued still
-    comes first. Raises NoSuchSession, TooLarge, SessionMoved, and Busy where that is to be rejected.
+    The message cancels a run that waits for a person, since it is the answer, and an interrupted run unless
+    that `resumes` on its own. A stalled queue continues. Messages are answered in order: `interrupt` cancels
+    the current run, and queued ones still come first. Raises NoSuchSession, TooLarge, SessionMoved, and Busy
+    if `if_busy` is `reject`.
     """
     row = _session(view, session_id)
     _check_message(parts, key)
@@ -68,7 +70,7 @@ def accept_turn(
     open_runs = view.open_runs()
     superseded = [run for run in open_runs if _is_superseded(run, resumes, if_busy)]
     earlier_runs = [run for run in open_runs if run not in superseded]
-    # A message that was kept before is not refused now: the store says what became of it.
+    # A message that was accepted before is not refused now: the store returns its first result.
     if earlier_runs and if_busy == "reject" and (key is None or view.turn_by_key(key) is None):
         raise Busy(session_id=session_id, run_id=earlier_runs[0].id, status=earlier_runs[0].status)
     facts = _cancel_all(view, superseded, read_events)
@@ -80,7 +82,7 @@ def accept_turn(
 
 
 def take_steering(view: SessionStateView, run: RunRow, read_events: ReadMessageEvents) -> list[f.AnyFact]:
-    """Give the run every queued message meant for it: before its next step, in the order they came."""
+    """Give the run every queued message meant for it, before its next step and in order."""
     facts: list[f.AnyFact] = []
     for queued in view.open_runs():
         if queued.status != "queued" or queued.steers != run.id:
@@ -112,12 +114,12 @@ def replace_turns(
     _check_message(parts, key)
     _check_not_moved(view, row, key)
     if key is not None and view.turn_by_key(key) is not None:
-        # Done already: its turn may be gone by now, and the store says what became of the first try.
+        # A repeat: its turn may be gone by now, and the store returns the result of the first try.
         return _accept(row.last_turn + 1, ids, parts, key, turn_id, busy=False)
     undo_facts = undo(view, session_id, turn_id, reason, read_events)
     last = undo_facts[-1]
     assert isinstance(last, f.TurnsUndone)
-    # Runs of the undone turns are over by then; only older ones can be in the way.
+    # The undone turns' runs end here, so only older ones can be open.
     busy = any(run.turn < last.from_turn for run in view.open_runs())
     return [*undo_facts, *_accept(row.last_turn + 1, ids, parts, key, turn_id, busy)]
 
@@ -136,10 +138,10 @@ def rename(
 def configure(
     view: SessionStateView, session_id: SessionId, requested: f.SessionConfigured
 ) -> list[f.AnyFact]:
-    """Change settings; what is the same already is left out.
+    """Change settings; unchanged values are left out.
 
-    The folder stays while anything is to be done in it: what a person allows runs where the question said.
-    What is not to be remembered is not owed any more either. Raises NoSuchSession, RunRefused.
+    The workspace cannot change while a run is open: an approved call must run in the folder that the person
+    saw. Turning `remember` off drops the uncommitted queue entries. Raises NoSuchSession, RunRefused.
     """
     row = _session(view, session_id)
     changes = {
@@ -154,7 +156,7 @@ def configure(
 
 
 def archive(view: SessionStateView, session_id: SessionId, archived: bool = True) -> list[f.AnyFact]:
-    """Take the session off the list, or bring it back. Raises NoSuchSession."""
+    """Archive the session, or restore it to the list. Raises NoSuchSession."""
     row = _session(view, session_id)
     return [f.SessionArchived(archived)] if row.archived != archived else []
 
@@ -165,7 +167,7 @@ def delete(
     read_events: ReadMessageEvents | None = None,
     notes: bool = False,
 ) -> list[f.AnyFact]:
-    """End everything and delete; with `notes`, delete what was saved from it too. Raises NoSuchSession."""
+    """Cancel all runs and delete the session; with `notes`, also its saved notes. Raises NoSuchSession."""
     _session(view, session_id)
     return [*_cancel_all(view, view.open_runs(), read_events), f.SessionDeleted(notes)]
 
@@ -177,7 +179,7 @@ def undo(
     reason: Literal["undo", "edit", "retry"] = "undo",
     read_events: ReadMessageEvents | None = None,
 ) -> list[f.AnyFact]:
-    """Take back the last live turn, or all from the one named on; their runs are cancelled.
+    """Undo the last live turn, or all from `turn_id` on, and cancel their runs.
 
     Raises NoSuchSession, NoSuchTurn, SessionMoved.
     """
@@ -197,11 +199,11 @@ def restore(
     turn_id: TurnId | None = None,
     read_events: ReadMessageEvents | None = None,
 ) -> list[f.AnyFact]:
-    """Make a removed turn live again, with all before it and those that were removed with it.
+    """Restore a removed turn, with all turns before it and those that were removed with it.
 
-    Without `turn_id`, the turns that were undone last. Live turns that do not belong to them are removed, and
-    their runs cancelled. A turn that is live stays as it is. Raises NoSuchSession, NoSuchTurn,
-    NothingToRestore, SessionMoved, RestoreRefused.
+    Without `turn_id`, restore the turns that were undone last. Live turns outside that path are removed, and
+    their runs cancelled. A live turn stays as it is. Raises NoSuchSession, NoSuchTurn, NothingToRestore,
+    SessionMoved, RestoreRefused.
     """
     row = _session(view, session_id)
     _check_not_moved(view, row)
@@ -236,7 +238,7 @@ def restore(
 def clear(
     view: SessionStateView, session_id: SessionId, read_events: ReadMessageEvents | None = None
 ) -> list[f.AnyFact]:
-    """No longer show the model any turn so far; runs under way are cancelled.
+    """Hide all turns so far from the model and cancel open runs.
 
     Raises NoSuchSession, SessionMoved.
     """
@@ -254,17 +256,13 @@ def compact(
     summary: str,
     before: f.SessionCompacted | None = None,
 ) -> list[f.AnyFact]:
-    """Let `summary` stand for the live turns up to `through_turn`, with those that `before` stands for.
-
-    Raises NoSuchSession, SessionMoved, TooLarge, SummaryRefused where the conversation is not any
-    more what was summarised, and RunRefused while one of those turns is still worked on.
-    """
+    """Replace the live turns up to `through_turn` by `summary`, with those that `before` covers."""
     row = _session(view, session_id)
     _check_not_moved(view, row)
     _check_size("the summary", summary)
     since = turns_since(view, row, before)
     covered = [turn.turn for turn in since if turn.turn <= through_turn]
-    # What is taken back is taken back to the end: while the last one is live, all before it are.
+    # Turns are removed from the end: while the last one is live, all before it are.
     if covered[-1:] != [through_turn]:
         raise SummaryRefused(session_id=session_id, why="it was changed meanwhile")
     for run in view.open_runs():
@@ -290,12 +288,12 @@ def turns_since(
 
 
 def check_not_moved(view: SessionStateView, session_id: SessionId) -> None:
-    """Raises NoSuchSession, SessionMoved."""
+    """Raise NoSuchSession if the session is deleted, or SessionMoved if it was continued in another."""
     _check_not_moved(view, _session(view, session_id))
 
 
 def _check_not_moved(view: SessionStateView, row: SessionRow, key: str | None = None) -> None:
-    """Raises SessionMoved, unless `key` names a message that was kept here and did not go with the rest."""
+    """Raise SessionMoved, unless `key` names a message that was accepted here and did not move."""
     kept_turn = view.turn_by_key(key) if key is not None and row.successor_session_id is not None else None
     if row.successor_session_id is not None and (kept_turn is None or kept_turn.status == "moved"):
         raise SessionMoved(session_id=row.id, successor=row.successor_session_id)
@@ -313,7 +311,7 @@ def _live_turn(view: SessionStateView, turn_id: TurnId) -> TurnRow | None:
 
 
 def _queued_before(view: SessionStateView, turns: Sequence[TurnRow]) -> Iterator[tuple[int, str]]:
-    """Yield the turns that memory was owed when they were completed, each with the agent that commits it."""
+    """Yield the turns that joined the memory queue when they completed, each with its owner."""
     runs_of = {turn.run_id: turn.turn for turn in turns if turn.run_id is not None}
     completed = {run_id for run_id in runs_of if (run := view.run(run_id)) and run.status == "completed"}
     owner_by_turn: dict[int, str] = {}
@@ -343,7 +341,7 @@ def _accept(
 
 
 def _is_superseded(run: RunRow, resumes: bool, if_busy: BusyPolicy) -> bool:
-    """Whether a new message ends the run: it waits for a person, and that person has moved on."""
+    """Return whether a new message cancels the run: a person has moved on."""
     if if_busy == "interrupt":
         return run.status != "queued"
     is_abandoned = run.status == "interrupted" and not (resumes and runs.may_resume(run))

@@ -1,1 +1,1 @@
-"""The events of a session: what happened, what it is made of, and how it is stored."""
+"""The events of a session: their facts, their parts and their encoding."""

@@ -1,4 +1,4 @@
-"""What every fact is made of: the base of them all, and the words that several kinds share."""
+"""The base class of facts, and the types that several kinds share."""
 
 from typing import ClassVar, Literal
 
@@ -14,11 +14,11 @@ WaitReason = Literal["approval", "in_doubt", "client_tool", "question", "limit"]
 ApprovalScope = Literal["once", "session", "always"]
 Actor = Literal["user", "model", "server", "policy"]
 Ranges = tuple[tuple[int, int], ...]
-"""Numbers of turns, as inclusive ranges in order."""
+"""Turn numbers as inclusive ranges, in order."""
 PaceSamples = tuple[int, ...]
-"""How a body was written: ms, chars, ms, chars …, each the step since the sample before."""
+"""The pace at which a body was written: ms, chars, ms, chars …, relative to the previous sample."""
 RequestTokens = tuple[int, ...]
-"""How many tokens a request was thought to have, and how many its provider counted; empty where none did."""
+"""The estimated tokens of a request and the provider's count; empty without a count."""
 
 
 class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -28,7 +28,7 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why something failed, as a person may read it."""
+    """A failure, as a person may read it."""
 
     code: str
     detail: str

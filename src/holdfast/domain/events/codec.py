@@ -1,7 +1,7 @@
-"""Events on disk and on the wire: a fact's body as JSON, its kind and version beside it.
+"""Encode and decode events: a fact's body as JSON, with its kind and version beside it.
 
-An event that this program does not know (a newer kind, or a newer version of a known one) keeps its bytes:
-it is stored, exported and streamed untouched, and folds pass it over.
+An event of a newer kind or version keeps its bytes: it is stored, exported and streamed unchanged, and folds
+skip it.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _DECODERS: Mapping[str, tuple[int, msgspec.json.Decoder[AnyFact]]] = MappingProx
 
 
 class UnknownFact(Fact, frozen=True):
-    """A fact from a newer program, kept as it came."""
+    """A fact from a newer program, with its bytes unchanged."""
 
     kind: str
     of_version: int
@@ -28,7 +28,7 @@ class UnknownFact(Fact, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A fact as it is stored: numbered, timed, encoded. Shared by reference between all its readers."""
+    """A stored fact: numbered, timed and encoded. All readers share one object."""
 
     seq: Seq
     at: Instant
@@ -38,30 +38,30 @@ class Event(msgspec.Struct, frozen=True):
 
     @property
     def fact(self) -> AnyFact | UnknownFact:
-        """The fact, decoded anew at each call; keep it if it is needed twice."""
+        """Return the decoded fact; each access decodes it again."""
         return decode(self.kind, self.version, self.body)
 
     def to_json(self) -> bytes:
-        """The JSON object that clients read: seq, at and kind, then the fact's own fields."""
+        """Return the JSON object for clients: seq, at and kind, then the fact's own fields."""
         head = b'{"seq":%d,"at":%d,"kind":"%s"' % (self.seq, self.at, self.kind.encode())
-        # Named only where it tells something: a reader may take its absence for 1.
+        # Left out for version 1, which readers take as the default.
         if self.version != 1:
             head += b',"version":%d' % self.version
         return head + (b"}" if self.body == b"{}" else b"," + self.body[1:])
 
 
 def encode(fact: AnyFact | UnknownFact) -> tuple[str, int, bytes]:
-    """Kind, version and body of a fact."""
+    """Return the kind, version and body of a fact."""
     if isinstance(fact, UnknownFact):
         return fact.kind, fact.of_version, fact.body
     return KINDS[type(fact)], fact.version, _ENCODER.encode(fact)
 
 
 def decode(kind: str, version: int, body: bytes) -> AnyFact | UnknownFact:
-    """The fact behind stored bytes.
+    """Decode a stored fact.
 
-    Raises msgspec.ValidationError when a known kind and version does not have its fields, or is no JSON at
-    all: the store is damaged then, and the caller must not guess.
+    Raises msgspec.ValidationError if a known kind and version lacks its fields or is not JSON: the store is
+    damaged, and the caller must not guess.
     """
     known = _DECODERS.get(kind)
     if known is None or version > known[0]:

@@ -1,6 +1,6 @@
-"""The closed union of facts: everything that can have happened in a session.
+"""The closed union of facts: everything that can happen in a session.
 
-A fact is immutable and in the past tense. Stored, it becomes an event: `codec.Event` adds its number and
+A fact is immutable and named in the past tense. A stored fact is an event: `codec.Event` adds its number and
 its time. A kind is the class's name in snake case. Changing a field's meaning raises `version`; adding an
 optional field does not.
 """
@@ -87,10 +87,10 @@ __all__ = (
     "ToolStarted",
     "WaitReason",
 )  # fmt: skip
-"""What is declared elsewhere and read here: whoever needs facts needs them by one name."""
+"""Re-exported, so that callers import all facts from one module."""
 
 
-# A session's own life.
+# The session itself.
 
 
 class SessionCreated(Fact, frozen=True):
@@ -108,7 +108,7 @@ class SessionRenamed(Fact, frozen=True):
 
 
 class SessionConfigured(Fact, frozen=True):
-    """Settings that changed; what is None stays. `remember`: turns from now on are owed to memory."""
+    """Settings that changed; None means unchanged. `remember`: turns from now on join the memory queue."""
 
     agent: str | None = None
     model: str | None = None
@@ -118,7 +118,7 @@ class SessionConfigured(Fact, frozen=True):
 
 
 class SessionForked(Fact, frozen=True):
-    """This session began as a copy of another's live, settled turns up to `source_turn`."""
+    """This session is a copy of another's live, settled turns up to `source_turn`."""
 
     source_session_id: SessionId
     source_seq: Seq
@@ -126,20 +126,20 @@ class SessionForked(Fact, frozen=True):
 
 
 class SessionCleared(Fact, frozen=True):
-    """Turns up to `through_turn` are no longer shown to the model; they stay readable."""
+    """The model no longer sees turns up to `through_turn`; people can still read them."""
 
     through_turn: int
 
 
 class SessionCompacted(Fact, frozen=True):
-    """`summary` stands for the turns in `covers` (inclusive ranges) as long as all of them are live."""
+    """`summary` replaces the turns in `covers` (inclusive ranges) while all of them are live."""
 
     covers: Ranges
     summary: str
 
 
 class SessionContinued(Fact, frozen=True):
-    """The conversation goes on in another session. What waited here from `from_turn` on waits there now."""
+    """The conversation continues in another session. Turns queued from `from_turn` on moved there."""
 
     successor_session_id: SessionId
     from_turn: int = 0
@@ -150,19 +150,19 @@ class SessionArchived(Fact, frozen=True):
 
 
 class SessionDeleted(Fact, frozen=True):
-    """Memory is not told of the session any more. With `notes`, the notes saved from it are deleted too."""
+    """The session was deleted and is no longer committed to memory. `notes`: so were its saved notes."""
 
     notes: bool = False
 
 
-# Turns: what a person asked for.
+# Turns: a person's messages.
 
 
 class TurnAccepted(Fact, frozen=True):
-    """A message is kept. Without a run it is a copy: nothing is to be done for it.
+    """A message was accepted. Without a run it is a copy, and nothing runs for it.
 
-    `steers` is the run under way that it is meant for; it is told to that run before its next step, and is an
-    ordinary queued turn if there is none.
+    `steers` is the current run that the message is for. That run gets it before its next step; if there is no
+    next step, the message is an ordinary queued turn.
     """
 
     turn_id: TurnId
@@ -186,9 +186,9 @@ class TurnDequeued(Fact, frozen=True):
 
 
 class TurnSteered(Fact, frozen=True):
-    """A message for the run under way, shown to the model before its next step.
+    """A message for the current run, which the model sees before its next step.
 
-    It was the queued turn `from_turn`, which is no more: its message is at (`turn`, `place`) now.
+    It was the queued turn `from_turn`, which no longer exists: its message is at (`turn`, `place`) now.
     """
 
     run_id: RunId
@@ -201,17 +201,17 @@ class TurnSteered(Fact, frozen=True):
 
 
 class TurnsUndone(Fact, frozen=True):
-    """Every live turn from `from_turn` on is no longer live; it stays readable."""
+    """All live turns from `from_turn` on were undone; they stay readable."""
 
     from_turn: int
     reason: Literal["undo", "edit", "retry"] = "undo"
 
 
 class TurnsRestored(Fact, frozen=True):
-    """`turns` are live again; every other live turn from `from_turn` on (0: none) is no longer live.
+    """`turns` are live again; every other live turn from `from_turn` on (0: none) is not.
 
-    With the reason `version`, the two are versions of the same message. `owed` names the restored turns that
-    memory is owed again, each with the agent that commits it.
+    With the reason `version`, both are versions of the same message. `owed` names the restored turns that
+    join the memory queue again, each with its owner.
     """
 
     turns: Ranges
@@ -228,7 +228,7 @@ class RunStarted(Fact, frozen=True):
 
 
 class RunWaiting(Fact, frozen=True):
-    """The run needs someone; `detail` says which limit it has reached, where it is one."""
+    """The run waits for a person; `detail` names the limit that it reached, if any."""
 
     run_id: RunId
     reason: WaitReason
@@ -236,7 +236,7 @@ class RunWaiting(Fact, frozen=True):
 
 
 class RunResumed(Fact, frozen=True):
-    """Work goes on after an interruption, or after a person answered. Only the first is an attempt."""
+    """The run continues after an interruption or a person's answer. Only the first counts as an attempt."""
 
     run_id: RunId
     by: Actor
@@ -244,7 +244,7 @@ class RunResumed(Fact, frozen=True):
 
 
 class RunCompleted(Fact, frozen=True):
-    """The run came to its end. `owed`: memory is to be told of its turn, by the agent that `owner` names."""
+    """The run completed. `owed`: its turn joined the memory queue, for the agent that `owner` names."""
 
     run_id: RunId
     owed: bool = False
@@ -262,10 +262,10 @@ class RunFailed(Fact, frozen=True):
 
 
 class RunInterrupted(Fact, frozen=True):
-    """The process that worked on the run is gone. Leaves a notice at (`turn`, `place`).
+    """The run's process is gone. A notice stands at (`turn`, `place`).
 
-    `asks`: whether it goes on is put to a person. `orderly`: the process was asked to end, which says nothing
-    against the run.
+    `asks`: a person decides whether the run continues. `orderly`: the process was asked to stop, which says
+    nothing against the run.
     """
 
     run_id: RunId
@@ -277,9 +277,9 @@ class RunInterrupted(Fact, frozen=True):
 
 
 class RecoveryPending(Fact, frozen=True):
-    """More output of an interrupted run may still arrive, from the process that worked on it.
+    """More output of an interrupted run may still arrive from its process.
 
-    `reads` counts the looks that found nothing after that process was gone.
+    `reads` counts the reads that found nothing after that process was gone.
     """
 
     run_id: RunId
@@ -291,7 +291,7 @@ class RecoveryPending(Fact, frozen=True):
 
 
 class RecoveryFinished(Fact, frozen=True):
-    """The looking has ended; `recovered` says whether anything was found."""
+    """The recovery ended; `recovered` says whether it found anything."""
 
     run_id: RunId
     turn: int
@@ -300,7 +300,7 @@ class RecoveryFinished(Fact, frozen=True):
 
 
 class ContextPrepared(Fact, frozen=True):
-    """What a run was given beside the transcript, so that a resumed run sees the same."""
+    """The context of a run besides the transcript, so that a resumed run sees the same."""
 
     run_id: RunId
     instructions_digest: str
@@ -311,7 +311,7 @@ class ContextPrepared(Fact, frozen=True):
 
 
 class ModelStepStarted(Fact, frozen=True):
-    """A model is asked, with about so many tokens, at that rate: what is counted if the answer breaks off."""
+    """A model step started. Its estimated tokens and rate give the usage if the answer breaks off."""
 
     run_id: RunId
     turn: int
@@ -358,11 +358,11 @@ class ToolArgumentsAppended(Fact, frozen=True):
 
 
 class MessageSettled(Fact, frozen=True):
-    """The whole body of a message; it replaces whatever a reader had of it.
+    """The whole body of a message; it replaces what a reader had of it.
 
-    `late` output arrived after its run had gone on without it: shown folded away, kept from the model.
-    `model` is the one that wrote it; `weight` is how many tokens its request was thought to have, and how
-    many the provider counted. `began_at` is when that model was asked; 0: nobody has said.
+    `late` output arrived after its run had continued without it: it is shown folded and hidden from the
+    model. `model` is the one that wrote it; `weight` is the estimated tokens of its request and the
+    provider's count. `began_at` is when that model was asked; 0: unknown.
     """
 
     turn: int
@@ -404,9 +404,11 @@ AnyFact = (
 )  # fmt: skip
 
 Delta = TextAppended | ReasoningAppended | ToolArgumentsAppended | ToolOutputAppended
-"""Facts that stream: joined while they wait, pruned once their body is settled."""
+"""Facts that stream: the writer joins them while they wait, and they are pruned once their body is settled.
+
+"""
 Body = TurnAccepted | TurnSteered | MessageSettled | ToolSettled
-"""Facts that hold a transcript row's content."""
+"""Facts that hold the content of a transcript row."""
 
 
 def _kind(cls: type[Fact]) -> str:

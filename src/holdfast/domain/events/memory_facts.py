@@ -1,4 +1,4 @@
-"""Facts of telling memory what was said, and of what became of it."""
+"""Facts about commits to memory and their outcomes."""
 
 from typing import Literal
 
@@ -8,10 +8,10 @@ from holdfast.domain.ids import ProcessId
 
 
 class MemoryCommitStarted(Fact, frozen=True):
-    """Memory is being told of the stretch `segment`. From here on it is what it is: its turns, its key.
+    """A commit of `segment` to memory started. From here on its turns and its key are fixed.
 
-    `owner` names the agent that it is told by, `digest` says what it is told. `attempt` fences every earlier
-    try; `process_id` makes this one. `takes_key`: to be told again under that key would change nothing.
+    `owner` names the agent that commits it; `digest` is the digest of its content. `attempt` fences every
+    earlier try; `process_id` makes this one. `takes_key`: a repeat under that key changes nothing.
     """
 
     segment: int
@@ -33,7 +33,7 @@ class MemoryCommitted(Fact, frozen=True):
 
 
 class MemoryCommitFailed(Fact, frozen=True):
-    """Memory could not be told, and is told again at `retry_at`."""
+    """A commit failed; the next try is at `retry_at`."""
 
     segment: int
     key: str
@@ -44,7 +44,7 @@ class MemoryCommitFailed(Fact, frozen=True):
 
 
 class MemoryInDoubt(Fact, frozen=True):
-    """Whoever told memory of it is gone, and the provider cannot be asked whether it was told."""
+    """The process that made the commit is gone, and the provider cannot say whether it succeeded."""
 
     segment: int
     key: str
@@ -53,7 +53,7 @@ class MemoryInDoubt(Fact, frozen=True):
 
 
 class MemoryResolved(Fact, frozen=True):
-    """A word on a stretch that memory is owed: tell it again, take it as told, or let it be."""
+    """A decision on a segment: retry it, take it as committed, or drop it."""
 
     segment: int
     decision: Literal["retry", "done", "drop"]
@@ -61,9 +61,10 @@ class MemoryResolved(Fact, frozen=True):
 
 
 class MemoryForgotten(Fact, frozen=True):
-    """What became of taking back what memory was told of turns that were undone since.
+    """The outcome of retracting turns that were undone after their commit.
 
-    `cannot`: the provider has no way to. Turns of the stretch that still stand are owed anew once it is done.
+    `cannot`: the provider is unable to. Once it is done, the turns of the segment that are still live join
+    the queue again.
     """
 
     segment: int

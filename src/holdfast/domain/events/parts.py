@@ -1,4 +1,4 @@
-"""What a message is made of."""
+"""The parts of a message."""
 
 from collections.abc import Iterable
 
@@ -14,7 +14,7 @@ class Text(Part, frozen=True, tag="text"):
 
 
 class Reasoning(Part, frozen=True, tag="reasoning"):
-    """Thinking that a model showed. It goes back only whole, with its signature, to its provider."""
+    """Reasoning that a model showed. It goes back to its own provider only, whole and with its signature."""
 
     text: str
     signature: str = ""
@@ -22,7 +22,7 @@ class Reasoning(Part, frozen=True, tag="reasoning"):
 
 
 class ToolCall(Part, frozen=True, tag="tool_call"):
-    """A call as the model wrote it; `arguments` is JSON text, kept as it came."""
+    """A call as the model wrote it; `arguments` is its JSON text, unchanged."""
 
     call_id: str
     name: str
@@ -30,9 +30,9 @@ class ToolCall(Part, frozen=True, tag="tool_call"):
 
 
 class File(Part, frozen=True, tag="file"):
-    """An attachment or large output, kept as a blob.
+    """An attachment or large output, stored as a blob.
 
-    `anyway`: send it also to a model that is not known to take such files.
+    `anyway`: send it even to a model that is not known to accept such files.
     """
 
     blob: str
@@ -43,11 +43,12 @@ class File(Part, frozen=True, tag="file"):
 
 
 class Change(Part, frozen=True, tag="change"):
-    """A file of the workspace that a tool changed: what it held before and after, as blobs.
+    """A workspace file that a tool changed: its content before and after, as blobs.
 
-    Without a blob there was no such file. What was too large, or held a secret, is not `kept`: there are no
-    blobs then, and nobody can put it back. `diff` may be cut; `added` and `removed` count lines. `workspace`
-    is the folder that was chosen for the conversation then; nothing stands for the one that was made for it.
+    A missing blob means that there was no file. `kept` is False for content that was too large or held a
+    secret: such a change has no blobs and cannot be restored. `diff` may be truncated; `added` and `removed`
+    count lines. `workspace` is the folder chosen for the conversation at the time; empty: the one made for
+    it.
     """
 
     path: str
@@ -64,7 +65,7 @@ AnyPart = Text | Reasoning | ToolCall | File | Change
 
 
 def blob_digests(parts: Iterable[AnyPart]) -> list[str]:
-    """Every blob that `parts` need."""
+    """Return the digests of the blobs that `parts` refer to."""
     found: list[str | None] = []
     for part in parts:
         if isinstance(part, File):
@@ -75,5 +76,5 @@ def blob_digests(parts: Iterable[AnyPart]) -> list[str]:
 
 
 def message_text(parts: tuple[AnyPart, ...]) -> str:
-    """The words of a message, without its thinking or its calls."""
+    """Return the text of a message, without its reasoning and calls."""
     return "\n".join(part.text for part in parts if isinstance(part, Text))

@@ -1,8 +1,8 @@
-"""Folding what streams: deltas to the parts of a message, their digest, and how they were paced.
+"""Fold deltas into the parts of a message, their digest and their pace.
 
-A digest depends on what was said and in which order, never on how it was split into deltas: the writer
-may join any two neighbours of one kind. It leaves out what never streams (signatures), so that the deltas
-in a journal can be checked against the body that stands for them before they are pruned.
+A digest depends on the text and its order, never on how it was split into deltas: the writer may join two
+neighbours of one kind. It leaves out what never streams (signatures), so that deltas can be checked against
+their body before they are pruned.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ _DIGEST_BYTES = 16
 
 
 class _OpenPart(msgspec.Struct):
-    """A part while it grows: its pieces are joined only when someone asks."""
+    """A part that is still growing; its pieces are joined on demand."""
 
     kind: Literal["text", "reasoning", "tool_call"]
     pieces: list[str]
@@ -36,7 +36,7 @@ class _OpenPart(msgspec.Struct):
 
     def part(self) -> AnyPart:
         text = "".join(self.pieces)
-        # Joined once: the next delta must not pay for all the ones before it again.
+        # Joined in place, so that later reads do not join the same pieces again.
         self.pieces[:] = [text]
         if self.kind == "text":
             return Text(text)
@@ -46,9 +46,9 @@ class _OpenPart(msgspec.Struct):
 
 
 class PaceSampler:
-    """How a body was written, as at most PACE_SAMPLES_MAX steps of milliseconds and characters.
+    """Record the pace of a body as at most PACE_SAMPLES_MAX steps of milliseconds and characters.
 
-    When there are too many samples the grid doubles, so that a long answer keeps its whole length.
+    Past that number the grid doubles, so that a long answer keeps its whole length.
     """
 
     def __init__(self, started_at: Instant) -> None:
@@ -68,14 +68,14 @@ class PaceSampler:
 
     def _add_sample(self, ms: int, chars: int) -> None:
         last = self._samples[-1] if self._samples else None
-        # A clock set back lands in the last sample too: steps are never negative.
+        # If the clock was set back, the last sample takes the characters: steps are never negative.
         if last is not None and ms - last[0] < self._every_ms:
             self._samples[-1] = (last[0], last[1] + chars)
         else:
             self._samples.append((ms, chars))
 
     def steps(self) -> f.PaceSamples:
-        """Flat: ms since the sample before, characters, ms, characters …"""
+        """Return a flat tuple: ms since the previous sample, characters, ms, characters …"""
         flat: list[int] = []
         before = 0
         for ms, chars in self._samples:
@@ -85,7 +85,7 @@ class PaceSampler:
 
 
 class StreamFold:
-    """The deltas of one message so far. Adding one costs the same however many there were."""
+    """Fold the deltas of one message, at constant cost for each."""
 
     def __init__(self, started_at: Instant = 0) -> None:
         self._parts: list[_OpenPart] = []
@@ -94,7 +94,7 @@ class StreamFold:
         self.started_at = started_at
 
     def add(self, delta: MessageDelta, at: Instant = 0) -> None:
-        """Take in the next delta. Deltas of other messages must have been left out."""
+        """Add the next delta, which must belong to this message."""
         self._pace.add(at, len(delta.text))
         match delta:
             case f.TextAppended():
@@ -119,7 +119,7 @@ class StreamFold:
             self._parts.append(_OpenPart(kind, [text]))
 
     def sign(self, signature: str, provider: str) -> None:
-        """Close the thinking under way with its provider's signature; without any, note a hidden one."""
+        """Close the open reasoning with its provider's signature; if there is none, record a hidden one."""
         last = self._parts[-1] if self._parts else None
         if last is None or last.kind != "reasoning" or last.closed:
             last = _OpenPart("reasoning", [])
@@ -141,7 +141,7 @@ class StreamFold:
 
 
 class OutputFold:
-    """The output of one tool call so far, both its streams in the order they came."""
+    """Fold the output of one tool call, both streams in the order they came."""
 
     def __init__(self, started_at: Instant = 0) -> None:
         self._pieces: list[str] = []
@@ -149,7 +149,7 @@ class OutputFold:
 
     @classmethod
     def from_events(cls, events: Sequence[Event]) -> "OutputFold":
-        """What a call has streamed, from the events of its row: the one that opened it, then its deltas."""
+        """Return the output in the events of a call's row: the one that opened it, then its deltas."""
         fold = cls(events[0].at if events else 0)
         for event in events:
             fact = event.fact
@@ -183,7 +183,7 @@ class OutputFold:
 
 
 def message_digest(deltas: Iterable[f.Delta], message_id: str) -> str:
-    """The digest of what `deltas` say of one message; those of others are passed over."""
+    """Return the digest of one message in `deltas`; those of others are skipped."""
     fold = StreamFold()
     for delta in deltas:
         if not isinstance(delta, f.ToolOutputAppended) and delta.message_id == message_id:
@@ -192,7 +192,7 @@ def message_digest(deltas: Iterable[f.Delta], message_id: str) -> str:
 
 
 def output_digest(deltas: Iterable[f.Delta], call_id: str) -> str:
-    """The digest of what `deltas` say of one call's output; those of others are passed over."""
+    """Return the digest of one call's output in `deltas`; those of others are skipped."""
     fold = OutputFold()
     for delta in deltas:
         if isinstance(delta, f.ToolOutputAppended) and delta.call_id == call_id:
@@ -201,7 +201,7 @@ def output_digest(deltas: Iterable[f.Delta], call_id: str) -> str:
 
 
 def parts_digest(parts: Iterable[AnyPart]) -> str:
-    """The digest of a body: of what it says, without signatures, neighbours of one kind joined."""
+    """Return the digest of a body, without signatures and with neighbours of one kind joined."""
     plain: list[list[str]] = []
     for part in parts:
         match part:
@@ -224,7 +224,7 @@ def parts_digest(parts: Iterable[AnyPart]) -> str:
 def settle_message(
     started: f.ModelStepStarted, fold: StreamFold, status: f.Settlement = "settled"
 ) -> f.MessageSettled:
-    """The fact that gives a streamed message its whole body."""
+    """Return the fact that settles a streamed message with its whole body."""
     return f.MessageSettled(
         turn=started.turn, place=started.place, message_id=started.message_id, role="assistant",
         parts=fold.parts(), digest=fold.digest(), run_id=started.run_id, status=status,
@@ -241,7 +241,7 @@ def settle_tool(
     parts: tuple[AnyPart, ...] | None = None,
     status: f.Settlement = "settled",
 ) -> f.ToolSettled:
-    """The fact that ends a call. `parts` is its result where that is not simply what it streamed.
+    """Return the fact that settles a call. `parts` is its result if that differs from its streamed output.
 
     Output that was moved to a blob keeps the digest of the whole stream.
     """

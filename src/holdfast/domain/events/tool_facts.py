@@ -1,4 +1,4 @@
-"""Facts about tool calls: made, approved, run, settled; questions to a person; restored files."""
+"""Facts about tool calls: intended, approved, started, settled; questions to a person; restored files."""
 
 from typing import Literal
 
@@ -17,9 +17,9 @@ from holdfast.domain.ids import CallId, MessageId, RunId
 
 
 class QuestionAsked(Fact, frozen=True):
-    """A person is asked something. Without choices it is answered in words, else by one of them.
+    """The agent asked a person. Without choices the answer is text, else one of the choices.
 
-    `multiple`: or by several.
+    `multiple`: the answer may name several choices.
     """
 
     run_id: RunId
@@ -30,9 +30,9 @@ class QuestionAsked(Fact, frozen=True):
 
 
 class QuestionAnswered(Fact, frozen=True):
-    """The answer, in words or by choices; the call's result is settled with it.
+    """A person answered, by text or choices; the same append settles the call.
 
-    `key` names what it was given with, where that may be told twice.
+    `key` identifies the answer if its source may repeat it.
     """
 
     run_id: RunId
@@ -44,7 +44,7 @@ class QuestionAnswered(Fact, frozen=True):
 
 
 class QuestionClosed(Fact, frozen=True):
-    """Nobody answers it any more: somebody would not, or its run has ended."""
+    """The question was closed: a person declined it, or its run ended."""
 
     run_id: RunId
     call_id: CallId
@@ -53,7 +53,7 @@ class QuestionClosed(Fact, frozen=True):
 
 
 class FilesRestored(Fact, frozen=True):
-    """Files that a run had changed are as they were before it: `paths`, within the workspace."""
+    """The files `paths`, relative to the workspace, were restored to their content before the run."""
 
     run_id: RunId
     paths: tuple[str, ...]
@@ -64,7 +64,7 @@ class FilesRestored(Fact, frozen=True):
 
 
 class ToolIntended(Fact, frozen=True):
-    """A call is to be made, with these arguments. `edited`: a person changed them; this is said anew then."""
+    """A call is to be made, with these arguments. `edited`: a person changed them, and this is a repeat."""
 
     run_id: RunId
     turn: int
@@ -78,7 +78,7 @@ class ToolIntended(Fact, frozen=True):
 
 
 class ToolStarted(Fact, frozen=True):
-    """Durable before any tool that is not pure starts: intended without started has certainly not run."""
+    """A call started. Durable before any tool that is not pure runs: without it, the call has not run."""
 
     run_id: RunId
     call_id: CallId
@@ -94,8 +94,7 @@ class ToolOutputAppended(Fact, frozen=True):
 class ToolSettled(Fact, frozen=True):
     """A call's outcome and its whole output. `message_id` is the message that made the call.
 
-    `arguments` is what it ran with, where a person changed what the model had written. `ms` is how long it
-    ran, without what it waited for.
+    `arguments` is set if a person changed what the model had written. `ms` is the run time, without waiting.
     """
 
     turn: int
@@ -133,7 +132,10 @@ class ApprovalRequested(Fact, frozen=True):
 
 
 class ApprovalResolved(Fact, frozen=True):
-    """A yes or a no. `scope` is how far a yes reaches; `rule` is what it, or an earlier one, allows."""
+    """A person or a rule decided.
+
+    `scope` is how far an approval reaches; `rule` is the pattern that allows it.
+    """
 
     run_id: RunId
     call_id: CallId

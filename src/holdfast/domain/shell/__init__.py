@@ -1,1 +1,1 @@
-"""Shell commands: parsed, matched with rules, refused where they must never run."""
+"""Shell commands: parsed, matched with rules, refused if they are on the denylist."""

@@ -1,8 +1,8 @@
-"""Shell commands as rules see them: parsed, so that what looks alike is not taken for the same.
+"""Parse shell commands for rules, so that similar text is not taken for the same command.
 
-A rule is for one simple command: a program and its words. Whatever could make a shell do anything else is
-not understood here, on purpose; then a person is asked. What is never run is looked for the other way
-round, by `domain.shell.denylist`.
+A rule allows one simple command: a program and its words. The parser deliberately rejects anything that could
+make a shell do more; then a person is asked. `domain.shell.denylist` works the other way round, for commands
+that must never run.
 """
 
 import json
@@ -39,10 +39,10 @@ NEVER_RUN = (
     *(f"{writes}/dev/{disk} *" for disk in _DISKS for writes in ("dd of=", "shred ", "tee ", "cp ", "> ")),
     ":(){ :|:& };:",
 )  # fmt: skip
-"""What no rule and no person can allow, unless the setting `never_run` says otherwise."""
+"""The default of the setting `never_run`: commands that neither a rule nor a person can allow."""
 
 RUNS_ANYTHING = frozenset({
-    # They run the program that further words name.
+    # These run the program that further words name.
     "sudo", "doas", "su", "runuser", "pkexec", "env", "xargs", "parallel", "nice", "ionice", "nohup",
     "setsid", "stdbuf", "timeout", "time", "watch", "command", "builtin", "exec", "chroot", "unshare",
     "nsenter", "systemd-run", "script", "strace", "ltrace", "gdb", "flock", "busybox", "toybox", "find", "fd",
@@ -56,7 +56,7 @@ RUNS_ANYTHING = frozenset({
     "proxychains", "hyperfine", "chpst", "softlimit", "direnv", "mise", "asdf", "with-contenv", "dtach",
     "abduco",
     "unbuffer", "rlwrap", "tsp", "crontab", "socat", "ncat", "nc",
-    # They run what further words say, or the file that they name.
+    # These run the code that further words contain, or the file that they name.
     "sh", "bash", "dash", "zsh", "ksh", "fish", "csh", "tcsh", "rbash", "eval", "source", ".", "trap",
     "alias", "python", "pypy", "perl", "ruby", "node", "nodejs", "deno", "bun", "php", "lua", "luajit",
     "tclsh", "awk", "gawk", "mawk", "nawk", "sed", "ed", "ex", "vi", "vim", "nvim", "emacs", "osascript",
@@ -66,12 +66,12 @@ RUNS_ANYTHING = frozenset({
     "bpython",
     "kotlin", "scala", "elixir", "erl", "iex", "irb", "octave", "swift", "racket", "sbcl", "clojure", "raku",
     "wish", "sqlite3",
-    # They reach another machine, or one inside this one, and run something there.
+    # These run something on another machine, or in a container.
     "ssh", "docker", "podman", "nerdctl", "lxc", "kubectl", "machinectl", "rsync", "scp", "sftp",
-    # Options of theirs name a program to run, before any word that says what they are to do.
+    # Their options can name a program to run, before any word that says what they are to do.
     "git", "tar", "make", "gmake", "curl", "wget",
 })  # fmt: skip
-"""Programs that a rule with a last word `*` would let do anything; it is refused: see `rules`."""
+"""Programs that a rule ending in `*` would let do anything; `rules` refuses it."""
 RUNNERS: Mapping[str, frozenset[str]] = MappingProxyType({
     "npm": frozenset({"exec", "x", "explore"}), "pnpm": frozenset({"exec", "dlx"}),
     "yarn": frozenset({"exec", "dlx", "node"}), "uv": frozenset({"run", "tool", "x"}),
@@ -82,15 +82,15 @@ RUNNERS: Mapping[str, frozenset[str]] = MappingProxyType({
     "bundle": frozenset({"exec"}), "dotnet": frozenset({"run", "exec"}),
     "nix": frozenset({"run", "shell", "develop"}),
 })  # fmt: skip
-"""The same for programs of which only some verbs do so: with those, or with none."""
+"""The same for programs with such subcommands: refused with one of those, or with none."""
 GIT_VERBS = frozenset({
     "add", "blame", "branch", "checkout", "commit", "diff", "log", "restore", "show", "stash", "status",
     "switch", "tag",
 })  # fmt: skip
-"""What `git` may be allowed to do with any further words: verbs that take no program to run."""
+"""The `git` subcommands that a rule may allow with any further words: none runs another program."""
 
 _PLAIN = frozenset(string.ascii_letters + string.digits + "_@%+=:,./-")
-"""What stands for itself outside quotes, wherever it stands."""
+"""Characters that are literal outside quotes, at any place."""
 _KEYWORDS = frozenset({
     "!", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in",
     "select", "then", "until", "while", "{", "}", "time", "[[", "]]",
@@ -98,17 +98,17 @@ _KEYWORDS = frozenset({
 
 
 class _NotSimple(Exception):
-    """Something in a command is not understood."""
+    """A command contains something that this parser does not support."""
 
 
 class UnreadableArguments(Exception):
-    """Arguments cannot be read without doubt; the message says why, for whoever wrote them."""
+    """Arguments are ambiguous or invalid; the message says why to their author."""
 
 
 def validate_arguments(arguments: str) -> str:
-    """A call's arguments as JSON that every reader takes for the same. Raises Unreadable.
+    """Return a call's arguments as JSON that every reader reads alike. Raises UnreadableArguments.
 
-    Tools read through this, and so does whoever decides on a call: what is looked at is what runs.
+    Both the tools and the checks of a call read through this function, so what is checked is what runs.
     """
     text = arguments.strip() or "{}"
     try:
@@ -130,7 +130,7 @@ def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def command_from_arguments(arguments: str) -> str | None:
-    """The command in the arguments of a call of the shell; None if there is none. Raises Unreadable."""
+    """Return the command in a shell call's arguments, or None. Raises UnreadableArguments."""
     try:
         fields = msgspec.json.decode(validate_arguments(arguments))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -140,7 +140,7 @@ def command_from_arguments(arguments: str) -> str | None:
 
 
 def call_command(tool: str, arguments: str) -> str | None:
-    """The command that a call is to run; None if it is not one, or cannot be read without doubt."""
+    """Return the command that a call runs; None if it is no shell call or is ambiguous."""
     try:
         return command_from_arguments(arguments) if tool == SHELL_TOOL else None
     except UnreadableArguments:
@@ -148,10 +148,10 @@ def call_command(tool: str, arguments: str) -> str | None:
 
 
 def parse_simple_command(command: str) -> tuple[str, ...] | None:
-    """The words of a command that runs one program and nothing else; None for any other.
+    """Return the words of a command that runs one program and nothing else; None for any other.
 
-    No operators, substitutions, variables, redirections, wildcards, assignments or keywords; no line ends or
-    characters that do not show. A shell that runs it sees exactly these words.
+    It has no operators, substitutions, variables, redirections, wildcards, assignments or keywords, and no
+    line ends or invisible characters. A shell sees exactly these words.
     """
     if not command.isprintable() or len(command) > SHELL_COMMAND_BYTES_MAX:
         return None
@@ -166,7 +166,7 @@ def parse_simple_command(command: str) -> tuple[str, ...] | None:
 
 
 class _WordReader:
-    """Reads words from left to right; raises _NotSimple at the first thing that it does not know."""
+    """Read words from left to right; raise _NotSimple at the first unsupported character."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -222,7 +222,7 @@ class _WordReader:
                 raise _NotSimple
             if char == "\\":
                 after = self._next()
-                # Only before these does it go away.
+                # A backslash in double quotes escapes only these.
                 char = after if after in '$`"\\' else char + after
             pieces.append(char)
         return "".join(pieces)

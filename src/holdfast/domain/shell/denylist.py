@@ -1,9 +1,9 @@
-"""Commands that are never run, looked for wherever a command may hide in another.
+"""Find denied commands wherever a command may hide in another.
 
-A guard against accidents, not a wall: it sees through what people and models write without thinking (`sudo`,
-`&&`, `sh -c`, substitutions, loops), and errs on the side of finding something. Whoever wants to get past it
-can. What runs anyway is kept in bounds by other means. Looking takes steps in proportion to a command's
-length and no more: it is done while others wait for the store. What would take more does not run.
+This guards against accidents and is no sandbox: it sees through what people and models write without thinking
+(`sudo`, `&&`, `sh -c`, substitutions, loops), and prefers false alarms. A determined author can get past it;
+the sandbox contains what runs anyway. A check takes steps in proportion to a command's length, since others
+wait for the store meanwhile. A command that would take more steps does not run.
 """
 
 import posixpath
@@ -21,12 +21,12 @@ from holdfast.domain.shell.parser import ANY, StepBudget, StepsExceeded, Word, p
 
 TOO_COMPLEX = "is too long or too nested"
 UNCLEAR = "is not written clearly enough"
-"""Verdicts on what was not looked through to the end."""
+"""Verdicts on commands that could not be checked completely."""
 
 _DEPTH_MAX = 24
 _STEPS_MIN = 1_000
 STEPS_MAX = 20_000
-"""The most that any command may take."""
+"""The most steps that any command may take."""
 _VERDICTS_MAX = 10_000
 _VERDICT_CHARS_MAX = 4_000_000
 _NAMES_MAX = 8
@@ -36,7 +36,10 @@ _SLASHES = re.compile(r"/+")
 
 
 class _Pattern(msgspec.Struct, frozen=True):
-    """What is looked for. `more`: any further words may follow. What is no single command is only text."""
+    """A denied command.
+
+    `more`: any further words may follow. A pattern that is no single command matches as text.
+    """
 
     text: str
     program: re.Pattern[str] | None = None
@@ -47,7 +50,7 @@ class _Pattern(msgspec.Struct, frozen=True):
 
 
 def verdict_error(verdict: str) -> CommandForbidden:
-    """Why a call with this verdict does not run."""
+    """Return the error for a call with this verdict."""
     return (
         CommandNotCheckable(why=verdict)
         if verdict in (TOO_COMPLEX, UNCLEAR)
@@ -56,26 +59,26 @@ def verdict_error(verdict: str) -> CommandForbidden:
 
 
 def step_budget(command: str) -> StepBudget:
-    """What looking at a command may take."""
+    """Return the budget for checking a command."""
     return StepBudget(min(STEPS_MAX, _STEPS_MIN + 2 * len(command)), _DEPTH_MAX)
 
 
 class Denylist:
-    """The commands of a list, each as people write them; within a word `*` stands for any part of a name."""
+    """Check commands against a list of patterns; within a word `*` matches any part of a name."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
         found = [_pattern(text) for text in patterns]
-        self._texts = [each for each in found if each.program is None and not each.writes]
-        self._commands = [each for each in found if each.program is not None]
-        self._writes = [each for each in found if each.program is None and each.writes]
-        words = (word for each in found for word in (*each.operands, *each.writes))
+        self._texts = [pattern for pattern in found if pattern.program is None and not pattern.writes]
+        self._commands = [pattern for pattern in found if pattern.program is not None]
+        self._writes = [pattern for pattern in found if pattern.program is None and pattern.writes]
+        words = (word for pattern in found for word in (*pattern.operands, *pattern.writes))
         self._words = re.compile("|".join(f"(?:{word.pattern})" for word in words) or r"(?!)")
-        # A call is looked at each time that something is decided about its run.
+        # Cached, because each decision about a run checks its calls again.
         self._verdicts: dict[str, str] = {}
         self._verdict_chars = 0
 
     def check_call(self, tool: str, arguments: str) -> str:
-        """The verdict on a call: the pattern it falls under, or why that is not known; empty: it may run."""
+        """Return the pattern that a call matches, or why it cannot be checked; empty if it may run."""
         if tool != SHELL_TOOL or not (self._texts or self._commands or self._writes):
             return ""
         if arguments not in self._verdicts:
@@ -94,7 +97,7 @@ class Denylist:
         return self.check_command(command) if command is not None else ""  # The tool refuses it.
 
     def check_command(self, command: str, steps: StepBudget | None = None) -> str:
-        """The same for a command alone."""
+        """Return the verdict on a command."""
         if len(command) > SHELL_COMMAND_BYTES_MAX:
             return ""  # The tool refuses it.
         steps, squeezed = steps or step_budget(command), _without_blanks(command)
@@ -106,19 +109,19 @@ class Denylist:
             for found in CommandWalker(steps).commands(command):
                 patterns = by_program.get(found.program)
                 if patterns is None:
-                    patterns = by_program[found.program] = self._for(found.program, steps)
+                    patterns = by_program[found.program] = self._patterns_for(found.program, steps)
                 if verdict := self._match(patterns, found, steps):
                     return verdict
         except StepsExceeded:
             return TOO_COMPLEX
         return ""
 
-    def _for(self, program: str, steps: StepBudget) -> list[_Pattern]:
+    def _patterns_for(self, program: str, steps: StepBudget) -> list[_Pattern]:
         steps.take(1 + len(self._commands) // 8)
-        return [each for each in self._commands if each.program and each.program.fullmatch(program)]
+        return [known for known in self._commands if known.program and known.program.fullmatch(program)]
 
     def _match(self, patterns: Sequence[_Pattern], found: InnerCommand, steps: StepBudget) -> str:
-        """The pattern of one command. Only words that some pattern names are compared with each."""
+        """Return the pattern that a command matches; only words that some pattern names are compared."""
         writes = self._matching_words(found.writes)
         patterns = [*patterns, *self._writes] if writes else patterns
         if not patterns:
@@ -178,12 +181,12 @@ def _operands(words: list[str]) -> list[str]:
 
 
 def _normalize_path(word: str) -> str:
-    """A path as it is meant: `//`, `/./` and `/..` are all `/`."""
+    """Return a normalized path: `//`, `/./` and `/..` all become `/`."""
     return posixpath.normpath(_SLASHES.sub("/", word)) if word[:1] in ("/", "~") else word
 
 
 def _without_blanks(text: str) -> str:
-    """Text without blanks, and with functions by one name."""
+    """Return text without blanks, and with all functions renamed to one name."""
     text = _BLANKS.sub("", text)
     for name in islice(dict.fromkeys(_FUNCTION.findall(text)), _NAMES_MAX):
         text = text.replace(name, ":")

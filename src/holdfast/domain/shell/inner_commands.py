@@ -1,4 +1,4 @@
-"""Every command inside a command: behind what runs the rest of its words, in scripts, in what is piped."""
+"""Find every command inside a command: after wrappers, in scripts, and in piped text."""
 
 import posixpath
 import re
@@ -13,13 +13,13 @@ from holdfast.domain.shell.parser import KEYWORDS, ShellCommand, StepBudget, Wor
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "fish", "rbash"})
 _RUNS_SCRIPT_OPTION = _SHELLS | {"su", "runuser", "script", "flock", "sg"}
-"""They run the word after `-c`."""
+"""Programs that run the word after `-c`."""
 _READS_SCRIPT = _SHELLS | {"su", "at", "batch"}
-"""They run what they read."""
+"""Programs that run their input."""
 _COPIES_INPUT = frozenset({"cat", "tee"})
-"""They write what they read."""
+"""Programs that copy their input to their output."""
 _WORD_OPTIONS = frozenset({"find"})
-"""With one dash an option of theirs is a whole word."""
+"""Programs whose options are whole words after one dash."""
 _LONG = MappingProxyType({"--recursive": "r", "--force": "f"})
 _FOLDER_CHARS_MAX = 200
 _EXECUTING = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
@@ -32,11 +32,11 @@ _WRAPPERS: Mapping[str, tuple[str, int]] = MappingProxyType({
     "pkexec": ("", 0), "nsenter": ("tSG", 0), "setpriv": ("", 0), "prlimit": ("", 0), "fakeroot": ("", 0),
     "dbus-run-session": ("", 0), "systemd-inhibit": ("", 0), "caffeinate": ("tw", 0), "numactl": ("", 0),
 })  # fmt: skip
-"""What runs the rest of its words: its options that take a word, and how many words come before the rest."""
+"""Programs that run the rest of their words, with the options that take a word and the words to skip."""
 
 
 class InnerCommand(msgspec.Struct):
-    """A command that runs: its program without the path, its words, where it writes, and in which folder."""
+    """A command that runs: its program without the path, its words, its output files, and its folder."""
 
     program: str
     words: list[str]
@@ -44,19 +44,19 @@ class InnerCommand(msgspec.Struct):
     folder: str
 
     def in_folder(self, words: Sequence[str]) -> list[str]:
-        """Names as paths, where the command itself says where it works."""
+        """Return relative words as paths in the folder, if the command itself sets it."""
         return [f"{self.folder}/{word}" for word in words if word[:1] not in "/~$"] if self.folder else []
 
 
 class CommandWalker:
-    """Goes through a command once. `folder` is where an earlier `cd` in it went; empty: that is not known."""
+    """Walk through a command once, tracking the folder that an earlier `cd` in it set, if known."""
 
     def __init__(self, steps: StepBudget) -> None:
         self._steps = steps
         self._folder = ""
 
     def commands(self, text: str) -> Iterator[InnerCommand]:
-        """Every command inside `text`, and of each what it in turn runs. Raises StepsExceeded."""
+        """Yield every command inside `text`, and those that each runs in turn. Raises StepsExceeded."""
         with self._steps:
             yield from self._expand_all(parse_commands(text, self._steps))
 
@@ -71,7 +71,7 @@ class CommandWalker:
             before = command
 
     def _expand(self, command: ShellCommand, piped: list[str]) -> Iterator[InnerCommand]:
-        """The command itself, and what it in turn runs; `fed` is what it reads from a pipe, where known."""
+        """Yield the command itself and those that it runs; `piped` is its known input from a pipe."""
         with self._steps:
             for inner in command.inner:
                 yield from self._expand_all(inner)
@@ -101,12 +101,12 @@ class CommandWalker:
         if to[:1] not in ("/", "~"):
             to = f"{self._folder}/{to}" if self._folder and to[:1] not in ("$", "-") else ""
         to = posixpath.normpath(f"/{to.lstrip('/')}" if to.startswith("/") else to)
-        # So far down there is nothing that is looked for.
+        # No pattern names a folder this deep.
         self._folder = to if to[:1] in ("/", "~") and len(to) <= _FOLDER_CHARS_MAX else ""
 
 
 def options_of(program: str, words: Sequence[str]) -> frozenset[str]:
-    """The options among words: letters, in any order and grouping, and long names."""
+    """Return the options among words: letters, in any order and grouping, and long names."""
     found: set[str] = set()
     for word in words:
         if word == "--":
@@ -135,7 +135,7 @@ def _from_program(words: list[Word]) -> list[Word]:
 
 
 def _scripts(name: str, texts: list[str], read: list[str]) -> Iterator[str]:
-    """What a command runs as shell text; `read` is what it is given to read."""
+    """Yield the scripts that a command runs as shell text; `read` is its input."""
     if name in _RUNS_SCRIPT_OPTION:
         for option, script in pairwise(texts[1:]):
             is_short = option.startswith("-") and not option.startswith("--")
@@ -152,7 +152,7 @@ def _scripts(name: str, texts: list[str], read: list[str]) -> Iterator[str]:
 
 
 def _piped_output(command: ShellCommand, piped: list[str], steps: StepBudget) -> list[str]:
-    """What a command writes into a pipe, where that can be read; `fed` is what it was given itself."""
+    """Return the known output of a command into a pipe; `piped` is its own input."""
     texts = [word.text for word in _from_program(command.words)]
     name = posixpath.basename(texts[0]) if texts else ""
     if name in _COPIES_INPUT:
@@ -163,7 +163,7 @@ def _piped_output(command: ShellCommand, piped: list[str], steps: StepBudget) ->
         return list(dict.fromkeys((line, unescape(line, steps))))
     if name == "printf":
         return [unescape(" ".join(words), steps), unescape("\n".join(words[1:]), steps)]
-    # Names of what is there: as a script it means nothing, as further words of a command it does.
+    # File names mean nothing as a script, but they matter as further words of a command.
     is_list = name == "ls" or (name == "find" and len(texts) == 2)
     return [*command.here, *([" ".join(words)] if is_list else [])]
 
@@ -173,7 +173,7 @@ def _argument_words(piped: list[str]) -> list[Word]:
 
 
 def _executed(words: list[Word]) -> Iterator[list[Word]]:
-    """What `find` runs. One that stands in another is found there."""
+    """Yield the commands that `find` runs. A nested `find` is expanded later."""
     run: list[Word] | None = None
     for word in words:
         if run is None:
@@ -194,7 +194,7 @@ def _past_options(words: list[Word], taking: str, skipped: int) -> list[Word]:
         if text == "--":
             at += 1
         elif text.startswith("-") and len(text) > 1:
-            # With its word attached, or as the next one.
+            # The option's word is attached or comes next.
             takes = (
                 not text.startswith("--") and text[-1] in taking and (len(text) == 2 or text[1] not in taking)
             )

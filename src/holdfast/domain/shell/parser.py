@@ -1,8 +1,7 @@
-"""Shell text taken apart into the commands that are in it, as far as that goes without running any of it.
+"""Split shell text into the commands in it, as far as possible without running any of it.
 
-It never refuses: what is not closed ends at the end, what is not known stands for itself. Fit for looking for
-something, not for being sure that nothing else is there. It takes steps that are counted, and stops past
-those it was given: the text is written by a model.
+The parser never refuses: an unclosed construct ends at the end, and an unknown one is literal. It is fit for
+finding something, not for proving its absence. A model writes the text, so a budget limits the steps.
 """
 
 import re
@@ -14,7 +13,7 @@ import msgspec
 
 ANY = "[^/]*"
 KEYWORDS = frozenset({"!", "{", "}", "if", "then", "else", "elif", "while", "until", "do", "time", "coproc"})
-"""What may stand before a command."""
+"""Words that may precede a command."""
 _HOME = "~"
 _NAME = re.compile(r"\{?[#!]?([A-Za-z_]\w*|[0-9@*#?$!-])")
 _BLANKS = re.compile(r"[ \t\r]+")
@@ -29,15 +28,15 @@ _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|0?([0-7]{1,3
 _LETTERS = MappingProxyType(dict(zip("abefnrtv", "\a\b\x1b\f\n\r\t\v", strict=True)))
 _WILD = re.compile(r"(\*|\[a-z\]|\[0-9\])")
 _CHARS_PER_STEP = 64
-"""How far a search through text is taken for one step."""
+"""The characters of a text search that count as one step."""
 
 
 class StepsExceeded(Exception):
-    """A text took more steps than were given, or goes deeper."""
+    """A text exceeds its budget of steps or its depth."""
 
 
 class StepBudget:
-    """Counts what looking through a text takes. `left` are those that may still be taken."""
+    """Count the steps and the depth of a parse. `left` are the remaining steps."""
 
     def __init__(self, left: int, depth: int) -> None:
         self.given = self.left = left
@@ -49,7 +48,7 @@ class StepBudget:
             raise StepsExceeded
 
     def __enter__(self) -> Self:
-        """Into something that stands inside of something else."""
+        """Enter a nested construct."""
         self.take()
         if not self._depth:
             raise StepsExceeded
@@ -61,7 +60,7 @@ class StepBudget:
 
 
 class Word(msgspec.Struct):
-    """A word in pieces, each with whether it stood in quotes."""
+    """A word in pieces, each with whether it was quoted."""
 
     pieces: list[tuple[str, bool]] = msgspec.field(default_factory=list)
 
@@ -79,14 +78,14 @@ class Word(msgspec.Struct):
 
     @property
     def wildcard(self) -> str:
-        """What the word stands for as a pattern, outside quotes: `*` any part of a name, `[a-z]` a letter."""
+        """The word as a regular expression; unquoted, `*` matches any part of a name and `[a-z]` a letter."""
         return "".join(re.escape(text) if quoted else _wild(text) for text, quoted in self.pieces)
 
 
 class ShellCommand(msgspec.Struct):
-    """A program and its words; what it writes to by redirection, and what stands in it to be run first.
+    """A program and its words, the files that it writes by redirection, and the commands nested in it.
 
-    `here` is text that it is given to read; `is_piped`: it reads what the command before it writes.
+    `here` is text on its input; `is_piped`: it reads the output of the command before it.
     """
 
     words: list[Word] = msgspec.field(default_factory=list)
@@ -100,18 +99,18 @@ _Next = Literal["word", "write", "read", "here", "end"]
 
 
 def parse_commands(text: str, steps: StepBudget) -> list[ShellCommand]:
-    """The commands of `text` in their order, those inside substitutions in `inner`. Raises StepsExceeded."""
+    """Return the commands of `text` in order, nested ones in `inner`. Raises StepsExceeded."""
     return _Reader(text, steps).read()
 
 
 def unescape(text: str, steps: StepBudget) -> str:
-    """What `printf`, `echo -e` and `$'...'` make of backslashes. Raises StepsExceeded."""
+    """Resolve escapes like `printf`, `echo -e` and `$'...'`. Raises StepsExceeded."""
     steps.take(text.count("\\"))
     return _ESCAPE.sub(_unescape, text) if "\\" in text else text
 
 
 class _Reader:
-    """Reads up to the end; if it `closes`, up to the bracket that closes what it was begun in."""
+    """Read to the end of the text; with `closes`, to the bracket that closes the construct."""
 
     def __init__(self, text: str, steps: StepBudget, at: int = 0, closes: bool = False) -> None:
         steps.take(4 + (0 if closes else len(text) // _CHARS_PER_STEP))
@@ -124,7 +123,7 @@ class _Reader:
         self._word: Word | None = None
         self._next: _Next = "word"
         self._ends: list[tuple[str, ShellCommand]] = []
-        # Those that are open, each with whether it is arithmetic; and how many `case` are.
+        # Open brackets, each with whether it is arithmetic; then the number of open `case` constructs.
         self._brackets: list[bool] = []
         self._cases = 0
         if closes and self._is_next("("):
@@ -152,18 +151,18 @@ class _Reader:
         return self._text[self.at - 1]
 
     def _is_next(self, text: str) -> bool:
-        """Whether `text` comes next; it is passed over then."""
+        """Return whether `text` comes next, and skip it if so."""
         if not self._text.startswith(text, self.at):
             return False
         self.at += len(text)
         return True
 
     def _is_closed(self) -> bool:
-        """At a closing bracket: whether it closes all that is read here."""
+        """Handle a closing bracket; return whether it closes this reader's construct."""
         self._end_command()
         if self._brackets:
             self._brackets.pop()
-        elif not self._cases:  # There it only ends what is compared.
+        elif not self._cases:  # Inside `case` a bracket only ends a pattern.
             return self._closes
         return False
 
@@ -176,7 +175,7 @@ class _Reader:
             case " " | "\t" | "\r":
                 self._end_word()
                 self._run(_BLANKS)
-                self._steps.take(-1)  # They are between words, each of which is one.
+                self._steps.take(-1)  # Blanks are free: the words beside them are counted.
             case "\n":
                 self._end_command()
                 self._read_here()
@@ -247,7 +246,7 @@ class _Reader:
                 word.add(_QUOTED_ESCAPE.sub(r"\1", text), quoted=True)
 
     def _expand(self, char: str, word: Word, quoted: bool = False) -> None:
-        """A variable stays as it is written, but for one's own folder; what is to be run is kept apart."""
+        """Keep a variable as text, except HOME, and read substitutions as nested commands."""
         if char == "`":
             raw = self._run(_BACKQUOTED)
             self._steps.take(raw.count("\\") // 2)
@@ -276,7 +275,7 @@ class _Reader:
         return found
 
     def _braced(self, quoted: bool) -> None:
-        """What may stand for a variable that is not set, and the like: only what is run in it counts."""
+        """Read the rest of `${NAME...}`, of which only the nested commands count."""
         dropped = Word()
         while self.at < len(self._text) and (char := self._pop()) != "}":
             self._steps.take()
@@ -319,7 +318,7 @@ class _Reader:
             self._next = "read"
 
     def _drop_number(self) -> None:
-        """The number before a redirection says which stream is meant; it is no word."""
+        """Drop the number before a redirection: it names a stream and is no word."""
         if self._word is not None and self._word.text.isdigit():
             self._word = None
         self._end_word()
@@ -363,7 +362,7 @@ class _Reader:
             self._cases += 1
 
     def _read_here(self) -> None:
-        """The lines that follow belong to those commands, each up to its own last line."""
+        """Read the here-documents of the commands, each up to its end line."""
         for end, command in self._ends:
             self._steps.take()
             start, stop = self._line_of(end)
@@ -372,7 +371,7 @@ class _Reader:
         self._ends = []
 
     def _line_of(self, end: str) -> tuple[int, int]:
-        """Where the next line that is only `end` begins, and where the one after it does."""
+        """Return where the next line that is only `end` begins, and where the line after it does."""
         text, at = self._text, self.at
         while (found := text.find(end, at)) >= 0 and at < len(text):
             self._steps.take()
@@ -384,14 +383,14 @@ class _Reader:
 
 
 def _index(text: str, char: str, at: int) -> int:
-    """Where `char` comes next; if nowhere, the end."""
+    """Return where `char` comes next, or the end."""
     found = text.find(char, at)
     return found if found >= 0 else len(text)
 
 
 def _wild(text: str) -> str:
     pieces = _WILD.split(text)
-    # Every second one is what was split at.
+    # Every second piece is a wildcard.
     pieces[::2] = map(re.escape, pieces[::2])
     pieces[1::2] = [ANY if piece == "*" else piece for piece in pieces[1::2]]
     return "".join(pieces)

@@ -1,9 +1,8 @@
-"""Rules: what a person has allowed for good, or for one conversation, so that it is not asked about again.
+"""Rules: calls that a person has allowed for good, or for one conversation, without being asked again.
 
-A rule for commands holds words: exactly those of a command, or those it begins with and then a last word
-`*`. It covers a command only where that is one simple command (`domain.shell.commands`); whatever is not
-understood is asked about. A rule for pages (`fetch_url`) holds the host that is asked, or `*` for any. A rule
-for another tool covers all its calls.
+A rule for commands has the exact words of a command, or its first words and a last word `*`. It matches only
+one simple command (`domain.shell.commands`); a person is asked about anything else. A rule for pages
+(`fetch_url`) has a host, or `*` for any. A rule for another tool covers all its calls.
 """
 
 import posixpath
@@ -33,7 +32,7 @@ _VERSION = re.compile(r"[-\d.]+(?:dbg|d|t)?$")
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """Allows calls of `tool` that fit `pattern`, in one conversation or, without one, in all."""
+    """A rule that allows calls of `tool` that match `pattern`, in one conversation or in all."""
 
     id: str
     tool: str
@@ -47,7 +46,7 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class ApprovalGrant(msgspec.Struct, frozen=True):
-    """How a person says yes: how far it reaches, by which pattern, and with which arguments instead."""
+    """A person's approval: its scope, its pattern, and edited arguments."""
 
     scope: f.ApprovalScope = "once"
     pattern: str = ""
@@ -58,18 +57,18 @@ ALLOW_ONCE = ApprovalGrant()
 
 
 def find_rule(rules: Iterable[Rule], tool: str, arguments: str, session_id: SessionId | None) -> Rule | None:
-    """The first rule that allows a call; None: a person is to be asked."""
+    """Return the first rule that allows a call; None if a person must be asked."""
     for rule in rules:
-        here = rule.session_id is None or rule.session_id == session_id
-        if here and rule.tool == tool and _matches(rule.pattern, tool, arguments):
+        in_scope = rule.session_id is None or rule.session_id == session_id
+        if in_scope and rule.tool == tool and _matches(rule.pattern, tool, arguments):
             return rule
     return None
 
 
 def pattern_for(tool: str, arguments: str, requested: str) -> str:
-    """The pattern of a rule that is made while allowing a call; without `wanted`, for exactly that.
+    """Return the pattern of a rule made while approving a call; by default, for exactly that call.
 
-    Raises RuleRefused, also where it would not allow the very call that it is made from.
+    Raises RuleRefused, also if the rule would not allow that call.
     """
     if tool == FETCH_TOOL:
         return _pattern_for_page(arguments, requested)
@@ -87,7 +86,7 @@ def pattern_for(tool: str, arguments: str, requested: str) -> str:
 
 
 def validate_pattern(tool: str, pattern: str) -> str:
-    """A pattern as it is kept. Raises RuleRefused for one that means nothing, or anything."""
+    """Return a pattern in its stored form. Raises RuleRefused if it matches nothing, or anything."""
     if len(pattern) > RULE_CHARS_MAX:
         raise RuleRefused(why=f"it is longer than {RULE_CHARS_MAX} characters")
     if tool == FETCH_TOOL:
@@ -107,13 +106,13 @@ def validate_pattern(tool: str, pattern: str) -> str:
 
 
 def _pattern_for_page(arguments: str, requested: str) -> str:
-    place = requested_authority(arguments)
-    if place is None:
+    authority = requested_authority(arguments)
+    if authority is None:
         raise RuleRefused(why="the address of the page cannot be read")
-    pattern = _validate_authority(requested or place)
-    if pattern not in (ANY, place):
+    pattern = _validate_authority(requested or authority)
+    if pattern not in (ANY, authority):
         raise RuleRefused(
-            why=f"`{pattern}` does not allow the page that it is made from, which is at `{place}`"
+            why=f"`{pattern}` does not allow the page that it is made from, which is at `{authority}`"
         )
     return pattern
 
@@ -149,7 +148,7 @@ def _matches(pattern: str, tool: str, arguments: str) -> bool:
 
 
 def _parse_pattern(pattern: str) -> tuple[tuple[str, ...] | None, bool]:
-    """The words of a pattern, and whether any more may follow."""
+    """Return the words of a pattern, and whether more may follow."""
     text = pattern.rstrip(" ")
     if text == ANY:
         return None, True

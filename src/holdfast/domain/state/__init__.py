@@ -1,1 +1,1 @@
-"""The rows that events add up to, and the effect of each event on them."""
+"""A session's rows, and the effect of each event on them."""

@@ -1,4 +1,4 @@
-"""What a change did to a session, and what was read back of one: for whoever keeps conversations ready."""
+"""Committed changes and loaded conversations, as the caches of conversations need them."""
 
 from collections.abc import Sequence
 
@@ -10,11 +10,11 @@ from holdfast.domain.transcript.transcript import TranscriptFold
 
 
 class CommittedChange(msgspec.Struct, frozen=True):
-    """One change of this process, as it was committed: its events, and the context version around it.
+    """A change that this process committed: its events, and the context version before and after it.
 
-    A change without events has the session's head as its `last_seq`, and what follows that as its
-    `first_seq`. The versions are None where nobody asked for them, as in an import. `incarnation` differs
-    between a session and one that has its id after it was deleted.
+    A change without events has the session's head as `last_seq`, and the seq after it as `first_seq`. The
+    versions are None if the caller did not ask for them, as in an import. `incarnation` distinguishes a
+    session from a later one with the same id.
     """
 
     session_id: SessionId
@@ -27,10 +27,10 @@ class CommittedChange(msgspec.Struct, frozen=True):
 
 
 class LoadedContext(msgspec.Struct, frozen=True):
-    """The end of a conversation as the store had it, once its journal had come to `head`.
+    """The end of a conversation, as the store had it when its journal was at `head`.
 
-    `head` is None when it went on while it was read. `size_bytes` is how much was read, `is_all` says that
-    nothing comes before it.
+    `head` is None if the journal grew during the read. `size_bytes` is the size of what was read.
+    `is_complete`: the read reached the beginning.
     """
 
     fold: TranscriptFold

@@ -1,8 +1,8 @@
-"""What each fact does to a session's rows. The one definition: stores apply it as they append, doctor
-applies it to the whole journal, and the two must agree.
+"""Apply each fact to a session's rows.
 
-Deltas do nothing here: text never touches a row. A fact whose rows are missing (a journal written by a
-newer program, or cut short) changes what it can and invents nothing.
+This is the only definition: stores apply it as they append, doctor applies it to the whole journal, and the
+two must agree. Deltas change no row. A fact whose rows are missing (a newer program wrote the journal, or it
+was cut short) changes the rows that exist and invents none.
 """
 
 import hashlib
@@ -44,7 +44,7 @@ _IS_ACTIVITY = frozenset({
 
 
 class _EventInfo(msgspec.Struct, frozen=True):
-    """Where and when the fact being applied happened."""
+    """The session, number and time of the fact that is being applied."""
 
     session_id: SessionId
     seq: Seq
@@ -54,7 +54,7 @@ class _EventInfo(msgspec.Struct, frozen=True):
 def project(
     state: SessionState, session_id: SessionId, seq: Seq, at: Instant, fact: f.AnyFact | UnknownFact
 ) -> None:
-    """Bring `book` from the state before `fact` to the state after it."""
+    """Update `state` with one fact."""
     handler = _HANDLERS.get(type(fact))
     if handler is not None:
         handler(state, fact, _EventInfo(session_id, seq, at))
@@ -66,7 +66,7 @@ def project(
 def fold(
     session_id: SessionId, events: Iterable[Event], state: InMemorySessionState | None = None
 ) -> InMemorySessionState:
-    """The rows that `events` add up to, on top of `book` where one is given."""
+    """Return the rows that follow from `events`, starting from `state` if it is given."""
     state = state or InMemorySessionState()
     for event in events:
         if event.kind not in f.DELTA_KINDS:
@@ -75,7 +75,7 @@ def fold(
 
 
 def message_key_digest(parts: tuple[AnyPart, ...]) -> str:
-    """What a send's key stands for, so that the same key with another message is refused."""
+    """Return a digest of a message, to refuse the same key with another message."""
     return hashlib.blake2b(msgspec.json.encode(parts), digest_size=8).hexdigest()
 
 
@@ -83,7 +83,7 @@ def _touch(state: SessionState, context: bool, activity: bool, seq: Seq, at: Ins
     row = state.session()
     if row is not None:
         version = seq if context else row.context_version
-        # A clock set back must not sink a session that was just used.
+        # If the clock was set back, a session that was just used must not move down the list.
         updated_at = max(at, row.updated_at) if activity else row.updated_at
         state.put_session(replace(row, context_version=version, updated_at=updated_at))
 
@@ -105,7 +105,7 @@ def _update_session(state: SessionState, **changes: Any) -> None:
 
 def _session_renamed(state: SessionState, fact: f.SessionRenamed, event: _EventInfo) -> None:
     row = state.session()
-    # Whichever comes first: a title made in the background never replaces one that a person chose.
+    # A background title never replaces one that a person chose, whichever comes first.
     if row is not None and not (fact.by == "model" and row.title_by == "user"):
         state.put_session(replace(row, title=fact.title, title_by=fact.by))
 
@@ -211,7 +211,7 @@ def _turn_steered(state: SessionState, fact: f.TurnSteered, event: _EventInfo) -
 
 
 def _end_steered(state: SessionState, number: int, event: _EventInfo) -> None:
-    """The turn whose message was told to another run has nothing left to be done, nor to be shown."""
+    """End a queued turn whose message went to another run."""
     turn = state.turn(number)
     if turn is not None and turn.status == "live":
         _end_turns(state, [turn], "steered")
@@ -245,7 +245,7 @@ def _run_waiting(state: SessionState, fact: f.RunWaiting, event: _EventInfo) -> 
 def _run_resumed(state: SessionState, fact: f.RunResumed, event: _EventInfo) -> None:
     run = state.run(fact.run_id)
     if run is not None:
-        # A person's answer is no attempt; it leaves both counts alone.
+        # A person's answer is not an attempt, so it leaves both counts alone.
         stalled = run.stalled + (fact.attempt > run.attempts)
         allowances = run.allowances + (run.waiting == "limit")
         changes = {"status": "running", "waiting": None, "detail": "", "ended_at": None, "stalled": stalled}
@@ -271,7 +271,7 @@ def _run_failed(state: SessionState, fact: f.RunFailed, event: _EventInfo) -> No
 def _run_interrupted(state: SessionState, fact: f.RunInterrupted, event: _EventInfo) -> None:
     _end_run(state, fact.run_id, event, status="interrupted", notice_place=fact.place)
     if fact.orderly:
-        # It is not this run that takes its processes down.
+        # An orderly stop says nothing against this run.
         _update_run(state, fact.run_id, stalled=0)
     if fact.asks:
         _update_session(state, status="needs_you")
@@ -291,17 +291,17 @@ def _end_run(
         state.put_message(replace(message, status="interrupted"))
     state.put_run(replace(run, status=status, waiting=None, detail="", ended_at=event.at, **changes))
     row = state.session()
-    # A queued run that is cancelled ends without having been the one that works.
+    # A queued run that is cancelled was never the session's current run.
     if row is not None and (row.run_id == run_id or run.status != "queued"):
         row = replace(row, status=_status_after(state, status), run_id=None)
     if row is not None:
-        # An interrupted run is counted when it is over at last, so that it is counted once.
+        # An interrupted run is counted when it finally ends, so it counts once.
         counts = status != "interrupted"
         state.put_session(replace(row, usage=row.usage + run.usage if counts else row.usage))
 
 
 def _status_after(state: SessionState, ended: RunStatus) -> SessionStatus:
-    """What the list shows once a run has ended: behind one that completed the queue goes on by itself."""
+    """Return the session's status after a run: only a completed run starts the next queued one."""
     if ended == "failed" or ended == "interrupted":
         return ended
     if not any(run.status in ("queued", "accepted") for run in state.open_runs()):
@@ -329,7 +329,7 @@ def _update_notice(state: SessionState, turn: int, place: int, **changes: Any) -
 
 
 def _model_step_started(state: SessionState, fact: f.ModelStepStarted, event: _EventInfo) -> None:
-    # One that another model is asked for, before a word of it was written, is the same step.
+    # A fallback model that starts before any text was written continues the same step.
     is_begun = state.message(fact.turn, fact.place) is not None
     state.put_message(MessageRow(
         fact.turn, fact.place, fact.message_id, "assistant", "streaming", event.seq, run_id=fact.run_id
@@ -390,7 +390,7 @@ def _tool_in_doubt(state: SessionState, fact: f.ToolInDoubt, event: _EventInfo) 
 
 
 def _tool_resolved(state: SessionState, fact: f.ToolResolved, event: _EventInfo) -> None:
-    # A call that is to run again is not one that never ran: if nothing comes of it, its outcome is unknown.
+    # A call that is to run again may have run before, so its outcome is unknown if nothing more is recorded.
     approved = {"approval": "approve"} if fact.decision == "rerun" and fact.by == "user" else {}
     _update_tool(state, fact.call_id, state="resolved", **approved)
 

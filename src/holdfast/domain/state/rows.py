@@ -1,6 +1,6 @@
-"""The rows that projections keep: what the journal says about a session, in a form that can be looked up.
+"""The rows that projections maintain: what the journal says about a session, ready for lookup.
 
-No row holds text of a conversation: a message row names the event that does (`body_seq`).
+No row holds conversation text: a message row names the event that does (`body_seq`).
 """
 
 from typing import Literal
@@ -17,25 +17,27 @@ RunStatus = Literal[
     "accepted", "queued", "running", "waiting", "completed", "cancelled", "failed", "interrupted"
 ]
 TurnStatus = Literal["live", "undone", "cleared", "steered", "moved"]
-"""`steered`: it was told to the run under way, and its message is part of that run's turn now. `moved`: it is
-a turn of the session that the conversation goes on in."""
+"""`steered`: the current run took the message, which is part of that run's turn now.
+
+`moved`: the turn belongs to the session in which the conversation continues.
+"""
 ToolState = Literal["intended", "started", "in_doubt", "resolved", "settled"]
 MessageStatus = Literal["streaming", "pending", "final"] | Settlement
-"""`pending` and `final` are said of a notice: more may still be found, or nothing more will be."""
+"""`pending` and `final` apply to notices: more output may still be found, or none will be."""
 
 QueuedCommitState = Literal["pending", "committing", "failed", "in_doubt", "committed", "dropped", "void"]
-"""`void`: there is nothing left in it to tell, or what was told is forgotten."""
+"""`void`: no turn is left in it to commit, or memory forgot what was committed."""
 Retraction = Literal["", "wanted", "done", "cannot"]
 
 Approval = Literal["", "requested", "approve", "deny", "asked", "answered", "closed"]
-"""What a person was asked of a call and has said: whether it may run; the last three, what it asks them."""
+"""The approval of a call. The last three states apply to a call that asks a person a question."""
 
 TERMINAL_STATUSES: frozenset[RunStatus] = frozenset({"completed", "cancelled", "failed"})
-"""Statuses that a run never leaves. An interrupted run can be resumed."""
+"""The statuses that a run never leaves. An interrupted run can be resumed."""
 
 
 class SessionRow(msgspec.Struct, frozen=True):
-    """A session as the list shows it. Text never touches it; acceptance, tool settlement and run end do."""
+    """A session as the list shows it. Messages, settled tool calls and run ends update it; text does not."""
 
     id: SessionId
     created_at: Instant
@@ -72,7 +74,7 @@ class TurnRow(msgspec.Struct, frozen=True):
 
 
 class PendingRecovery(msgspec.Struct, frozen=True):
-    """Whose output is still waited for, since when, and how many looks found nothing."""
+    """The process whose output may still arrive, since when, and how many reads found nothing."""
 
     process_id: ProcessId
     since: Instant
@@ -80,12 +82,13 @@ class PendingRecovery(msgspec.Struct, frozen=True):
 
 
 class RunRow(msgspec.Struct, frozen=True):
-    """`place` is the last one given out in its turn. `attempts` counts resumptions after an interruption,
-    `stalled` those since the last step that became durable or the last stop that was asked for.
+    """A run and its progress. `place` is the last place that it used in its turn.
 
-    `steers` is the run that a queued one is to be told to, if that comes to another step. `allowances` is how
-    many times the limits it may use: one, and one more each time that a person let it go on past one.
-    `detail` is the limit that it waits at, as people read it."""
+    `attempts` counts resumptions after an interruption; `stalled` counts those since the last durable step or
+    orderly stop. `steers` is the run that a queued one wants to steer, if that run takes another step.
+    `allowances` is how many times its limits the run may use: one, plus one for each time a person let it
+    continue past a limit. `detail` is the limit at which it waits, as people read it.
+    """
 
     id: RunId
     turn: int
@@ -122,7 +125,7 @@ class ToolRow(msgspec.Struct, frozen=True):
 
 
 class MessageRow(msgspec.Struct, frozen=True):
-    """A transcript row. Deltas of an unsettled message lie after `first_seq`; its body is at `body_seq`."""
+    """A transcript row. Deltas of an unsettled message follow `first_seq`; its body is at `body_seq`."""
 
     turn: int
     place: int
@@ -136,13 +139,13 @@ class MessageRow(msgspec.Struct, frozen=True):
 
 
 class QueuedCommitRow(msgspec.Struct, frozen=True):
-    """A stretch of completed turns that memory is owed, the `n`th of its session.
+    """A segment of completed turns to commit to memory, the `n`th of its session.
 
-    It grows until it is begun: from then on its turns, its key and what is told (`digest`) stay. `owner` is
-    the agent that tells it, if any does. `attempts` counts the tries and fences all but the last, which
-    `process_id` made at `started_at`, with a provider that `takes_key` or does not. `queued_at` and
-    `touched_at` are when its first and its last turn ended. `retraction`: some of its turns were undone
-    after it was begun, and memory is to forget it.
+    It grows until its first commit starts; from then on its turns, its key and its content (`digest`) are
+    fixed. `owner` is the agent that commits it, if any. `attempts` counts the tries and fences all but the
+    last, which `process_id` started at `started_at`; `takes_key` says whether its provider accepts
+    idempotency keys. `queued_at` and `touched_at` are when its first and its last turn ended. `retraction`:
+    some of its turns were undone after the first commit started, and memory must forget it.
     """
 
     n: int
@@ -169,14 +172,14 @@ class QueuedCommitRow(msgspec.Struct, frozen=True):
 
     @property
     def is_open(self) -> bool:
-        """Whether anything is left to be done for it."""
+        """Return whether it still has to be committed, retracted or resolved."""
         return self.state in ("pending", "committing", "failed", "in_doubt") or self.retraction == "wanted"
 
 
 class QueuedCommit(msgspec.Struct, frozen=True):
-    """Something that memory is owed, and in which conversation. `buried`: that was deleted.
+    """An entry of the memory queue, with its conversation. `buried`: the conversation was deleted.
 
-    `number` is the store's own for it, which tells conversations apart that had one id, one after another.
+    `number` is the store's own number of the conversation; it distinguishes conversations that reused an id.
     """
 
     session_id: SessionId

@@ -1,7 +1,7 @@
 """A session's rows while events are applied to them.
 
-Decisions read a `View`; `projections.project` writes a `Book`. `InMemorySessionState` is both, for folding a journal
-without a store; a store has its own, over its tables.
+Decisions read a `SessionStateView`; `projections.project` writes a `SessionState`. `InMemorySessionState` is
+both, to fold a journal without a store; a store has its own, over its tables.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,13 +14,13 @@ from holdfast.domain.state.rows import MessageRow, QueuedCommitRow, RunRow, Sess
 
 
 class SessionStateView(Protocol):
-    """What a decision may know of a session: rows by key, and the few that are open."""
+    """The part of a session that a decision may read: rows by key, and the few that are open."""
 
     def session(self) -> SessionRow | None: ...
     def turn(self, turn: int) -> TurnRow | None: ...
     def turn_by_key(self, key: str) -> TurnRow | None: ...
     def live_turns(self, from_turn: int) -> Sequence[TurnRow]:
-        """The live turns from `from_turn` on, oldest first."""
+        """Return the live turns from `from_turn` on, oldest first."""
 
     def last_live_turn(self) -> TurnRow | None: ...
     def all_turns(self) -> Sequence[TurnRow]:
@@ -34,30 +34,30 @@ class SessionStateView(Protocol):
 
     def run(self, run_id: RunId) -> RunRow | None: ...
     def open_runs(self) -> Sequence[RunRow]:
-        """The runs that are not over, in the order of their turns."""
+        """Return the runs that have not finished, in the order of their turns."""
 
     def tool(self, call_id: CallId) -> ToolRow | None: ...
     def open_tools(self, run_id: RunId) -> Sequence[ToolRow]:
-        """The calls of a run that are not settled, in the order of their places."""
+        """Return the unsettled calls of a run, in the order of their places."""
 
     def message(self, turn: int, place: int) -> MessageRow | None: ...
     def streaming_messages(self, turn: int) -> Sequence[MessageRow]:
-        """The messages of a turn that are still being written."""
+        """Return the messages of a turn that are still streaming."""
 
     def queued_commit(self, n: int) -> QueuedCommitRow | None: ...
     def last_queued_commit(self) -> QueuedCommitRow | None: ...
     def pending_commits(self) -> Sequence[QueuedCommitRow]:
-        """What memory is owed or is to forget, the oldest first."""
+        """Return the entries to commit, retract or resolve, oldest first."""
 
     def queued_commits_from(self, turn: int) -> Sequence[QueuedCommitRow]:
-        """Those that reach to `turn` or beyond, whatever became of them, the oldest first."""
+        """Return the entries that reach `turn` or beyond, in any state, oldest first."""
 
     def message_events(self, row: MessageRow) -> Sequence[Event]:
-        """What the journal holds of a message: its body, or the event that opened it and its deltas."""
+        """Return a message's body event, or the event that opened it and its deltas."""
 
 
 class SessionState(SessionStateView, Protocol):
-    """A view that can be written."""
+    """A session's rows, readable and writable."""
 
     def put_session(self, row: SessionRow) -> None: ...
     def put_turn(self, row: TurnRow) -> None: ...
@@ -66,16 +66,16 @@ class SessionState(SessionStateView, Protocol):
     def put_message(self, row: MessageRow) -> None: ...
     def put_queued_commit(self, row: QueuedCommitRow) -> None: ...
     def delete_message(self, turn: int, place: int) -> None:
-        """There is no row at that place any more: what it says is somewhere else now."""
+        """Delete the row at that place: its message is elsewhere now."""
 
 
 Facts = Sequence[AnyFact | UnknownFact]
 Decide = Callable[[SessionStateView], Facts]
-"""A decision: pure, from what is so to what has happened; raises a HoldfastError to refuse."""
+"""A decision: a pure function from the current state to new facts; it raises a HoldfastError to refuse."""
 
 
 class InMemorySessionState:
-    """All rows of one session, in memory."""
+    """Hold all rows of one session in memory."""
 
     def __init__(self) -> None:
         self.row: SessionRow | None = None
@@ -84,7 +84,8 @@ class InMemorySessionState:
         self.tools: dict[CallId, ToolRow] = {}
         self.messages: dict[tuple[int, int], MessageRow] = {}
         self.queued_commits: dict[int, QueuedCommitRow] = {}
-        # By turn: looking through all messages at each run's end would grow with the square of the session.
+        # Indexed by turn: a scan of all messages at each run's end would be quadratic in the session's
+        # length.
         self._streaming: dict[int, dict[int, MessageRow]] = {}
 
     def session(self) -> SessionRow | None:
@@ -149,7 +150,7 @@ class InMemorySessionState:
         ]
 
     def message_events(self, row: MessageRow) -> Sequence[Event]:
-        return ()  # Rows alone: whoever folds a journal in memory has the events at hand.
+        return ()  # It holds rows only; a caller that folds a journal has the events.
 
     def put_session(self, row: SessionRow) -> None:
         self.row = row

@@ -1,1 +1,1 @@
-"""A conversation as people read, export and search it."""
+"""The transcript of a conversation: fold, export, redaction and labels."""

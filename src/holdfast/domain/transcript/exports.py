@@ -1,7 +1,7 @@
-"""A conversation as a file: one JSON object on one line, with every event as it is stored.
+"""Export and import a conversation as one line of JSON, with every event as it is stored.
 
-Files can be joined: several conversations are several lines. Writing and reading go piece by piece; nothing
-here opens a file. What is read is checked completely before anyone is given it.
+Files can be concatenated: several conversations are several lines. This module writes and parses piece by
+piece and opens no files. An import is checked completely before a caller gets it.
 """
 
 import base64
@@ -27,7 +27,7 @@ EXPORT_END = b"}}\n"
 
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,99}")
 _RESERVED = frozenset({"seq", "at", "kind", "version"})
-"""What an event has beside its body on the wire: a body that names one of these would speak for another."""
+"""The envelope fields of an event: a body with one of these names could replace them."""
 _NUMBER_MAX = 1 << 53
 _AT_MAX = 253_402_300_799_999
 """The end of the year 9999, past which no calendar goes."""
@@ -56,7 +56,7 @@ class _Document(msgspec.Struct, frozen=True):
 
 
 class ImportedConversation(msgspec.Struct, frozen=True):
-    """A conversation from a file, checked. `files` are still as they were written; see `decode_file`."""
+    """A checked conversation from a file. `files` are still encoded; see `decode_file`."""
 
     session_id: SessionId
     title: str
@@ -64,7 +64,7 @@ class ImportedConversation(msgspec.Struct, frozen=True):
     files: Mapping[str, str]
 
 
-# Writing: the opening, events with commas between, `BETWEEN`, files with commas between, the closing.
+# Writing: the head, events with commas between, `FILES_START`, files with commas between, the end.
 
 
 def export_head(session_id: SessionId, title: str) -> bytes:
@@ -73,7 +73,7 @@ def export_head(session_id: SessionId, title: str) -> bytes:
 
 
 def export_event(event: Event) -> bytes:
-    """The event, its body as it is stored; a body that would break the line is written as base 64."""
+    """Encode an event with its stored body; a body that would break the line is written in base 64."""
     head = {"seq": event.seq, "at": event.at, "kind": event.kind, "version": event.version}
     start = msgspec.json.encode(head)[:-1]
     if _is_plain(event.body):
@@ -86,7 +86,7 @@ def export_file(digest: str, content: bytes) -> bytes:
 
 
 def file_digests(event: Event) -> list[str]:
-    """The digests of the files that an event's parts name; none for one that cannot be read."""
+    """Return the digests of the files that an event's parts name; none if it cannot be decoded."""
     if event.kind not in f.BODY_KINDS:
         return []
     try:
@@ -101,7 +101,7 @@ def _is_plain(body: bytes) -> bool:
         return False
     try:
         body.decode()
-        # Whatever stands around the value would be lost when it is read back.
+        # Text around the JSON value would be lost on import.
         return bytes(msgspec.json.decode(body, type=msgspec.Raw)) == body
     except (UnicodeDecodeError, msgspec.DecodeError):
         return False
@@ -111,7 +111,7 @@ def _is_plain(body: bytes) -> bool:
 
 
 def parse_export(document: bytes, path: str, is_reformatted: bool = False) -> ImportedConversation:
-    """The conversation in one document. `respaced` says that someone has laid it out anew for reading.
+    """Parse a document. `is_reformatted`: someone has laid it out for reading.
 
     Raises BadImport, which says what is wrong.
     """
@@ -121,17 +121,17 @@ def parse_export(document: bytes, path: str, is_reformatted: bool = False) -> Im
         session_id = _session_id(found.session_id)
         _check_rows(session_id, events)
         return ImportedConversation(session_id, found.title, events, _files(found.files))
-    except _InvalidExport as wrong:
-        raise BadImport(path=path, why=str(wrong)) from None
+    except _InvalidExport as error:
+        raise BadImport(path=path, why=str(error)) from None
 
 
 def decode_file(text: str) -> bytes:
-    """A file's content, from how it stands in an export."""
+    """Decode a file's content from its form in an export."""
     return base64.b64decode(text, validate=True)
 
 
 class _InvalidExport(Exception):
-    """What is wrong with a document."""
+    """A document is invalid; the message says why."""
 
 
 def _decode(document: bytes) -> _Document:
@@ -212,17 +212,17 @@ def _files(files: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _check_rows(session_id: SessionId, events: tuple[Event, ...]) -> None:
-    """Be sure that the events add up to rows that can be stored."""
-    book = fold(session_id, events)
-    keys = [turn.key for turn in book.turns.values() if turn.key is not None]
+    """Raise _InvalidExport unless the events yield rows that can be stored."""
+    state = fold(session_id, events)
+    keys = [turn.key for turn in state.turns.values() if turn.key is not None]
     if len(set(keys)) < len(keys):
         raise _InvalidExport("two of its messages have the same key")
     rows = (
-        book.row,
-        *book.turns.values(),
-        *book.runs.values(),
-        *book.tools.values(),
-        *book.messages.values(),
+        state.row,
+        *state.turns.values(),
+        *state.runs.values(),
+        *state.tools.values(),
+        *state.messages.values(),
     )
     if any(abs(number) >= _NUMBER_MAX for row in rows for number in _numbers(row)):
         raise _InvalidExport("it has a number that cannot be")

@@ -1,4 +1,4 @@
-"""How a conversation reads in people's words: who speaks, and what is said of an entry beside its content."""
+"""Labels for people: speakers, titles, and the states of entries."""
 
 import re
 from collections.abc import Mapping
@@ -48,12 +48,12 @@ _STATES = MappingProxyType({
 
 
 def strip_control_chars(text: str) -> str:
-    """`text` without what would steer the terminal that shows it: a conversation may hold anything."""
+    """Return `text` without terminal control characters: a conversation may contain anything."""
     return _CONTROL_CHARS.sub("�", text.replace("\r\n", "\n"))
 
 
 def display_title(title: str, opening: str = "") -> str:
-    """A title on one line; where there is none people read how it begins, if that is known, or a word."""
+    """Return a title on one line, or else the opening of the conversation, or a default."""
     return (
         strip_control_chars(" ".join(title.split()))
         or strip_control_chars(" ".join(opening.split()))
@@ -62,12 +62,12 @@ def display_title(title: str, opening: str = "") -> str:
 
 
 def first_words(text: str) -> str:
-    """What a conversation is known by until it has a title: how the first message in it begins."""
+    """Return the beginning of the first message, by which people know an untitled conversation."""
     return truncate_line(text, _FIRST_WORDS_CHARS)
 
 
 def truncate_line(text: str, chars: int) -> str:
-    """The first line, cut at a word's end where there is one."""
+    """Return the first line, cut at the end of a word if there is one."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     if len(line) <= chars:
         return line
@@ -76,12 +76,12 @@ def truncate_line(text: str, chars: int) -> str:
 
 
 def speaker(entry: Entry) -> str:
-    """Who an entry is from; a tool by its name, a notice by nobody."""
+    """Return the speaker of an entry: a tool's name, or nothing for a notice."""
     return entry.name or _SPEAKERS[entry.role]
 
 
 def entry_label(entry: Entry) -> str:
-    """What is to be said of an entry beside its content; nothing for one that is simply whole."""
+    """Return a label for the state of an entry; an empty string for a complete one."""
     if entry.late:
         return LATE_LABEL
     if entry.role == "notice":
@@ -97,18 +97,18 @@ def entry_label(entry: Entry) -> str:
 
 
 def calls_by_id(transcript: Transcript) -> Mapping[str, ToolCall]:
-    """The calls that messages made, by the id that a tool's entry has."""
+    """Return the calls of messages by call id, which is the id of a tool's entry."""
     entries = (entry for turn in transcript.turns for entry in turn.entries)
     return {part.call_id: part for entry in entries for part in entry.parts if isinstance(part, ToolCall)}
 
 
 def unanswered_calls(transcript: Transcript) -> frozenset[str]:
-    """The calls that no entry stands for: their arguments were never complete."""
+    """Return the calls without an entry: their arguments were never complete."""
     entry_ids = {entry.id for turn in transcript.turns for entry in turn.entries if entry.role == "tool"}
     return frozenset(calls_by_id(transcript).keys() - entry_ids)
 
 
 def is_silent(entry: Entry, unanswered: frozenset[str]) -> bool:
-    """Whether a message has nothing to read: it only made calls, which have entries of their own."""
+    """Return whether a message shows nothing: it only made calls, which have their own entries."""
     answered = (isinstance(part, ToolCall) and part.call_id not in unanswered for part in entry.parts)
     return entry.role == "assistant" and bool(entry.parts) and all(answered) and not entry_label(entry)

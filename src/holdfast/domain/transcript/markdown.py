@@ -1,4 +1,4 @@
-"""A conversation as Markdown, for people to keep and to read elsewhere."""
+"""Render a conversation as Markdown."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ from holdfast.domain.transcript.transcript import Entry, Transcript, Turn
 
 
 def to_markdown(row: SessionRow, transcript: Transcript) -> str:
-    """The whole conversation, turns that were taken back included and marked."""
+    """Return the whole conversation, including removed turns, which are marked."""
     page = _EntryWriter(calls_by_id(transcript), unanswered_calls(transcript))
     blocks = [f"# {_escaped(display_title(row.title))}", _facts(row)]
     for turn in transcript.turns:
@@ -38,7 +38,7 @@ def _facts(row: SessionRow) -> str:
 
 
 class _EntryWriter:
-    """Writes entries, knowing every call of the conversation."""
+    """Render entries, with all calls of the conversation at hand."""
 
     def __init__(self, calls: Mapping[str, ToolCall], unanswered: frozenset[str]) -> None:
         self._calls = calls
@@ -89,7 +89,7 @@ class _EntryWriter:
 
 
 def _fenced(text: str, language: str = "") -> str:
-    """`text` between fences that nothing inside it can close."""
+    """Return `text` in a code fence that nothing inside it can close."""
     longest = max((len(ticks) for ticks in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text.rstrip(chr(10))}\n{fence}"

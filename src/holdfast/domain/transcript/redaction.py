@@ -1,8 +1,8 @@
-"""A conversation's events without the secrets that are known now, and still a conversation that adds up.
+"""Remove the secrets that are known now from a conversation's events, and keep the events consistent.
 
-What is written is masked when it is written; this is for what was stored before a value was known to be
-secret, and now leaves the house. A body that changes gets the digest of what it then says, and its deltas,
-which would tell another story, are left out as if they had been pruned.
+New text is masked as it is written. An export also needs this for text that was stored before a value was
+known to be secret. A changed body gets the digest of its new content, and its deltas, which would contradict
+it, are left out as if pruned.
 """
 
 from collections.abc import Iterable
@@ -17,12 +17,12 @@ from holdfast.domain.events.stream_fold import parts_digest
 from holdfast.domain.secrets import SecretMask, mask_value
 
 _Stream = tuple[str, str]
-"""Whose text it is (a message or a call), and which of its texts."""
+"""The message or call of a text, and which of its texts."""
 _PARTS = tuple[AnyPart, ...]
 
 
 class Redactor:
-    """Is shown all events of a conversation first (`look`), then gives each of them as it may be told."""
+    """Redact a conversation in two passes: `scan` all events, then `redact` each."""
 
     def __init__(self, mask: SecretMask) -> None:
         self._mask = mask
@@ -30,14 +30,14 @@ class Redactor:
         self._omitted: set[str] = set()
         self._replacements: dict[_Stream, str] = {}
         self.changed = 0
-        """Events that had to be changed or left out."""
+        """The number of events that were changed or left out."""
 
     @property
     def is_needed(self) -> bool:
         return self._mask.longest_chars > 0
 
     def scan(self, events: Iterable[Event]) -> None:
-        """Take in the next events, in order."""
+        """Scan the next events, in order."""
         for event in events:
             stream = _stream_of(event)
             if stream is not None:
@@ -51,7 +51,7 @@ class Redactor:
                     self._omitted.add(owner)
 
     def redact(self, event: Event) -> Event | None:
-        """The event without secrets; None where it is left out. To be asked of every event, in order."""
+        """Return the event without secrets, or None to leave it out. Call it for every event, in order."""
         stream = _stream_of(event)
         if stream is not None and stream[0] in self._omitted:
             self.changed += 1
@@ -64,7 +64,7 @@ class Redactor:
         try:
             fields = mask_value(msgspec.json.decode(event.body), self._mask.mask)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            # Damaged: it is passed on as it is, but for the secret.
+            # A damaged event is passed on as it is, without the secret.
             text = event.body.decode("utf-8", "surrogateescape")
             return replace(event, body=self._mask.mask(text).encode("utf-8", "surrogateescape"))
         if _owner_of(event):
@@ -72,7 +72,7 @@ class Redactor:
         return replace(event, body=msgspec.json.encode(fields))
 
     def _redact_delta(self, event: Event, stream: _Stream) -> Event:
-        """A piece of text that has no body yet: where all of it holds a secret, its first piece says all."""
+        """Redact a delta without a body: if the whole text holds a secret, the first piece takes it all."""
         pieces = self._streamed[stream[0]][stream]
         if stream not in self._replacements and not self._pieces_contain_secret(pieces):
             return event
@@ -93,7 +93,7 @@ class Redactor:
 def _stream_of(event: Event) -> _Stream | None:
     match _fact_of(event) if event.kind in f.DELTA_KINDS else None:
         case f.ToolOutputAppended() as fact:
-            # Both its streams are read as one text.
+            # Both output streams are read as one text.
             return fact.call_id, event.kind
         case f.ToolArgumentsAppended() as fact:
             return fact.message_id, fact.call_id
@@ -108,7 +108,7 @@ def _text_of(event: Event) -> str:
 
 
 def _owner_of(event: Event) -> str:
-    """The message or call whose whole body the event is."""
+    """Return the message or call whose whole body the event is."""
     match _fact_of(event) if event.kind in f.BODY_KINDS else None:
         case f.MessageSettled() as fact:
             return fact.message_id
@@ -118,7 +118,7 @@ def _owner_of(event: Event) -> str:
 
 
 def _fact_of(event: Event) -> f.AnyFact | UnknownFact | None:
-    """None for one that cannot be read."""
+    """Return the event's fact, or None if it cannot be decoded."""
     try:
         return event.fact
     except msgspec.DecodeError:

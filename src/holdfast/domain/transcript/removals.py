@@ -42,7 +42,7 @@ class TurnHistory:
         self._live: list[int] = []
         self.removed: dict[int, TurnRemoval] = {}
         steps: list[TurnRow | Event] = [*self._rows.values(), *removals]
-        for step in sorted(steps, key=lambda each: each.seq):
+        for step in sorted(steps, key=lambda step: step.seq):
             if isinstance(step, TurnRow):
                 self._parents[step.turn] = self._live[-1] if self._live else 0
                 self._live.append(step.turn)
@@ -56,7 +56,7 @@ class TurnHistory:
     def last_undone(self) -> int | None:
         """Return the first of the turns that a person removed last, without replacing them."""
         undone = [removal for removal in self.removed.values() if not removal.replaced]
-        return max(undone, key=lambda each: each.seq).turns[0] if undone else None
+        return max(undone, key=lambda removal: removal.seq).turns[0] if undone else None
 
     def path_through(self, turn: int) -> list[int]:
         """Return the turns that are live once `turn` is back: its ancestors, and those removed with it."""
@@ -80,7 +80,7 @@ class TurnHistory:
         for turn in shown:
             group = several.pop(self._first.get(turn, turn), ())
             if group:
-                found[turn] = tuple(self._rows[each].id for each in group)
+                found[turn] = tuple(self._rows[number].id for number in group)
         return found
 
     def first_version(self, turn: int) -> int:

@@ -1,7 +1,7 @@
-"""The readable conversation: a fold of events, ordered by (turn, place).
+"""Fold events into the readable conversation, ordered by (turn, place).
 
-It can start from nothing, or from pages of rows with their events, and goes on with whatever comes after:
-both give the same. Text is kept once; adding an event costs the same however long the conversation is.
+The fold starts empty or from pages of rows with their events, and continues with later events: both give the
+same result. Text is stored once, and adding an event costs the same for any length.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,12 +23,12 @@ EntryKey = tuple[int, int]
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A message as it reads now. `at` is the time of its body; without one, of its beginning.
+    """A message in its current state. `at` is the time of its body, or else of its beginning.
 
-    Of a tool's entry, `id` is the call, `message_id` the message that made it; `state` is its place in the
-    ledger while it is open; `arguments` is what it runs with, where a person changed what the model wrote;
-    `ms` is how long it ran. Of an answer, `model` is the one that writes it, `weight` is what its request was
-    thought to weigh and what the provider counted, and `began_at` is when it was asked for.
+    For a tool's entry, `id` is the call and `message_id` the message that made it; `state` is its state in
+    the ledger while it is open; `arguments` is set if a person changed what the model wrote; `ms` is its run
+    time. For an answer, `model` is its author, `weight` is the estimated tokens of its request and the
+    provider's count, and `began_at` is when it was requested.
     """
 
     turn: int
@@ -53,7 +53,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A turn's entries in the order of their places. `id` and `run_id` are known once its first entry is."""
+    """A turn's entries in the order of their places. `id` and `run_id` come with its first entry."""
 
     turn: int
     entries: tuple[Entry, ...]
@@ -63,17 +63,17 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Transcript(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Turns in order, and what else the model's context needs: summaries, and what runs were given."""
+    """The turns in order, with the summaries and run contexts that the model's context needs."""
 
     turns: tuple[Turn, ...] = ()
     compactions: tuple[f.SessionCompacted, ...] = ()
     prepared: tuple[f.ContextPrepared, ...] = ()
     first: int = 0
-    """The first turn that was read; a summary stands for those before it."""
+    """The first turn that was read; a summary covers those before it."""
 
 
 class MessageWithEvents(Protocol):
-    """A row and its events, as a store's page has them: its body, or its opening and its deltas."""
+    """A row and its events, as in a store's page: its body, or its opening and its deltas."""
 
     @property
     def row(self) -> MessageRow: ...
@@ -84,7 +84,7 @@ class MessageWithEvents(Protocol):
 
 
 class _Slot(msgspec.Struct):
-    """An entry while it may change: without a body, its parts are the stream's."""
+    """An entry that may still change: without a body, its parts come from the stream."""
 
     entry: Entry
     stream: StreamFold | OutputFold | None = None
@@ -94,7 +94,7 @@ class _Slot(msgspec.Struct):
 
 
 class TranscriptFold:
-    """The conversation so far; `add` each event once, in order."""
+    """Fold a conversation; `add` each event once, in order."""
 
     def __init__(self) -> None:
         self._turns: dict[int, dict[int, _Slot]] = {}
@@ -111,7 +111,7 @@ class TranscriptFold:
         self._base_summary: f.SessionCompacted | None = None
 
     def begin_at(self, turn: int, summary: Event | None) -> None:
-        """Nothing before `turn` was read. `summary` stands for what comes before, where one does."""
+        """Start at `turn`, with nothing read before it but the `summary` that covers it, if any."""
         self._first = turn
         if summary is not None and isinstance(summary.fact, f.SessionCompacted):
             self._base_summary = summary.fact
@@ -120,11 +120,11 @@ class TranscriptFold:
 
     @property
     def lacks_turns(self) -> bool:
-        """Whether the summary that it begins with is void: what that stood for is not here."""
+        """Return whether the initial summary is void, so that the turns it covers are missing."""
         return self._base_summary is not None and self._base_summary not in self._compactions
 
     def add(self, event: Event) -> None:
-        """Take in the next event; one that this program does not know changes nothing."""
+        """Add the next event; an unknown one changes nothing."""
         fact = event.fact
         match fact:
             case UnknownFact():
@@ -154,9 +154,9 @@ class TranscriptFold:
                 self._change_entry(event, fact)
 
     def add_messages(self, messages: Iterable[MessageWithEvents], tools: Iterable[ToolRow] = ()) -> None:
-        """Take in rows with their events; `tools` says where their open calls stand.
+        """Add rows with their events; `tools` gives the states of their open calls.
 
-        Pages come before the events after their head; among themselves in any order.
+        Add pages before the events after their head; pages may come in any order.
         """
         states = {tool.id: tool.state for tool in tools}
         for message in messages:
@@ -165,7 +165,7 @@ class TranscriptFold:
             if message.live:
                 self._live.add(row.turn)
             for event in message.events:
-                # Only what the row itself says: what happened to other rows is in theirs.
+                # Apply only the row's own content: other rows carry their own state.
                 self._add_content(event, event.fact)
             slot = self._slot(row.turn, row.place)
             if slot is None:
@@ -179,7 +179,7 @@ class TranscriptFold:
                 slot.entry = replace(slot.entry, state=states.get(CallId(row.id), slot.entry.state))
 
     def transcript(self) -> Transcript:
-        """The conversation as it reads now."""
+        """Return the current conversation."""
         turns: list[Turn] = []
         for turn, slots in sorted(self._turns.items()):
             entries = tuple(slots[place].current() for place in sorted(slots))
@@ -279,7 +279,7 @@ class TranscriptFold:
         self._compactions = sorted([*self._compactions, *restored], key=self._all_compactions.index)
 
     def _remove_steered(self, fact: f.TurnSteered) -> None:
-        """The message that was told to another turn's run is no longer where it waited."""
+        """Remove a steered message from the turn in which it was queued."""
         slot = self._slot(fact.from_turn, 0)
         if slot is None or slot.entry.id != fact.message_id or fact.from_turn == fact.turn:
             return
@@ -290,7 +290,7 @@ class TranscriptFold:
             del self._turns[fact.from_turn]
 
     def _remove_continued(self, first: int) -> None:
-        """What waited from there on is another session's now."""
+        """Remove the queued turns that moved to another session."""
         for turn in [turn for turn in self._live if first and turn >= first]:
             self._live.discard(turn)
             self._accepted.pop(turn, None)
@@ -337,7 +337,7 @@ def _last(summary: f.SessionCompacted) -> int:
 
 
 def fold(events: Iterable[Event]) -> Transcript:
-    """The conversation that `events` add up to."""
+    """Return the conversation that follows from `events`."""
     transcript = TranscriptFold()
     for event in events:
         transcript.add(event)

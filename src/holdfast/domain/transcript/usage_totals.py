@@ -1,4 +1,4 @@
-"""What has been used, as a fold of events: by run, and by the session's runs that are over."""
+"""Fold events into usage totals: by run, and by the session's finished runs."""
 
 from collections.abc import Iterable
 
@@ -11,19 +11,19 @@ from holdfast.domain.usage import Usage
 
 
 class UsageTotals(msgspec.Struct, frozen=True):
-    """`session` counts a run once, when it is over; what an open run has used is in `runs` only."""
+    """Usage by run and session; `session` counts a run once, when it has finished."""
 
     runs: dict[RunId, Usage]
     session: Usage
 
     @property
     def total(self) -> Usage:
-        """Everything used so far, open runs included."""
+        """The usage so far, open runs included."""
         return sum(self.runs.values(), start=Usage())
 
 
 def usage_totals(events: Iterable[Event]) -> UsageTotals:
-    """What `events` say was used. Equals the sums that the rows of runs and session hold."""
+    """Return the usage in `events`, equal to the sums in the rows of runs and session."""
     runs: dict[RunId, Usage] = {}
     session = Usage()
     for event in events:

@@ -1,4 +1,4 @@
-"""The description of all this that programs read."""
+"""Build the OpenAPI document of the HTTP interface."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -25,14 +25,14 @@ _DESCRIPTION = (
 )
 _EVENT = 'id: 42\nevent: text_appended\ndata: {"seq":42,"at":1760000000123,"kind":"text_appended",…}\n\n'
 _HEADERS: Mapping[str, str] = MappingProxyType({"If-Match": r'^"?[0-9]{1,18}"?$'})
-"""The form of each header that is a parameter."""
+"""The pattern of each header parameter."""
 _EMPTY_BODY_DESCRIPTION = "`{}`. Nothing is asked, but no page of another site can send this type."
 
 
 def build_document(routes: Sequence[Any]) -> bytes:
-    """The document for `routes`, which must not be those of an application that serves.
+    """Return the document for `routes`, which must not be those of a serving application.
 
-    Takes a tenth of a second: not for the event loop.
+    It takes a tenth of a second: call it outside the event loop.
     """
     config = OpenAPIConfig(
         title="Holdfast", version=__version__, description=_DESCRIPTION, use_handler_docstrings=True
@@ -42,7 +42,7 @@ def build_document(routes: Sequence[Any]) -> bytes:
 
 
 def _complete_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """What Litestar knows, what it does not say of it, and the streams, which are answered in front of it."""
+    """Correct Litestar's schema, and add the streams, which the gate serves in front of it."""
     _describe_files(schema)
     _describe_inbound_calls(schema)
     for shape in schema["components"]["schemas"].values():
@@ -79,7 +79,7 @@ def _complete_schema(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _describe_files(schema: dict[str, Any]) -> None:
-    """Files go over the wire as themselves, and a message has words or files."""
+    """Describe file bodies as binary, and require text or attachments in a message."""
     content = {"schema": {"type": "string", "format": "binary"}, "example": "What the file holds."}
     schema["paths"]["/api/files"]["post"]["requestBody"] = {"content": {"*/*": content}}
     file_response = schema["paths"]["/api/files/{file_id}"]["get"]["responses"]["200"]
@@ -95,7 +95,7 @@ def _describe_files(schema: dict[str, Any]) -> None:
 
 
 def _describe_inbound_calls(schema: dict[str, Any]) -> None:
-    """What chat apps call with is read as it was signed, so its shape is told here."""
+    """Describe the calls of chat apps, whose routes read the signed bytes instead of a struct."""
     telegram, webhook = (schema["paths"].get(path, {}).get("post") for path in INBOUND_PATHS)
     if telegram is None or webhook is None:
         return
@@ -122,7 +122,7 @@ def _describe_inbound_calls(schema: dict[str, Any]) -> None:
 
 
 def _describe_security(schema: dict[str, Any]) -> None:
-    """What lets one in, and which right each operation needs of whoever is in."""
+    """Describe the security schemes, and the right that each operation needs."""
     schema["components"]["securitySchemes"] = {
         "token": {"type": "http", "scheme": "bearer", "description": "From `holdfast tokens add`."},
         "cookie": {
@@ -147,7 +147,7 @@ def _describe_security(schema: dict[str, Any]) -> None:
 
 
 def _fix_array_items(shape: dict[str, Any]) -> None:
-    """Litestar takes the dots of an annotated `tuple[X, ...]` for one more thing that may be in it."""
+    """Remove the extra item type that Litestar makes of the dots of an annotated `tuple[X, ...]`."""
     for member in shape.get("properties", {}).values():
         kinds = member.get("items", {}).get("oneOf", ())
         if {} in kinds:
@@ -155,17 +155,17 @@ def _fix_array_items(shape: dict[str, Any]) -> None:
 
 
 def _fix_parameter_schema(parameter: dict[str, Any]) -> None:
-    """What goes as text in a head or an address is there or not; it is never null."""
+    """Remove null from a parameter's types: in a header or URL it is present or absent, never null."""
     shape = parameter["schema"]
     if "oneOf" in shape:
-        (kind,) = (each for each in shape.pop("oneOf") if each != {"type": "null"})
+        (kind,) = (option for option in shape.pop("oneOf") if option != {"type": "null"})
         shape.update(kind)
     if parameter["in"] == "header" and parameter["name"] in _HEADERS:
         shape["pattern"] = _HEADERS[parameter["name"]]
 
 
 def _describe_body(operation: dict[str, Any], shapes: dict[str, Any]) -> None:
-    """Whatever is sent has a body, if an empty one, and members that are not known are refused."""
+    """Describe that the request needs a body, if an empty one, and that unknown members are refused."""
     shape = {"description": _EMPTY_BODY_DESCRIPTION, "examples": [{}]}
     content = {"application/json": {"schema": shape}}
     body = operation.setdefault("requestBody", {"content": content})
@@ -195,7 +195,7 @@ def _stream(summary: str, parameters: list[dict[str, Any]]) -> dict[str, Any]:
 def _add_problem(response: dict[str, Any], error_type: type[HoldfastError]) -> None:
     response["description"] = f"{response['description']} or {error_type.code}".removeprefix(" or ")
     content = response["content"][PROBLEM_MEDIA_TYPE]
-    content["schema"] = {"$ref": "#/components/schemas/Problem"}
+    content["schema"] = {"$ref": "#/components/schemas/ProblemDocument"}
     content["examples"][error_type.code] = {
         "value": msgspec.to_builtins(problem_document(example_error(error_type)))
     }

@@ -1,4 +1,4 @@
-"""One conversation, as an example of everything that goes over the wire."""
+"""The examples in the OpenAPI document, all taken from one conversation."""
 
 from holdfast.domain.events.parts import Reasoning, Text, ToolCall
 from holdfast.http.schemas.responses import (

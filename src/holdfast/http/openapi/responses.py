@@ -1,4 +1,4 @@
-"""What each route is said to answer: its shape with an example, and every problem it may meet."""
+"""Describe the responses of a route: its body with an example, and each problem that it may return."""
 
 from string import Formatter
 from typing import Any
@@ -42,9 +42,9 @@ BODY_PROBLEMS: tuple[type[HoldfastError], ...] = (NotJson, TooLarge, DiskFull)
 def response_specs(
     status: int, shape: Any, example: object, *problems: type[HoldfastError], has_body: bool = False
 ) -> dict[int, ResponseSpec]:
-    """The `responses` of a route: its own answer, then the problems it names and those of every route.
+    """Return the `responses` of a route: its own, then its problems and those of all routes.
 
-    `sends`: it takes a body, or changes something.
+    `has_body`: it takes a body, or changes something.
     """
     specs = {status: _spec(shape, "application/json", "As asked", [example])}
     by_status: dict[int, list[type[HoldfastError]]] = {}
@@ -61,17 +61,17 @@ def response_specs(
 
 
 def request_body(*examples: object) -> Any:
-    """How a route's body is annotated, beside its type."""
+    """Return the annotation of a route's body that adds `examples`."""
     return Body(examples=[Example(value=example) for example in examples])
 
 
 def example_error(error_type: type[HoldfastError]) -> HoldfastError:
-    """An error of that kind, as an example: what it would say of its occasion is left open."""
+    """Return an example of the error, with … for each value in its message."""
     template = f"{error_type.__doc__} {error_type.remedy}"
     return error_type(**{name: "…" for _, name, _, _ in Formatter().parse(template) if name})
 
 
 def _spec(shape: Any, media_type: str, description: str, examples: list[object]) -> ResponseSpec:
-    # As structs, which are encoded with the document: Litestar leaves out what is None in anything it knows.
-    shown = [Example(value=example) for example in examples]
-    return ResponseSpec(shape, False, description, media_type, shown)
+    # As structs: they are encoded with the document, whereas Litestar would leave out values that are None.
+    spec_examples = [Example(value=example) for example in examples]
+    return ResponseSpec(shape, False, description, media_type, spec_examples)

@@ -1,1 +1,1 @@
-"""What each path answers: one module per resource."""
+"""The HTTP routes, one module per resource."""

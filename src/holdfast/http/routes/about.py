@@ -1,4 +1,4 @@
-"""What this server is and whether it is well: version, health, which model answers."""
+"""Routes that describe this server: its version, health, metrics and models."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ _ABOUT = About(
 
 
 class AboutRoutes:
-    """`/api/about`."""
+    """Serve `/api/about`."""
 
     def __init__(self, read_status: GetServerStatus, addresses: tuple[str, ...], started_at: Instant) -> None:
         self._read_status = read_status
@@ -50,21 +50,21 @@ class AboutRoutes:
         self._clock = SystemClock()
 
     def routes(self) -> list[Any]:
-        """The route with what it is said to answer."""
+        """Return the route with its documented responses."""
         return [get("/api/about", responses=response_specs(200, About, _ABOUT))(self.about)]
 
     async def about(self) -> About:
         """The version, where everything is kept, what protects it, and since when this server runs."""
         status = await self._read_status()
         return About(
-            status.version, str(status.data), status.durability, status.sessions, status.events, status.store_bytes,
-            status.model, status.why, status.confinement, status.unprotected, self._addresses, self._started_at,
-            max(0, (self._clock.now_ms() - self._started_at) // 1000),
+            status.version, str(status.data), status.durability, status.sessions, status.events,
+            status.store_bytes, status.model, status.why, status.confinement, status.unprotected,
+            self._addresses, self._started_at, max(0, (self._clock.now_ms() - self._started_at) // 1000),
         )  # fmt: skip
 
 
 class HealthRoutes:
-    """`look` takes one look at everything; it may raise a StoreFault. Without a desk no model is chosen."""
+    """Serve the health checks, `/metrics` and `/api/models`. `read_status` may raise a StoreFault."""
 
     def __init__(
         self, read_status: GetServerStatus, metrics: Metrics, service: ModelService | None = None
@@ -74,7 +74,7 @@ class HealthRoutes:
         self._metrics = metrics
 
     def routes(self) -> list[Any]:
-        """The routes with what each is said to answer."""
+        """Return the routes with their documented responses."""
         return [
             get("/health/live", responses=response_specs(200, ServerHealth, examples.LIVE))(self.live),
             get("/health/ready", responses=response_specs(200, ServerHealth, examples.READY))(self.ready),

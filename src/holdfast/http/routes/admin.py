@@ -1,4 +1,4 @@
-"""The routes by which a server itself is looked after."""
+"""Collect the routes that administer the server."""
 
 import time
 from typing import Any, Protocol

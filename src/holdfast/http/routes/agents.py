@@ -1,4 +1,4 @@
-"""Agents and prompts over HTTP: what there is, changing an agent's file, what its model is sent."""
+"""List agents and prompts over HTTP, change an agent's file, and preview its prompt."""
 
 from typing import Annotated, Any
 
@@ -26,7 +26,7 @@ from holdfast.http.schemas.requests import RequestBody
 from holdfast.settings.info import CannotEditSettings
 
 NO_FILE = "*"
-"""What If-None-Match says: there must be none yet."""
+"""The If-None-Match value for: the file must not exist yet."""
 IfMatch = Annotated[
     str | None, HeaderParameter(name="If-Match", description="The digest of the file that is to be changed.")
 ]
@@ -53,13 +53,13 @@ class NewAgentText(RequestBody, frozen=True):
 
 
 class AgentRoutes:
-    """`/api/agents`, each of them, and `/api/prompts`."""
+    """Serve `/api/agents`, each agent, and `/api/prompts`."""
 
     def __init__(self, service: AgentService) -> None:
         self._service = service
 
     def routes(self) -> list[Any]:
-        """The routes with what each is said to answer."""
+        """Return the routes with their documented responses."""
         named, one = "/api/agents/{name:str}", AgentText(_AGENT, _TEXT)
         written = response_specs(
             200, AgentText, one, BadAgent, AgentChanged, CannotEditSettings, has_body=True
@@ -109,7 +109,7 @@ class AgentRoutes:
 
 
 def _expected_digest(if_match: str | None, if_none_match: str | None) -> str | None:
-    """The digest of what is to be changed; empty: there is nothing yet. Raises BadRequest."""
+    """Return the expected digest of the file; empty: there must be no file yet. Raises BadRequest."""
     if if_none_match is not None:
         if if_none_match.strip() != NO_FILE or if_match is not None:
             raise BadRequest(why="If-None-Match must be *, and without If-Match")

@@ -1,4 +1,4 @@
-"""Backups over HTTP: make one, see which there are, take one away. Going back to one is a command."""
+"""Create, list and download backups over HTTP. Only the command line restores one."""
 
 from typing import Any
 
@@ -28,13 +28,13 @@ _BACKUP = BackupInfo(
 
 
 class BackupRoutes:
-    """`/api/backup` and `/api/backups`."""
+    """Serve `/api/backup` and `/api/backups`."""
 
     def __init__(self, service: BackupService) -> None:
         self._service = service
 
     def routes(self) -> list[Any]:
-        """The routes with what each is said to answer."""
+        """Return the routes with their documented responses."""
         made = response_specs(201, BackupInfo, _BACKUP, BackupRunning, DiskFull, has_body=True)
         return [
             post("/api/backup", responses=made)(self.make),

@@ -1,6 +1,6 @@
-"""Chat apps over HTTP: how they fare, connecting a bot, who may speak; and the doors that apps call at.
+"""Show and connect chat apps over HTTP, pair their senders, and receive the calls of apps.
 
-Those doors need no sign-in: what comes through them is looked at only once it is shown to be the app's own.
+The calls of apps need no sign-in: the channel verifies the app's secret or signature before it uses the body.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from holdfast.http.schemas.requests import RequestBody
 from holdfast.settings.info import CannotEditSettings, SettingFixed
 
 INBOUND_PATHS = ("/api/channels/telegram", "/api/channels/webhook")
-"""Where chat apps call."""
+"""The paths that chat apps call."""
 _TOKEN_CHARS_MAX = 200
 _CODE_CHARS_MAX = 40
 _UNAUTHORIZED = 401
@@ -94,17 +94,17 @@ _SENDER = SenderInfo("telegram", "77", "Ada", _AT + 60_000)
 
 
 class ChannelRoutes:
-    """`/api/channels`, `/api/pairing` and `/api/senders`."""
+    """Serve `/api/channels`, `/api/pairing` and `/api/senders`."""
 
     def __init__(self, service: ChannelService, throttle: LoginThrottle) -> None:
-        """`tries` counts the calls that no chat app signed."""
+        """Create the routes; `throttle` counts the calls that no chat app signed."""
         self._service = service
         self._throttle = throttle
         self._calls_in_progress: Counter[str] = Counter()
-        """How many calls of each chat app are being read."""
+        """The number of calls of each chat app whose body is being read."""
 
     def routes(self) -> list[Any]:
-        """The routes with what each is said to answer."""
+        """Return the routes with their documented responses."""
         refusals: tuple[type[HoldfastError], ...] = (ChannelRefused, SettingFixed, CannotEditSettings)
         tried = ChannelTestResult(True, "@holdfast_bot")
         listed = response_specs(200, ChannelList, _LIST, *refusals, has_body=True)
@@ -194,7 +194,7 @@ class ChannelRoutes:
     async def _accept_call(self, name: str, request: Request[Any, Any, Any]) -> ChannelCallReceipt:
         headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in request.scope["headers"]}
         try:
-            # Whoever cannot be the app has nothing of theirs read.
+            # Checked first: the body of a call that is not the app's is not read at all.
             self._service.check_call(name, headers)
             await self._service.receive_call(name, headers, await self._read_body(name, request))
         except HoldfastError as error:
@@ -204,7 +204,7 @@ class ChannelRoutes:
         return ChannelCallReceipt()
 
     async def _read_body(self, name: str, request: Request[Any, Any, Any]) -> bytes:
-        """All of a call. Raises TooLarge, RequestTooSlow, TooManyCalls."""
+        """Return the body of a call. Raises TooLarge, RequestTooSlow, TooManyCalls."""
         if self._calls_in_progress[name] >= WEBHOOK_CALLS_AT_ONCE_MAX:
             raise TooManyCalls(name=name)
         self._calls_in_progress[name] += 1
@@ -222,7 +222,7 @@ class ChannelRoutes:
             self._calls_in_progress[name] -= 1
 
     def _record_failure(self, address: str) -> None:
-        """However often others failed, what is signed is heard: it cannot be guessed. Raises TooManyAttempts."""
+        """Count an unsigned call; signed ones are never throttled. Raises TooManyAttempts."""
         wait_s = self._throttle.retry_after_s(address)
         self._throttle.record_attempt(address)
         if wait_s:

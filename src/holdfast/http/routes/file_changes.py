@@ -1,4 +1,4 @@
-"""The files that a run changed, over HTTP: what changed, and putting it back."""
+"""Show the files that a run changed, over HTTP, and restore them."""
 
 from typing import Annotated, Any
 
@@ -65,13 +65,13 @@ _BODIES: tuple[dict[str, object], ...] = ({}, {"paths": ["notes.txt"]})
 
 
 class FileChangeRoutes:
-    """`/api/runs/…/changes` and putting them back."""
+    """Serve `/api/runs/…/changes` and their restore."""
 
     def __init__(self, changes: RunFileChanges) -> None:
         self._changes = changes
 
     def routes(self) -> list[Any]:
-        """The routes with what each is said to answer."""
+        """Return the routes with their documented responses."""
         base = "/api/runs/{run_id:str}/changes"
         refusals = (NoSuchRun, NoSuchChange, RunRefused, FilesChanged)
         restored = response_specs(200, RestoredFiles, RestoredFiles(("notes.txt",)), *refusals, has_body=True)

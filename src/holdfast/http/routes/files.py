@@ -1,4 +1,4 @@
-"""Files over HTTP: taken in for a message, and given back as what they are and nothing else."""
+"""Upload files for messages over HTTP, and download them with a safe content type."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -43,7 +43,7 @@ from holdfast.store.ports import Store
 FILES_PATH = "/api/files"
 _UNKNOWN_MEDIA_TYPE = "application/octet-stream"
 SERVED_MEDIA_TYPES = (PNG, JPEG, GIF, WEBP, PDF, TEXT, _UNKNOWN_MEDIA_TYPE)
-# Whatever it holds, it is not a page of ours: it may run nothing, load nothing and belongs to no site.
+# A file is never a page of ours: its content must not run or load anything, or share our origin.
 _SANDBOX_HEADERS = (
     ("content-security-policy", "sandbox; default-src 'none'"),
     ("cross-origin-resource-policy", "same-origin"),
@@ -53,7 +53,7 @@ Name = Annotated[str, QueryParameter(description="What the file is called.")]
 
 
 class FileRoutes:
-    """`/api/files` and each of them. A file's id is the hash of its content, so the same one is kept once."""
+    """Serve `/api/files` and each file. A file's id is the hash of its content, so it is stored once."""
 
     def __init__(self, store: Store, mask: MaskFunction) -> None:
         self._store = store
@@ -61,7 +61,7 @@ class FileRoutes:
         self._upload_budget = UploadBudget()
 
     def routes(self) -> list[Any]:
-        """The routes with what each is said to answer."""
+        """Return the routes with their documented responses."""
         refusals = (
             UnsupportedFile, TooLarge, UploadCutOff, UploadBroken, UploadTooSlow, TooManyUploads, DiskFull,
         )  # fmt: skip
@@ -92,33 +92,33 @@ class FileRoutes:
         """A file, to be shown if it is an image and else to be saved."""
         content = await read_stored_file(self._store, file_id)
         media_type = _media_type_or_unknown(content)
-        place = "inline" if file_kind(media_type) == "image" else "attachment"
+        disposition = "inline" if file_kind(media_type) == "image" else "attachment"
         filename = quote(clean_name(self._mask(name), media_type), safe="")
         return Response(
             content,
             media_type=media_type,
             headers={
                 **dict(_SANDBOX_HEADERS),
-                "content-disposition": f"{place}; filename*=UTF-8''{filename}",
+                "content-disposition": f"{disposition}; filename*=UTF-8''{filename}",
             },
         )
 
 
 async def message_parts(store: Store, text: str, attachments: Sequence[AttachmentRef]) -> tuple[AnyPart, ...]:
-    """A message's words, then its files. Raises NoSuchFile, UnsupportedFile, BadRequest."""
+    """Return a message's text, then its files. Raises NoSuchFile, UnsupportedFile, BadRequest."""
     if not text and not attachments:
         raise BadRequest(why="a message has text or attachments")
     parts: list[AnyPart] = [Text(text)] if text else []
-    for each in attachments:
-        content = await read_stored_file(store, each.id)
+    for attachment in attachments:
+        content = await read_stored_file(store, attachment.id)
         media_type = detect_media_type(content)
-        name = clean_name(each.name or "", media_type)
-        parts.append(File(each.id, name, media_type, len(content), each.anyway))
+        name = clean_name(attachment.name or "", media_type)
+        parts.append(File(attachment.id, name, media_type, len(content), attachment.anyway))
     return tuple(parts)
 
 
 async def read_stored_file(store: Store, file_id: str) -> bytes:
-    """The content of a file. Raises NoSuchFile."""
+    """Return the content of a file. Raises NoSuchFile."""
     if not is_file_id(file_id):
         raise NoSuchFile(file_id=file_id[:64])
     try:
@@ -128,7 +128,7 @@ async def read_stored_file(store: Store, file_id: str) -> bytes:
 
 
 def _media_type_or_unknown(content: bytes) -> str:
-    """What came in by an import may be anything."""
+    """Return the media type; an imported file may have an unknown one."""
     try:
         return detect_media_type(content)
     except (UnsupportedFile, TooLarge):

@@ -1,4 +1,4 @@
-"""MCP servers over HTTP: how they fare, and connecting one anew."""
+"""Show MCP servers over HTTP, and reconnect one."""
 
 from typing import Any
 
@@ -30,13 +30,13 @@ _LIST = McpList((
 
 
 class McpRoutes:
-    """`/api/mcp`."""
+    """Serve `/api/mcp`."""
 
     def __init__(self, service: McpService) -> None:
         self._service = service
 
     def routes(self) -> list[Any]:
-        """The routes with what each is said to answer."""
+        """Return the routes with their documented responses."""
         listed = response_specs(200, McpList, _LIST)
         again = response_specs(202, McpList, _LIST, NoSuchMcpServer, has_body=True)
         return [

@@ -1,4 +1,4 @@
-"""Memory over HTTP: what is remembered, what waits to be, and having it remembered now."""
+"""List, add, edit and forget memories over HTTP, and manage the queue of pending commits."""
 
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -62,13 +62,13 @@ _TEXT = MappingProxyType({"text": "The user's reports go into the folder Reports
 
 
 class MemoryRoutes:
-    """`/api/memory`."""
+    """Serve `/api/memory`."""
 
     def __init__(self, service: MemoryService) -> None:
         self._service = service
 
     def routes(self) -> list[Any]:
-        """The routes with what each is said to answer."""
+        """Return the routes with their documented responses."""
         provider = (ProviderFailure, ProviderCannot, MemoryOff)
         named = f"{MEMORY_PATH}/{{memory_id:str}}"
         listed = response_specs(200, MemoryItemList, _LIST, BadCursor, ProviderFailure)
@@ -80,10 +80,11 @@ class MemoryRoutes:
         decided = response_specs(
             204, None, None, NoSuchSession, NoSuchQueuedCommit, CommitDecisionRefused, has_body=True
         )
+        added = response_specs(201, MemoryItem, _MEMORY, *provider, has_body=True)
         waiting = response_specs(200, MemoryQueueInfo, MemoryQueueInfo((_WAITING,), (_RETAINED,)))
         return [
             get(MEMORY_PATH, responses=listed)(self.list_),
-            post(MEMORY_PATH, responses=response_specs(201, MemoryItem, _MEMORY, *provider, has_body=True))(self.add),
+            post(MEMORY_PATH, responses=added)(self.add),
             patch(named, responses=edited)(self.edit),
             delete(named, responses=forgotten)(self.forget),
             get(f"{MEMORY_PATH}/waiting", responses=waiting)(self.waiting),

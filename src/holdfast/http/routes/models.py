@@ -1,4 +1,4 @@
-"""Models over HTTP: connect, test and choose one; install the local model. No answer holds a key."""
+"""Connect, test and choose models over HTTP, and install the local model. No response contains a key."""
 
 from collections.abc import Sequence
 from types import MappingProxyType
@@ -74,14 +74,14 @@ class FallbacksRequest(RequestBody, frozen=True):
 
 
 class ModelRoutes:
-    """`/api/models/test`, `…/connect`, `…/disconnect`, `…/fallbacks` and `…/providers/{provider}`."""
+    """Serve `/api/models/test`, `…/connect`, `…/disconnect`, `…/fallbacks`, `…/providers/{provider}`."""
 
     def __init__(self, service: ModelService, read_status: GetServerStatus) -> None:
         self._service = service
         self._read_status = read_status
 
     def routes(self) -> list[Any]:
-        """The routes with what each is said to answer."""
+        """Return the routes with their documented responses."""
         refusals: tuple[type[HoldfastError], ...] = (
             BadSetting, NoModel, SettingFixed, CannotEditSettings, LocalNotInstalled,
         )  # fmt: skip
@@ -150,7 +150,7 @@ class ModelRoutes:
 
 
 def available_models(status: ServerStatus, providers: Sequence[ModelProviderInfo]) -> AvailableModels:
-    """What is told of models: who answers, first of all. The server's own is last."""
+    """Return the active models and the providers: the model in use is first, the server's own last."""
     own = _active_model(status.model, status.why, status.takes, in_use=not status.main_model)
     if not status.main_model:
         return AvailableModels((own,), tuple(providers))
@@ -177,13 +177,13 @@ _INSTALLED = LocalModelInfo(
 
 
 class LocalModelRoutes:
-    """`/api/models/local`."""
+    """Serve `/api/models/local`."""
 
     def __init__(self, service: LocalModelService) -> None:
         self._service = service
 
     def routes(self) -> list[Any]:
-        """The routes with what each is said to answer."""
+        """Return the routes with their documented responses."""
         state = response_specs(200, LocalModelInfo, _INSTALLED)
         begun = response_specs(202, LocalModelInfo, _INSTALLING, LocalInstallRunning, has_body=True)
         left = response_specs(200, LocalModelInfo, _INSTALLED, has_body=True)

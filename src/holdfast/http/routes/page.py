@@ -1,4 +1,4 @@
-"""The page: files that set-up built from `web/`. They use the public API, and nothing from anywhere else."""
+"""Serve the page, whose files the set-up builds from `web/`. It uses only the public API."""
 
 import gzip
 import mimetypes
@@ -11,12 +11,12 @@ from litestar.params import FromPath
 from holdfast.http.errors import NoSuchPage, PageNotBuilt
 
 _CACHE_FOREVER = "public, max-age=31536000, immutable"
-"""A built file's name says its content."""
+"""For built files, whose name contains a hash of their content."""
 _INDEX = "index.html"
 
 
 class PageRoutes:
-    """Reads its files once, and packs them once for those who take them so."""
+    """Serve the page's files, which are read and compressed once."""
 
     def __init__(self) -> None:
         folder = files("holdfast.http").joinpath("built")

@@ -1,4 +1,4 @@
-"""The password and the browsers that are signed in, over HTTP."""
+"""Change the password over HTTP, and list and sign out browsers."""
 
 from typing import Annotated, Any
 
@@ -55,14 +55,14 @@ _SIGN_IN = SignInInfo("9f86d081884c7d65", 1_760_000_000_000, 1_762_592_000_000, 
 
 
 class PasswordRoutes:
-    """`/api/password` and `/api/sign-ins`."""
+    """Serve `/api/password` and `/api/sign-ins`."""
 
     def __init__(self, keyring: CredentialStore, authenticator: Authenticator) -> None:
         self._keyring = keyring
         self._authenticator = authenticator
 
     def routes(self) -> list[Any]:
-        """The routes with what each is said to answer."""
+        """Return the routes with their documented responses."""
         wrong = (BadPassword, SignInFailed, TooManyAttempts)
         one = "/api/sign-ins/{sign_in_id:str}"
         return [
@@ -106,14 +106,16 @@ class PasswordRoutes:
         """The browsers that are signed in."""
         found = sorted(
             (await self._keyring.current_keys()).sign_ins.values(),
-            key=lambda each: each.created_at,
+            key=lambda sign_in: sign_in.created_at,
             reverse=True,
         )
         own = request.user.digest
         return SignInList(
             tuple(
-                SignInInfo(each.digest[:_ID_CHARS], each.created_at, each.expires_at, each.digest == own)
-                for each in found
+                SignInInfo(
+                    sign_in.digest[:_ID_CHARS], sign_in.created_at, sign_in.expires_at, sign_in.digest == own
+                )
+                for sign_in in found
             )
         )
 

@@ -1,4 +1,4 @@
-"""What is allowed without asking, over HTTP: list, make, revoke."""
+"""List, create and revoke approval rules over HTTP."""
 
 from typing import Annotated, Any
 
@@ -15,13 +15,13 @@ from holdfast.http.schemas.responses import RuleInfo, RuleList, rule_info
 
 
 class RuleRoutes:
-    """`/api/rules`. Most rules are made while a call is allowed; see `RunRoutes.decide`."""
+    """Serve `/api/rules`. Most rules come from an approval of a call; see `RunRoutes.decide`."""
 
     def __init__(self, permissions: Permissions) -> None:
         self._permissions = permissions
 
     def routes(self) -> list[Any]:
-        """The routes with what each is said to answer."""
+        """Return the routes with their documented responses."""
         made = response_specs(201, RuleInfo, examples.RULE, NoSuchSession, RuleRefused, has_body=True)
         gone = response_specs(204, None, None, NoSuchRule, has_body=True)
         return [

@@ -1,4 +1,4 @@
-"""The work on a turn, over HTTP: look at it, stop it, let it go on, answer what it asks."""
+"""Show, cancel and resume runs over HTTP, and decide their tool calls."""
 
 from typing import Annotated, Any
 
@@ -28,13 +28,13 @@ from holdfast.http.schemas.responses import RunInfo, run_info
 
 
 class RunRoutes:
-    """`/api/runs` and what is below each."""
+    """Serve `/api/runs` and the paths below each run."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def routes(self) -> list[Any]:
-        """The routes with what each is said to answer."""
+        """Return the routes with their documented responses."""
         base = "/api/runs/{run_id:str}"
         moved = response_specs(200, RunInfo, examples.RUN, NoSuchRun, RunRefused, has_body=True)
         refusals = (
@@ -86,7 +86,7 @@ class RunRoutes:
 
 
 def parse_approval(data: ToolCallDecision) -> ApprovalGrant:
-    """How far a yes reaches. Raises BadRequest for what does not go together."""
+    """Return the scope of an approval. Raises BadRequest if the fields do not go together."""
     if data.result is not None and data.decision != "mark_done":
         raise BadRequest(why="a result goes with mark_done")
     if data.reason is not None and data.decision != "deny":

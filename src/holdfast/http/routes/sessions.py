@@ -1,4 +1,4 @@
-"""Conversations over HTTP: create, list, read, change, delete; drafts, and how far each was read."""
+"""Create, list, read, change and delete conversations over HTTP; drafts, questions and read marks."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -47,7 +47,7 @@ _CHOOSE_FOLDER_RIGHT: Right = "approve"
 
 
 class SessionRoutes:
-    """`/api/sessions` and each of them."""
+    """Serve `/api/sessions` and each session."""
 
     def __init__(
         self, engine: Engine, read_status: GetServerStatus, agents: AgentService | None = None
@@ -58,7 +58,7 @@ class SessionRoutes:
         self._store = engine.store
 
     def routes(self) -> list[Any]:
-        """The routes with what each is said to answer."""
+        """Return the routes with their documented responses."""
         one, listed = examples.SESSION, examples.SESSION_LIST
         named = "/api/sessions/{session_id:str}"
         begun = response_specs(201, SessionInfo, one, NoSuchSession, NoSuchAgent, NotAllowed, has_body=True)
@@ -161,16 +161,16 @@ class SessionRoutes:
         await self._engine.delete(SessionId(session_id), expected_seq(if_match), notes == "delete")
 
     async def _check_model(self, name: str) -> None:
-        # Kept and then not used would be worse than refused.
+        # Refused here, because a stored model that is not used would be worse.
         if name and self._agents is not None:
             await self._agents.check_model(name)
         elif name and name != (used := (await self._read_status()).model):
             raise BadRequest(why=f"there is no model {name!r} here; {used!r} answers")
 
     async def _chosen_agent(self, principal: Principal, name: str | None) -> str | None:
-        """An agent as conversations name it: `main` needs no name. Raises NoSuchAgent, NotAllowed.
+        """Return the agent's name as sessions store it: empty for `main`. Raises NoSuchAgent, NotAllowed.
 
-        One that works in a folder, or asks nobody, is to be chosen only by those who may allow that.
+        To choose an agent with a workspace or without approvals needs the right to approve.
         """
         if not name or name == MAIN_AGENT or self._agents is None:
             return "" if name == MAIN_AGENT else name
@@ -180,7 +180,7 @@ class SessionRoutes:
         return agent.name
 
     async def _check_folder(self, principal: Principal, workspace: str | None) -> None:
-        """Raises NotAllowed, BadRequest. What lies in the folder is read without a question."""
+        """Raise NotAllowed or BadRequest if the caller may not choose the folder; tools read it freely."""
         if workspace is not None and _CHOOSE_FOLDER_RIGHT not in principal.rights:
             raise NotAllowed(right=_CHOOSE_FOLDER_RIGHT, name=principal.name)
         if workspace:
@@ -191,7 +191,7 @@ class SessionRoutes:
 
 
 async def load_session_info(store: Store, session_id: SessionId) -> SessionInfo:
-    """A conversation as one answer tells of it. Raises NoSuchSession."""
+    """Return a session as a response describes it. Raises NoSuchSession."""
 
     def read(snapshot: Snapshot) -> SessionInfo:
         head = snapshot.head(session_id)
@@ -206,13 +206,13 @@ async def load_session_info(store: Store, session_id: SessionId) -> SessionInfo:
 
 
 def _remembered_at(queue: Sequence[QueuedCommitRow]) -> Instant | None:
-    """What was let be is not remembered, whatever was told before it."""
-    finished = [debt for debt in queue if debt.state in ("committed", "dropped")]
+    """Return when the newest finished commit started; None if that one was dropped."""
+    finished = [entry for entry in queue if entry.state in ("committed", "dropped")]
     return finished[-1].started_at if finished and finished[-1].state == "committed" else None
 
 
 def expected_seq(if_match: str | None) -> Seq | None:
-    """The number that If-Match names, if any. Raises BadRequest."""
+    """Return the seq in If-Match, if any. Raises BadRequest."""
     if if_match is None:
         return None
     number = if_match.strip().removeprefix('"').removesuffix('"')
@@ -230,13 +230,13 @@ _DRAFT = Draft("And the newest ones")
 
 
 class DraftRoutes:
-    """`/api/sessions/{session_id}/draft`."""
+    """Serve `/api/sessions/{session_id}/draft`."""
 
     def __init__(self, drafts: Drafts) -> None:
         self._drafts = drafts
 
     def routes(self) -> list[Any]:
-        """The routes with what each is said to answer."""
+        """Return the routes with their documented responses."""
         path = "/api/sessions/{session_id:str}/draft"
         kept = response_specs(200, Draft, _DRAFT, NoSuchSession, has_body=True)
         return [
@@ -258,13 +258,13 @@ class DraftRoutes:
 
 
 class QuestionRoutes:
-    """`/api/questions`, and the mark of what was read. What is live of both is in the feed."""
+    """Serve `/api/questions` and read marks; the feed has their changes."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def routes(self) -> list[Any]:
-        """The routes with what each is said to answer."""
+        """Return the routes with their documented responses."""
         listed = response_specs(200, QuestionInfoList, examples.QUESTION_LIST)
         seen = response_specs(200, SessionInfo, examples.SESSION, NoSuchSession, BadCursor, has_body=True)
         return [
@@ -275,7 +275,7 @@ class QuestionRoutes:
     async def questions(self) -> QuestionInfoList:
         """Everything that waits for a person, in all conversations."""
         found = await self._store.questions(QUESTIONS_MAX)
-        # As many as are ever given: what is beyond them is not counted, only said to be there.
+        # A full list is reported as cut; the questions beyond it are not counted.
         return QuestionInfoList(tuple(question_info(each) for each in found), len(found) == QUESTIONS_MAX)
 
     async def see(

@@ -1,4 +1,4 @@
-"""The settings over HTTP: what they are, where they come from, and changing those that can be changed."""
+"""List the settings with their sources over HTTP, and change those that can be changed."""
 
 from typing import Annotated, Any
 
@@ -31,13 +31,13 @@ _LIST = SettingList((
 
 
 class SettingRoutes:
-    """`/api/settings`."""
+    """Serve `/api/settings`."""
 
     def __init__(self, service: SettingsService) -> None:
         self._service = service
 
     def routes(self) -> list[Any]:
-        """The routes with what each is said to answer."""
+        """Return the routes with their documented responses."""
         refusals = (BadSetting, SettingFixed, SettingNeedsRestart, CannotEditSettings)
         changed = response_specs(200, SettingList, _LIST, *refusals, has_body=True)
         return [

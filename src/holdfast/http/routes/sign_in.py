@@ -1,4 +1,4 @@
-"""Signing in and out, and what lets programs in, over HTTP."""
+"""Sign browsers in and out over HTTP, and manage access tokens."""
 
 from typing import Annotated, Any
 
@@ -82,7 +82,7 @@ _TOKEN = TokenInfo("k_0cw8hjr5600k3m2x", "backup script", DEFAULT_RIGHTS, 1_760_
 
 
 class SignInRoutes:
-    """`/api/sign-in`, `/api/sign-out`, `/api/me` and `/api/tokens`."""
+    """Serve `/api/sign-in`, `/api/sign-out`, `/api/me` and `/api/tokens`."""
 
     def __init__(self, keyring: CredentialStore, authenticator: Authenticator, hosts: HostPolicy) -> None:
         self._keyring = keyring
@@ -90,7 +90,7 @@ class SignInRoutes:
         self._hosts = hosts
 
     def routes(self) -> list[Any]:
-        """The routes with what each is said to answer."""
+        """Return the routes with their documented responses."""
         entered = response_specs(
             200, SignInResult, _sign_in_result("hf_…"), SignInFailed, TooManyAttempts, has_body=True
         )

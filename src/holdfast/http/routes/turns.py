@@ -1,4 +1,4 @@
-"""What is said in a conversation, over HTTP: send, read, take back, say again, branch, search."""
+"""Send, read, undo, retry, edit and search messages over HTTP, and fork or compact a conversation."""
 
 from typing import Annotated, Any
 
@@ -54,14 +54,14 @@ TurnSelectionBody = Annotated[TurnSelection, request_body(*examples.TURN_SELECTI
 
 
 class TurnRoutes:
-    """Everything below one conversation that is about its messages, and the search over all."""
+    """Serve the paths below a session that concern its messages, and the search over all sessions."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._store = engine.store
 
     def routes(self) -> list[Any]:
-        """The routes with what each is said to answer."""
+        """Return the routes with their documented responses."""
         base = "/api/sessions/{session_id:str}"
         changed = (NoSuchSession, NoSuchTurn, SeqMismatch, RunRefused, SessionMoved)
         receipt = response_specs(202, TurnReceipt, examples.RECEIPT, *changed, has_body=True)
@@ -109,7 +109,7 @@ class TurnRoutes:
         """
         name, text = SessionId(session_id), self._engine.expand_prompt(data.text)
         if text != data.text and data.key is not None:
-            # What the prompt says may have changed since: it is the same message all the same.
+            # The prompt may have changed since; the same key is still the same message.
             earlier = await self._engine.find_accepted(name, data.key)
             if earlier is not None:
                 return turn_receipt(earlier)
@@ -128,7 +128,9 @@ class TurnRoutes:
         fold = TranscriptFold()
         fold.add_messages(page.messages, page.tools)
         approvals = {str(tool.id): tool.approval for tool in page.tools}
-        questions = {each.call_id: each for each in page.questions if each.call_id is not None}
+        questions = {
+            question.call_id: question for question in page.questions if question.call_id is not None
+        }
         memories = memories_by_message(page)
         turns = fold.transcript().turns
         begun = [turn.turn for turn in turns if turn.entries and turn.entries[0].place == 0]
@@ -236,10 +238,10 @@ class TurnRoutes:
 
 
 def memories_by_message(page: ConversationPage) -> dict[str, tuple[str, ...]]:
-    """Return the memories given to each run on the page, by the id of its first answer there.
+    """Return the memories given to each run on the page, by the id of the run's first answer there.
 
-    Without an answer yet, they are at the message that began the turn: the event that says them is before the
-    page's `head`, so no stream from there brings them.
+    A run without an answer has them at the message that began the turn: their event is before the page's
+    `head`, so no stream from there brings them.
     """
     facts = [event.fact for event in page.prepared if isinstance(event.fact, ContextPrepared)]
     brought = {fact.run_id: fact.memories for fact in facts if fact.memories}

@@ -1,4 +1,4 @@
-"""What goes over the wire as JSON about memory: bodies that are sent here, and what is answered."""
+"""JSON bodies of requests and responses about memory."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -14,7 +14,8 @@ from holdfast.domain.state.rows import QueuedCommit
 from holdfast.http.schemas.requests import RequestBody
 from holdfast.memory.info import SegmentDecision
 
-# The API says "owed" and "paid" where the rest of the program says "pending" and "committed": clients know these values.
+# The API says "owed" and "paid" where the rest of the program says "pending" and "committed": clients know
+# these values.
 MemoryQueueState = Literal["owed", "committing", "failed", "in_doubt", "retracting"]
 MemoryCommitOutcome = Literal["paid", "nothing", "failed", "no_owner", "in_doubt", "working"]
 MemoryText = Annotated[str, msgspec.Meta(max_length=MEMORY_CHARS_MAX)]
@@ -158,8 +159,9 @@ def memory_item_list(listing: MemoryOverview) -> MemoryItemList:
 def queue_entry(entry: QueuedCommit) -> MemoryQueueEntry:
     row = entry.row
     return MemoryQueueEntry(
-        entry.session_id, entry.title, row.n, row.from_turn, row.through_turn, _queue_state(entry), row.queued_at,
-        row.attempts, row.retry_at or None, row.failure.detail if row.failure is not None else "",
+        entry.session_id, entry.title, row.n, row.from_turn, row.through_turn, _queue_state(entry),
+        row.queued_at, row.attempts, row.retry_at or None,
+        row.failure.detail if row.failure is not None else "",
         entry.buried,
     )  # fmt: skip
 
@@ -181,5 +183,7 @@ def _queue_state(entry: QueuedCommit) -> MemoryQueueState:
         return "retracting"
     if state == "pending":
         return "owed"
-    assert state in ("committing", "failed", "in_doubt"), f"segment {entry.row.n} is {state}: it is not waiting"
+    assert state in ("committing", "failed", "in_doubt"), (
+        f"segment {entry.row.n} is {state}: it is not waiting"
+    )
     return state

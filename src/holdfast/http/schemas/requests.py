@@ -1,4 +1,4 @@
-"""The bodies that are sent here as JSON."""
+"""JSON bodies of requests."""
 
 from typing import Annotated, Any, Literal
 

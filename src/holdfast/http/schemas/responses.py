@@ -1,4 +1,4 @@
-"""What is answered as JSON, and how it is made of the store's rows. `requests` has what comes in."""
+"""JSON bodies of responses, and the functions that build them from the store's rows."""
 
 from typing import Literal
 
@@ -368,9 +368,10 @@ def session_info(
 
 def question_info(question: session_status.OpenQuestion) -> QuestionInfo:
     return QuestionInfo(
-        question.session_id, question.title, question.workspace, question.run_id, question.kind, question.asked_at,
-        question.reason, question.call_id, question.name or None, question.arguments if question.call_id else None,
-        question.arguments_cut, question.effect, question.may_have_run, agent_question(question),
+        question.session_id, question.title, question.workspace, question.run_id, question.kind,
+        question.asked_at, question.reason, question.call_id, question.name or None,
+        question.arguments if question.call_id else None, question.arguments_cut, question.effect,
+        question.may_have_run, agent_question(question),
     )  # fmt: skip
 
 
@@ -413,8 +414,8 @@ def message_info(
         entry.id, entry.role, entry.status, entry.turn, entry.place, turn.live, entry.late, entry.at,
         entry.run_id or (turn.run_id if entry.role == "user" else None), entry.parts, turn.id or None,
         entry.continues, entry.message_id or None, entry.name or None, entry.state, approval or None,
-        entry.outcome, entry.arguments or None, (question.reason if question else "") or None, entry.model or None,
-        entry.ms or None, memories, agent_question(question) if question else None,
+        entry.outcome, entry.arguments or None, (question.reason if question else "") or None,
+        entry.model or None, entry.ms or None, memories, agent_question(question) if question else None,
         entry.weight[1] if len(entry.weight) == 2 else None, entry.began_at or None,
         versions if is_first_entry else (), _removed_turn(removal) if is_first_entry else None,
     )  # fmt: skip

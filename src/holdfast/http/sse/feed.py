@@ -1,8 +1,8 @@
-"""The feed: every conversation's state and every waiting question, first all of it and then what changes.
+"""Send the feed: a snapshot of all conversations and open questions, then each change.
 
-One task reads for all feeds of the process: each change once, from the store, after its commit. What it has
-read is put into words once and handed to every reader. It reads one thing after the other, so nobody is told
-something older than what they know already.
+One task reads for all feeds of the process: each change once, from the store, after its commit. It encodes a
+change once and hands it to every reader. It reads sequentially, so no reader receives a state older than one
+that it has already received.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ from holdfast.store.ports import Store
 from holdfast.store.session_status import SessionOverview, SessionStatus, SessionWatch
 
 _READ_BATCH_SIZE = 100
-"""So many are read in one go: no read of the store is long."""
+"""The most sessions that one read of the store covers, to keep reads short."""
 _LAST_SENT_MAX = 5_000
-"""Conversations whose last telling is kept, to be silent when nothing is different."""
+"""The most conversations whose last frame is cached, so that an unchanged one is not sent again."""
 
 
 class FeedReader:
-    """What one connection has not taken yet. Of a conversation only the newest is kept."""
+    """The frames that one connection has not sent yet; it keeps only the newest of each conversation."""
 
     def __init__(self, notify: Callable[[], None], request_snapshot: Callable[[], None]) -> None:
         self._notify = notify
@@ -44,20 +44,20 @@ class FeedReader:
         self._has_overflowed = False
         self._is_ready = asyncio.Event()
         self.fault: BaseException | None = None
-        """Why there is nothing more to come, if so."""
+        """The error that ended the feed, if any."""
         self.needs_snapshot = True
-        """For a snapshot; whatever changes before it comes is part of it."""
+        """True until the next snapshot, which contains all changes before it."""
 
     async def wait_until_ready(self) -> None:
-        """Return once the first snapshot is here. Raises what stands in its way."""
+        """Wait for the first snapshot. Raises the error that prevents it."""
         await self._is_ready.wait()
         if self.fault is not None:
             raise self.fault
 
     def take(self) -> list[bytes]:
-        """What there is to send now."""
+        """Remove and return the frames to send now."""
         if self._has_overflowed:
-            # Only now: for a reader who takes nothing, nothing is read.
+            # Requested only now: the store is not read for a reader that takes nothing.
             self._has_overflowed, self.needs_snapshot = False, True
             self._request_snapshot()
             return []
@@ -88,7 +88,7 @@ class FeedReader:
 
 
 class Feed:
-    """All feeds of the process. Belongs to one event loop; works only while somebody reads."""
+    """All feeds of one event loop; its task runs only while there is a reader."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -98,7 +98,7 @@ class Feed:
 
     @contextmanager
     def reader(self, notify: Callable[[], None]) -> Iterator[FeedReader]:
-        """One more reader; `ring` is called when it has something to take, or has come to its end."""
+        """Yield a new reader; `notify` is called when it has frames to take, or has failed."""
         reader = FeedReader(notify, self._wakeup.set)
         self._readers.add(reader)
         if self._task is None:
@@ -127,24 +127,24 @@ class Feed:
 
 
 class _FeedPublisher:
-    """The task: what is different is read, put into words and handed to all."""
+    """The task that reads changes, encodes them and hands them to all readers."""
 
     def __init__(self, store: Store, readers: set[FeedReader], wakeup: asyncio.Event) -> None:
         self._store = store
         self._readers = readers
         self._wakeup = wakeup
-        # Whatever is in here, every reader has: it was in its snapshot, or was handed to it since.
+        # Every reader has all of these: from its snapshot, or from a later change.
         self._last_sent: dict[SessionId, bytes] = {}
         self._marks_version = 0
 
     async def run(self) -> None:
-        """Until cancelled, or a fault of the store: then everyone has to come back."""
+        """Publish until cancelled or until the store fails; readers then have to reconnect."""
         with self._store.watch(self._wakeup.set) as watch:
             self._marks_version, _ = await self._store.marks_moved_since(0)
             resync_at = _now() + FEED_RESYNC_S
             while True:
                 await _wait(self._wakeup, FEED_MARKS_MS / 1000)
-                # Asked of the bell itself: it may ring in the moment in which the waiting ends.
+                # Ask the event itself: it may be set at the moment at which the wait times out.
                 was_woken = self._wakeup.is_set()
                 self._wakeup.clear()
                 if was_woken:
@@ -154,7 +154,7 @@ class _FeedPublisher:
                     resync_at = _now() + FEED_RESYNC_S
                     await self._resync()
                 if was_woken:
-                    # What comes meanwhile is told together.
+                    # Changes during this pause are published together.
                     await asyncio.sleep(FEED_ROUND_MS / 1000)
 
     async def _publish_changes(self, watch: SessionWatch) -> None:
@@ -173,20 +173,20 @@ class _FeedPublisher:
             await self._publish(list(moved))
 
     async def _resync(self) -> None:
-        """At everything: a hint may be lost, a look may not."""
+        """Compare everything with the store, since notifications may be lost."""
         seen = await self._publish_snapshot()
         await self._publish([session_id for session_id in self._last_sent if session_id not in seen])
 
     async def _publish_snapshot(self) -> frozenset[SessionId]:
-        """Read what a feed begins with: all of it for those who wait for that, what is new for the others."""
+        """Send the snapshot to readers that need one, and what has changed to the others."""
         waiting = [reader for reader in self._readers if reader.needs_snapshot]
-        survey = await self._store.overview()
-        for status in survey.statuses:
+        overview = await self._store.overview()
+        for status in overview.statuses:
             self._publish_one(status.row.id, status)
-        snapshot = feed_frame("feed_snapshot", _snapshot_body(survey)) if waiting else b""
+        snapshot = feed_frame("feed_snapshot", _snapshot_body(overview)) if waiting else b""
         for reader in waiting:
             reader.set_snapshot(snapshot)
-        return frozenset(standing.row.id for standing in survey.statuses)
+        return frozenset(status.row.id for status in overview.statuses)
 
     async def _publish(self, session_ids: Sequence[SessionId]) -> None:
         for start in range(0, len(session_ids), _READ_BATCH_SIZE):
@@ -220,10 +220,10 @@ def _session_info(status: SessionStatus) -> SessionInfo:
     return session_info(status.row, status.unread, status.pinned, opening=status.opening)
 
 
-def _snapshot_body(survey: SessionOverview) -> bytes:
-    sessions = tuple(_session_info(each) for each in survey.statuses)
-    questions = tuple(question_info(question) for question in survey.questions)
-    return msgspec.json.encode(FeedSnapshot(sessions, questions, survey.has_more))
+def _snapshot_body(overview: SessionOverview) -> bytes:
+    sessions = tuple(_session_info(status) for status in overview.statuses)
+    questions = tuple(question_info(question) for question in overview.questions)
+    return msgspec.json.encode(FeedSnapshot(sessions, questions, overview.has_more))
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

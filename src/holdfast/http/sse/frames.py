@@ -1,4 +1,4 @@
-"""Events as server-sent events: encoded once, whoever reads them."""
+"""Encode events as server-sent events, once for all readers."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -9,15 +9,17 @@ from holdfast.domain.limits import STREAM_SEND_BYTES
 FrameEncoder = Callable[[SessionId, Event], bytes]
 
 STREAM_START = b"retry: 1000\n\n"
-"""A browser that lost the stream comes back after a second."""
+"""Tells a browser to reconnect one second after it has lost the stream."""
 HEARTBEAT = b": still here\n\n"
-"""A comment: it has no id, so it moves nobody's cursor."""
+"""A comment without an id, so that it moves no cursor."""
 _CACHE_MAX = 1_000
 
 
 class FrameCache:
-    """The frames of the newest events. All readers of a session hold the same event objects, so an event's
-    identity finds its frame."""
+    """The encoded frames of recent events, found by the identity of the event.
+
+    All readers of a session hold the same event objects.
+    """
 
     def __init__(self, encode: FrameEncoder) -> None:
         self._encode = encode
@@ -25,7 +27,7 @@ class FrameCache:
 
     def frame(self, session_id: SessionId, event: Event) -> bytes:
         cached = self._cache.get(id(event))
-        # Kept together with its event, which cannot go away meanwhile: the number is not used again.
+        # The entry also holds the event, so that no other object can get the same id meanwhile.
         if cached is not None:
             return cached[1]
         if len(self._cache) >= _CACHE_MAX:
@@ -35,7 +37,7 @@ class FrameCache:
         return encoded
 
     def chunks(self, session_id: SessionId, events: Sequence[Event]) -> Iterator[bytes]:
-        """The frames of `events` in as few pieces as may be sent at once."""
+        """Yield the frames of `events` joined into chunks of the send size."""
         buffer: list[bytes] = []
         size = 0
         for event in events:
@@ -50,25 +52,25 @@ class FrameCache:
 
 
 def session_frame(session_id: SessionId, event: Event) -> bytes:
-    """For a stream of one session: the id is the seq."""
+    """Return the frame for a stream of one session; its id is the seq."""
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.kind.encode(), _data_line(event))
 
 
 def multi_session_frame(session_id: SessionId, event: Event) -> bytes:
-    """For a stream of several: id and body say which."""
+    """Return the frame for a stream of several sessions; id and body name the session."""
     name = session_id.encode()
     body = b'{"session_id":"%s",%s' % (name, _data_line(event)[1:])
     return b"id: %s:%d\nevent: %s\ndata: %s\n\n" % (name, event.seq, event.kind.encode(), body)
 
 
 def feed_frame(kind: str, body: bytes) -> bytes:
-    """For a feed: it has no id, so it moves nobody's cursor."""
+    """Return a frame of the feed, without an id, so that it moves no cursor."""
     return b"event: %s\ndata: %s\n\n" % (kind.encode(), body)
 
 
 def _data_line(event: Event) -> bytes:
     wire = event.to_json()
-    # Another program's JSON, kept as it came, may hold line ends; only between its tokens.
+    # JSON from another program, stored unchanged, may have line breaks between its tokens.
     if b"\n" in wire or b"\r" in wire:
         wire = wire.replace(b"\n", b" ").replace(b"\r", b" ")
     return wire

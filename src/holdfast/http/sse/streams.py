@@ -1,4 +1,4 @@
-"""Event streams: replay and follow sessions, send heartbeats, limit how many are open, close them all."""
+"""Serve event streams: replay and follow sessions, send heartbeats, and cut off stalled readers."""
 
 import asyncio
 import re
@@ -18,7 +18,7 @@ from holdfast.store.ports import SessionFollower, Store
 Cursor = tuple[SessionId, Seq]
 _HEADERS = ((b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no"), *SECURITY_HEADERS)
 _POLL_BEATS = 4
-"""Every so many heartbeats a silent stream asks the store itself."""
+"""A silent stream polls the store after this many heartbeats."""
 _FINAL_EVENT_KIND = "session_deleted"
 _CHUNK_BYTES = 32_000
 EVENTS_PATH = re.compile(r"/api/sessions/([^/]+)/events")
@@ -28,7 +28,7 @@ _SEQ = re.compile(r"[0-9]{1,18}")
 
 
 class Stream:
-    """A reader: its connection, and where it is in each session. `abort` ends the connection at once."""
+    """One connection and its position in each session. `abort` ends the connection at once."""
 
     def __init__(self, send: Send, frames: FrameCache, abort: Callable[[], None]) -> None:
         self._send = send
@@ -45,16 +45,15 @@ class Stream:
         self._is_closing = False
         self._is_disconnected = False
         self.events_sent = 0
-        """How many were passed on."""
 
     def notify(self) -> None:
-        """There is something to pass on."""
+        """Wake the stream: there is something to send."""
         self._wakeup.set()
 
     async def run(
         self, store: Store, cursors: Sequence[Cursor], receive: Receive, feed: FeedReader | None = None
     ) -> None:
-        """Pass everything on until the reader has gone, the stream is closed or nothing is left to follow."""
+        """Send events until the client disconnects, the stream is closed or nothing is left to follow."""
         self._feed = feed
         disconnect_task = asyncio.ensure_future(self._wait_for_disconnect(receive))
         try:
@@ -67,12 +66,12 @@ class Stream:
             disconnect_task.cancel()
 
     def close(self) -> None:
-        """Let the stream end once it has passed on what is there."""
+        """End the stream after it has sent what is available."""
         self._is_closing = True
         self._wakeup.set()
 
     def on_heartbeat(self) -> bool:
-        """A heartbeat's time has come. False if the reader has taken nothing for too long, and is cut off."""
+        """Send a heartbeat if the stream is silent. Return False if it cut off a stalled reader."""
         if self._is_sending:
             self._stalled_beats += 1
             if self._stalled_beats >= STREAM_STALLED_HEARTBEATS_MAX:
@@ -105,7 +104,7 @@ class Stream:
             elif not any(sent):
                 await self._wakeup.wait()
         if not self._is_disconnected:
-            # What a run said last as the server stopped.
+            # The last events of runs that ended as the server stopped.
             await self._send_feed()
             for follower in tuple(self._followers):
                 await self._send_events(follower)
@@ -115,7 +114,7 @@ class Stream:
         try:
             events = await follower.next_events()
         except HoldfastError:
-            # Deleted, or the store is away: the reader comes back and is told so in words.
+            # Deleted, or the store is unavailable: the client reconnects and gets a problem document.
             self._followers.remove(follower)
             return False
         if not events:
@@ -133,13 +132,13 @@ class Stream:
             return False
         frames = self._feed.take()
         for frame in frames:
-            # In pieces: whoever takes a long snapshot slowly does take it.
+            # In chunks, so that a slow reader of a long snapshot does not count as stalled.
             for start in range(0, len(frame), _CHUNK_BYTES):
                 await self._write(frame[start : start + _CHUNK_BYTES])
         self.events_sent += len(frames)
         self._was_active = self._was_active or bool(frames)
         if self._feed.fault is not None:
-            # As with a session: the reader comes back and is told why in words.
+            # As with a session: the client reconnects and gets a problem document.
             self.close()
         return bool(frames)
 
@@ -156,19 +155,19 @@ class Stream:
 
 
 ABORT = "holdfast.abort"
-"""The extension of a scope whose `call` ends the connection at once."""
+"""The ASGI extension whose `call` ends the connection at once."""
 
 
 class Streams:
-    """Belongs to one event loop. `send_heartbeats` must be running for signs of life."""
+    """The open streams of one event loop; they get heartbeats while `send_heartbeats` runs."""
 
     def __init__(self, store: Store, heartbeat_s: float = HEARTBEAT_S) -> None:
         self._store = store
         self._heartbeat_s = heartbeat_s
         self._feed = Feed(store)
         self._frames, self._multi_session_frames = FrameCache(session_frame), FrameCache(multi_session_frame)
-        # One ticker for all, and only a slice of the streams at each tick: beating a thousand at once would
-        # hold up whoever is streaming.
+        # One ticker for all, with a slice of the streams at each tick: a thousand heartbeats at once would
+        # delay active streams.
         self._slots: list[set[Stream]] = [set() for _ in range(_HEARTBEAT_SLOTS)]
         self._opened = 0
         self._events_of_closed = 0
@@ -181,18 +180,18 @@ class Streams:
 
     @property
     def events_sent(self) -> int:
-        """Events passed on so far, counted once for each reader."""
+        """Return the number of events sent so far, counted once for each reader."""
         return self._events_of_closed + sum(stream.events_sent for slot in self._slots for stream in slot)
 
     async def stream_session(self, session_id: SessionId, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer `GET …/events`. Raises NoSuchSession and BadCursor before anything is sent."""
+        """Serve `GET …/events`. Raises NoSuchSession and BadCursor before anything is sent."""
         after_args = _query(scope).get("after", [])
         last = header(scope, b"last-event-id") or (after_args[-1] if after_args else "0")
         cursor = await self._check_cursor(session_id, last)
         await self._run(Stream(send, self._frames, _abort_callback(scope)), [cursor], receive)
 
     async def stream_sessions(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer `GET /api/stream`. Raises as `stream_session` does, BadRequest and TooLarge."""
+        """Serve `GET /api/stream`. Raises as `stream_session` does, and BadRequest and TooLarge."""
         query = _query(scope)
         session_args, feed_arg = query.get("session", []), query.get("feed", ["false"])[-1]
         if feed_arg not in ("true", "false"):
@@ -217,7 +216,7 @@ class Streams:
             await self._run(stream, cursors, receive, reader)
 
     async def send_heartbeats(self) -> None:
-        """Give every stream its sign of life, each at its own time."""
+        """Send heartbeats until cancelled, spread evenly over the streams."""
         while True:
             for slot in self._slots:
                 await asyncio.sleep(self._heartbeat_s / _HEARTBEAT_SLOTS)
@@ -226,7 +225,7 @@ class Streams:
                         self.cut_off += 1
 
     def close(self) -> None:
-        """End all streams; their readers come back with their cursors."""
+        """End all streams; their clients reconnect with their cursors."""
         self._is_closed = True
         for slot in self._slots:
             for stream in slot:
@@ -249,7 +248,7 @@ class Streams:
     async def _check_cursor(self, session_id: SessionId, after: str) -> Cursor:
         head = await self._store.head(session_id)
         if not _SEQ.fullmatch(after) or int(after) > head:
-            # A number that was never given out would wait for ever, and miss what comes before it.
+            # A cursor beyond the head would wait for ever, and miss the events before it.
             raise BadCursor(cursor=repr(after[:40]))
         seq: Seq = int(after)
         return session_id, seq

@@ -1,1 +1,1 @@
-"""Those who remember: each is a `memory.ports.Provider`."""
+"""The built-in memory providers and the loader of installed ones: each is a `memory.ports.Provider`."""

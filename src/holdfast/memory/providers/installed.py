@@ -1,7 +1,7 @@
-"""Providers that were installed beside Holdfast: each is an entry point of the group `holdfast.memory`.
+"""Load providers from installed packages: each is an entry point of the group `holdfast.memory`.
 
-An entry point names a callable that is given a `Given` and returns a `memory.ports.Provider`, or an awaitable
-of one. Nothing of a package is imported unless its provider is the chosen one.
+An entry point names a callable that takes a `Given` and returns a `memory.ports.Provider`, or an awaitable of
+one. A package is imported only if its provider is selected.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from holdfast.memory.provider_calls import CaughtError, catch_errors, catch_erro
 ENTRY_POINT_GROUP = "holdfast.memory"
 FOLDER = "memory"
 ERROR_CHARS_MAX = 200
-"""How much is kept of what an error says."""
+"""Longer error texts are cut."""
 PROVIDER_METHODS = ("recall", "commit", "retract", "remember", "list_", "edit", "forget", "health", "close")
-"""What one must be able to do to be a provider, if only to say that there is no way."""
+"""The methods that a provider must have, even if one only raises ProviderCannot."""
 
 
 class NoSuchMemoryProvider(OwnerGone):
@@ -48,9 +48,9 @@ class MemoryProviderNotReady(BadMemoryProvider):
 
 
 class Given(msgspec.Struct, frozen=True):
-    """What a provider is made from: a folder of its own, its options, and a way to ask the agent's model.
+    """The arguments of a provider factory: its folder, its options, a function that calls the agent's model.
 
-    The folder is inside the data folder; it is there, with no rights for others, when the provider is made.
+    The folder is inside the data folder. It exists, private to its owner, before the factory is called.
     """
 
     folder: Path
@@ -62,7 +62,7 @@ ProviderFactory = Callable[[Given], Provider | Awaitable[Provider]]
 
 
 def installed_names() -> list[str]:
-    """The installed providers. Reads what packages say of themselves and imports none."""
+    """Return the names of installed providers. Reads package metadata and imports nothing."""
     return sorted(entry_points(group=ENTRY_POINT_GROUP).names)
 
 
@@ -74,9 +74,10 @@ async def open_installed_provider(
     built_in: tuple[str, ...] = (),
     timeout_s: float = PROVIDER_OPEN_S_MAX,
 ) -> Provider:
-    """The provider `name`; `folder` is the data folder, `built_in` names those that need no package.
+    """Open the provider `name`.
 
-    Raises NoSuchMemoryProvider, BadMemoryProvider, and MemoryProviderNotReady where that may pass.
+    `folder` is the data folder, `built_in` names the providers that need no package.
+    Raises NoSuchMemoryProvider, BadMemoryProvider, and MemoryProviderNotReady if the fault may pass.
     """
     found = tuple(entry_points(group=ENTRY_POINT_GROUP, name=name))
     if not found:
@@ -98,14 +99,14 @@ async def open_installed_provider(
     if isinstance(answer, CaughtError):
         if isinstance(answer.error, BadMemoryProvider):
             raise answer.error
-        # A call that it does not take will never do; whatever else it met may pass.
+        # A TypeError means a wrong signature, which stays wrong; other errors may pass.
         kind = BadMemoryProvider if isinstance(answer.error, TypeError) else MemoryProviderNotReady
         raise kind(name=name, why=_error_text(answer)) from answer.error
     return cast(Provider, answer)
 
 
 async def _build_in_time(name: str, build: Callable[[], Awaitable[Provider]], timeout_s: float) -> object:
-    """What came of making a provider. Raises MemoryProviderNotReady where nothing did."""
+    """Return the provider, or the error of building it. Raises MemoryProviderNotReady on a timeout."""
     try:
         async with asyncio.timeout(timeout_s):
             return await catch_errors(build)
@@ -119,7 +120,7 @@ async def _build_in_time(name: str, build: Callable[[], Awaitable[Provider]], ti
 
 
 async def _load(entry: EntryPoint, timeout_s: float) -> ProviderFactory:
-    """Import the provider's package beside everything else. One that never ends holds up nobody's end."""
+    """Import the provider's package in a daemon thread, so that an endless import cannot block the exit."""
     loop = asyncio.get_running_loop()
     loaded: asyncio.Future[object] = loop.create_future()
 
@@ -129,7 +130,7 @@ async def _load(entry: EntryPoint, timeout_s: float) -> ProviderFactory:
 
     def load() -> None:
         found = catch_errors_sync(entry.load)
-        with contextlib.suppress(RuntimeError):  # Nobody waits any more.
+        with contextlib.suppress(RuntimeError):  # The loop has closed.
             loop.call_soon_threadsafe(hand_over, found)
 
     threading.Thread(target=load, name=f"load {entry.name}", daemon=True).start()
@@ -148,10 +149,10 @@ async def _load(entry: EntryPoint, timeout_s: float) -> ProviderFactory:
 
 
 def _missing_members(provider: object) -> list[str]:
-    """What a would-be provider lacks, in the port's own names."""
+    """Return the members of the port that an object lacks."""
     methods = [verb for verb in PROVIDER_METHODS if not callable(getattr(provider, verb, None))]
     properties = [name for name in ("name", "takes_key") if not hasattr(provider, name)]
-    # Whether it may be told twice is no matter of what passes for true.
+    # Only a real bool counts: a truthy value could cause double commits.
     is_undeclared = "takes_key" not in properties and not isinstance(
         getattr(provider, "takes_key", None), bool
     )
@@ -159,7 +160,7 @@ def _missing_members(provider: object) -> list[str]:
 
 
 def _error_text(caught: CaughtError) -> str:
-    """An error as people are told of it: on one line, short, without the last full stop."""
+    """Return an error's text for people: one line, cut, without the last full stop."""
     text = " ".join(caught.text.split())
     if len(text) > ERROR_CHARS_MAX:
         text = text[: ERROR_CHARS_MAX - 1].rstrip() + "…"

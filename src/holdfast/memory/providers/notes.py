@@ -1,8 +1,8 @@
-"""The notes: what the agent's own model finds worth keeping, kept in the same store as everything else.
+"""Remember facts that the agent's own model extracts, as notes in Holdfast's store.
 
-A stretch is told once, whatever happens in between: what it brings and its key are one transaction, and a key
-that is there already answers with its first receipt before any model is asked. A note that says better what
-another says replaces it. Notes are found by their words, and by their meaning where that can be told.
+A segment is committed exactly once: one transaction stores its notes and its key, and a known key returns its
+first receipt before any model call. A note may replace earlier ones. Search uses words, and embeddings if
+they are configured.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ from holdfast.memory.ports import AskModel, EmbedTexts, Health, ModelInputTooLon
 from holdfast.memory.vector_index import VectorIndex, merge_rankings
 
 _QUERY_CHARS_MAX = 16_000
-"""What of a person's words is used to find the notes that a stretch may replace: the newest."""
+"""The newest user text of a segment, cut to this, finds the notes that it may replace."""
 
 
 class NotesProvider:
-    """A `Provider`. Close what it asks and embeds with after it, not before."""
+    """The notes provider. Close it before the clients behind `ask` and `embed`."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class NotesProvider:
         return merge_rankings(by_words, by_meaning)[:limit]
 
     async def remember(self, text: str, scope: str, origin: Origin, key: str) -> Memory:
-        """Raises TooLarge too."""
+        """Remember `text` word for word. Also raises TooLarge."""
         fresh = (NewNote(self._cleaned(text)),)
         _, memories = await self._store.add_notes(key, self._ids.memory(), origin, scope, fresh)
         if not memories:
@@ -128,7 +128,7 @@ class NotesProvider:
     async def _commit(self, segment: Segment) -> str:
         conversation = conversation_chunks(segment.messages)
         if conversation and await self._store.count_notes() >= MEMORIES_MAX:
-            # Before a model is asked for what could not be kept.
+            # Before a model call whose result could not be stored.
             raise ProviderFailure(detail=f"there are {MEMORIES_MAX} notes already; forget some of them")
         fresh = await self._extract_within(segment, EXTRACT_CHARS_MAX)
         first, last = (segment.turns[0][0], segment.turns[-1][1]) if segment.turns else (0, 0)
@@ -145,31 +145,29 @@ class NotesProvider:
         return receipt
 
     async def _extract_within(self, segment: Segment, chars_max: int) -> list[NewNote]:
-        """What is new in a stretch, of which the model is shown so much at once, or less if it has to be."""
+        """Return the new notes of a segment; halve the chunk size while the model refuses it as too long."""
         while True:
             try:
                 return await self._extract(
                     segment, conversation_chunks(segment.messages, chars_max), chars_max
                 )
             except ModelInputTooLong:
-                # Nothing was kept of it yet: it is read again, in smaller goes.
+                # Nothing is stored yet: extract again, in smaller chunks.
                 chars_max //= 2
                 if chars_max < EXTRACT_CHARS_MIN:
                     raise
 
     async def _extract(self, segment: Segment, conversation: Sequence[str], chars_max: int) -> list[NewNote]:
-        """What one go of a stretch found is known to the next, which may replace it."""
+        """Return the new notes of all chunks; a chunk may replace notes of those before it."""
         known, ids, fresh = dict[str, str](), dict[str, str](), dict[str, NewNote]()
         if conversation:
             topic = "\n".join(
-                said_last_at.text
-                for said_last_at in reversed(segment.messages)
-                if said_last_at.role == "user"
+                message.text for message in reversed(segment.messages) if message.role == "user"
             )
             notes = await self._store.find_notes(segment.scope, topic[:_QUERY_CHARS_MAX], EXTRACT_KNOWN_MAX)
-            # Numbers instead of ids, which a small model may not copy well.
-            said = last_user_message_at(segment.messages)
-            known_texts = [(note.id, format_known_note(note, said)) for note in notes]
+            # Numbers, because a small model may copy ids wrongly.
+            said_at = last_user_message_at(segment.messages)
+            known_texts = [(note.id, format_known_note(note, said_at)) for note in notes]
             fitting = [
                 each
                 for each, size in zip(known_texts, _cumulative_sizes(known_texts), strict=True)
@@ -190,7 +188,7 @@ class NotesProvider:
         return list(fresh.values())
 
     def _cleaned(self, text: str) -> str:
-        """A text as it is kept: without secrets, and without halves of characters, which no store takes."""
+        """Return `text` fit to store: masked, stripped, and without lone surrogates."""
         return self._mask(text.encode("utf-8", "replace").decode()).strip()
 
     async def _find_note(self, note_id: str) -> Memory | None:
@@ -205,7 +203,7 @@ class NotesProvider:
 
 
 def _cumulative_sizes(known_texts: Sequence[tuple[str, str]]) -> Iterator[int]:
-    """How long the notes are up to each of them."""
+    """Yield the total length of the texts up to each."""
     return accumulate(len(text) for _, text in known_texts)
 
 

@@ -1,7 +1,7 @@
-"""Memory behind a webhook: one signed POST for each question, to one address.
+"""Use a memory behind a webhook: one signed POST for each call, to one URL.
 
-Whatever the other side does instead of answering is a ProviderFailure with a sentence for people. It says
-neither the secret nor what an address may hold beside the host.
+Every fault of the receiver becomes a ProviderFailure with a sentence for people. The sentence contains
+neither the secret nor any part of the URL but the host.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ from holdfast.memory.ports import Health, ProviderCannot, ProviderFailure, Segme
 from holdfast.memory.providers import webhook_wire as wire
 
 RECEIVER_TEXT_CHARS_MAX = 200
-"""How much of a receiver's own words is kept."""
+"""Longer error texts of a receiver are cut."""
 _KEEP_S = 4
-"""How long a quiet connection is used again: less than servers usually keep one, so that none is dying."""
+"""The keep-alive of an idle connection: shorter than that of most servers, so that reuse does not race it."""
 T = TypeVar("T")
 
 
 class MemoryWebhookTimeouts(msgspec.Struct, frozen=True):
-    """How long to wait for a whole answer, in seconds."""
+    """The timeouts for a whole answer, in seconds."""
 
     commit_s: float = COMMIT_S_MAX
     ask_s: float = PROVIDER_REQUEST_S_MAX
@@ -47,10 +47,10 @@ DEFAULT_TIMEOUTS = MemoryWebhookTimeouts()
 
 
 class WebhookProvider:
-    """Tells and asks whoever listens at `url`. `secret` is `whsec_…`; `fresh` makes ids for questions.
+    """A provider that calls the receiver at `url`. `secret` is `whsec_…`; `new_id` creates ids for queries.
 
-    The format obliges a receiver to remember the same key once. The client is made in the loop that first
-    uses it. Raises ValueError for a secret that is none.
+    The format requires a receiver to remember the same key once. The first call creates the HTTP client, in
+    its loop. Raises ValueError if the secret is malformed.
     """
 
     def __init__(
@@ -119,19 +119,19 @@ class WebhookProvider:
         try:
             await self._request(wire.WebhookHealthCheck(), "say how it is", self._timeouts.health_s)
         except ProviderCannot:
-            return Health(True)  # It answers, and knows us: that is as much as is asked.
+            return Health(True)  # The receiver accepted the signature: that is enough.
         except HoldfastError as error:
             return Health(False, str(error.fields.get("detail", error)))
         return Health(True)
 
     async def close(self) -> None:
-        """End all connections; requests under way fail, and so do later ones."""
+        """Close all connections; running and later requests fail."""
         self._is_closed = True
         if self._session is not None:
             await self._session.close()
 
     async def _request(self, request: wire.WebhookRequest, verb: str, timeout_s: float) -> bytes:
-        """The body of a 2xx answer. Raises what a Provider may."""
+        """Return the body of a 2xx answer. Raises what a Provider may."""
         try:
             body = msgspec.json.encode(request)
         except UnicodeEncodeError:
@@ -156,7 +156,7 @@ class WebhookProvider:
         return answer
 
     async def _post(self, message_id: str, body: bytes) -> tuple[int, bytes]:
-        """The status and the body, of which one byte too many is the most that is read."""
+        """Return the status and the body, read up to one byte past the limit."""
         headers = {
             "Content-Type": "application/json",
             "Accept": "application/json",
@@ -164,7 +164,7 @@ class WebhookProvider:
             "User-Agent": "holdfast",
             **signature_headers(self._key, message_id, self._clock.now_ms(), body),
         }
-        # Redirects are not followed: what was said in a conversation goes only to the server that it is for.
+        # Redirects are not followed: a conversation goes only to its configured server.
         request = self._client().post(self._url, data=body, headers=headers, allow_redirects=False)
         async with request as response:
             answer = bytearray()
@@ -180,8 +180,8 @@ class WebhookProvider:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_S),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=None),  # `_ask` has one for all of it.
-                auto_decompress=False,  # Little could become much.
+                timeout=aiohttp.ClientTimeout(total=None),  # `_request` sets the timeout.
+                auto_decompress=False,  # A small body could expand past the limit.
             )
         return self._session
 
@@ -215,7 +215,7 @@ class WebhookProvider:
         return ProviderFailure(detail=f"{self._host} {what}")
 
     def _receiver_text(self, text: str) -> str:
-        """A receiver's words, fit to be shown: on one line, short, without what is secret."""
+        """Return a receiver's text fit to show: one line, cut, masked."""
         line = self._mask.mask_with_shapes(" ".join(text.split()))
         if len(line) > RECEIVER_TEXT_CHARS_MAX:
             line = line[: RECEIVER_TEXT_CHARS_MAX - 1].rstrip() + "…"
@@ -223,7 +223,7 @@ class WebhookProvider:
 
 
 def _connection_error_text(error: Exception) -> str:
-    """Why there was no answer, in words of our own: the library's may hold the address."""
+    """Return the cause in our own words: the library's message may contain the URL."""
     match error:
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
             return "its certificate was refused"
@@ -242,7 +242,7 @@ def _connection_error_text(error: Exception) -> str:
 
 
 def _secrets_in_url(url: str) -> tuple[str, ...]:
-    """What an address may hold that is nobody's business: a password, and what stands behind `?`."""
+    """Return the secret parts of a URL: the password, the query and its values."""
     parts = urlsplit(url)
     secrets = (parts.password or "", parts.query, *(value for _, value in parse_qsl(parts.query)))
     return (*secrets, *(unquote(each) for each in secrets))
@@ -255,7 +255,7 @@ def _validated(text: str) -> str:
 
 
 def _truncated(memory: Memory) -> Memory:
-    """One memory is not to take the place of all others."""
+    """Return `memory` with its text cut, so that one memory cannot crowd out the others."""
     if len(memory.text) <= MEMORY_CHARS_MAX:
         return memory
     return msgspec.structs.replace(memory, text=memory.text[: MEMORY_CHARS_MAX - 1] + "…")

@@ -1,6 +1,6 @@
-"""What goes to a webhook and what comes back: the bodies, their ids, the shapes of answers.
+"""Define the requests to a memory webhook, their ids, and its answers.
 
-Signed as the Standard Webhooks convention says. docs/memory.md describes it for those who receive it.
+Requests are signed as Standard Webhooks defines it. docs/memory.md describes the format for receivers.
 """
 
 import hashlib
@@ -16,7 +16,6 @@ from holdfast.domain.limits import RECEIPT_CHARS_MAX
 from holdfast.domain.memories import Memory, MemoryAuthor, MemoryPage, Origin
 from holdfast.memory.ports import Segment, SegmentMessage
 
-"""As the convention has it."""
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,200}")
 _Whole = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 _Time = Annotated[int, msgspec.Meta(ge=0, le=INSTANT_MAX)]
@@ -24,11 +23,11 @@ _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 T = TypeVar("T")
 
 
-# What is sent.
+# Requests.
 
 
 class WebhookCommit(msgspec.Struct, frozen=True, tag="memory.commit"):
-    """A stretch of conversation, member for member as it is."""
+    """A segment, with the same fields."""
 
     key: str
     session_id: str
@@ -95,10 +94,10 @@ def commit_request(segment: Segment) -> WebhookCommit:
 
 
 def request_id(request: WebhookRequest, new_id: str) -> str:
-    """What makes this request and its repetitions one: the same id is the same deed.
+    """Return the id that a request shares with its retries.
 
-    Taking a stretch back is another deed than telling it, so it has another id: receivers may pass over an id
-    that they have seen. A full stop would let a signature stand for something else, so none is let through.
+    A retraction has another id than its commit, because receivers may skip an id that they have seen. An id
+    contains no full stop, because the signed content is separated by full stops.
     """
     match request:
         case WebhookCommit() | WebhookRemember():
@@ -114,7 +113,7 @@ def _safe_id(key: str) -> str:
     return "x_" + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-# What is answered.
+# Answers.
 
 
 class WebhookReceipt(msgspec.Struct, frozen=True):
@@ -129,7 +128,7 @@ class _Origin(msgspec.Struct, frozen=True):
 
 
 class WebhookMemory(msgspec.Struct, frozen=True):
-    """A memory as a receiver tells it; only what it says, and by which name, is needed."""
+    """A memory from a receiver; only `id` and `text` are required."""
 
     id: _Name
     text: str
@@ -154,14 +153,14 @@ class WebhookMemoryPage(msgspec.Struct, frozen=True):
 
 
 class WebhookError(msgspec.Struct, frozen=True):
-    """What a receiver may say where it does not answer with 2xx."""
+    """The optional body of an answer that is not 2xx."""
 
     code: str = ""
     detail: str = ""
 
 
 def parse_error(body: bytes) -> WebhookError:
-    """What a receiver says against a request; nothing, if it says so in no way that is understood."""
+    """Return the error in an answer; an empty one if the body has another form."""
     try:
         return msgspec.json.decode(body, type=WebhookError)
     except (msgspec.DecodeError, UnicodeDecodeError):

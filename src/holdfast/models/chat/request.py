@@ -1,4 +1,4 @@
-"""Chat Completions as bytes: the request. No I/O."""
+"""Encode a request as Chat Completions. No I/O."""
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -22,9 +22,9 @@ from holdfast.models.wire import EFFORT
 
 MAX_TOKENS = "max_tokens"
 LONG_CALL_IDS = "ids of calls as long as ours"
-"""Refused by Mistral and by what runs its models: there, the id of a call is nine letters or digits."""
+"""Refused by Mistral and by servers of its models: there, a call's id is nine letters or digits."""
 USER_AFTER_TOOL = "a person after a tool"
-"""Refused by the same: the assistant has to have spoken in between."""
+"""Refused by the same servers: an assistant message has to stand in between."""
 _BRIDGE_TEXT = "I have seen that."
 _ID_CHARS = 9
 
@@ -36,14 +36,14 @@ def encode(
     without: Collection[str] = (),
     answer_tokens_max: int = 0,
 ) -> bytes:
-    """The body of a streaming request, `without` the optional fields that a server does not take."""
+    """Return the body of a streaming request, `without` the optional fields that the server refuses."""
     tool_turns = in_tool_turns(request.messages)
     messages = [
         _message(message, request.files, in_loop, without)
         for message, in_loop in zip(request.messages, tool_turns, strict=True)
     ]
     if LONG_CALL_IDS in without:
-        messages = [_with_short_ids(each) for each in messages]
+        messages = [_with_short_ids(message) for message in messages]
     if USER_AFTER_TOOL in without:
         messages = list(_insert_bridges(messages))
     if request.system:
@@ -79,7 +79,7 @@ def _short_id(call_id: str) -> str:
 
 
 def _insert_bridges(messages: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """A word of the assistant's wherever a person speaks right after a tool."""
+    """Yield the messages, with an assistant message between a tool's result and a user message."""
     before = ""
     for message in messages:
         if before == "tool" and message["role"] == "user":
@@ -113,7 +113,7 @@ def _message(
 
 
 def _user_content(parts: Sequence[AnyPart], files: Mapping[str, FileContent]) -> str | list[dict[str, Any]]:
-    """What a person said: a string wherever that is enough, since many servers take nothing else."""
+    """Return a user message, as a string if possible, since many servers accept nothing else."""
     pieces: list[str | dict[str, Any]] = []
     for part in parts:
         content = files.get(part.blob) if isinstance(part, File) else None

@@ -1,9 +1,9 @@
-"""Thinking in Chat Completions: in fields of its own or between tags, and how it is sent back. No I/O.
+"""Encode and decode thinking in Chat Completions, in fields of its own or between tags. No I/O.
 
 OpenAI's reference has no field for it, so each server has its own: `reasoning_content` (DeepSeek, and most
 that follow it), `reasoning` (OpenRouter, Groq, vLLM, Ollama), `reasoning_details` beside it (OpenRouter), and
-`extra_content` on a call (Google). What has to come back is kept in the signature of a thinking part, as a
-Kept.
+`extra_content` on a call (Google). The signature of a thinking part keeps what has to be sent back, as a
+ThinkingSignature.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,31 +16,31 @@ from holdfast.domain.events.parts import Reasoning, ToolCall
 from holdfast.models.ports import ReasoningDelta, TextDelta
 
 THINKING = "thinking"
-"""Left out once a server does not take its own thinking back."""
+"""Left out once a server refuses its own thinking."""
 EXTRA = "extra_content"
 CALLS_WITHOUT_THINKING = "calls without thinking"
-"""Refused by servers that think: a call without any then says that there was none."""
+"""Refused by servers that think: such a call then gets an empty thinking field."""
 UNSIGNED_CALLS = "calls without a signature"
-"""Refused by Google; a call that another model made then says so, as its documentation has it."""
+"""Refused by Google: a call that another model made then gets the documented placeholder."""
 SKIP_SIGNATURE = "skip_thought_signature_validator"
 _CONTENT = "reasoning_content"
 _DETAILS = "reasoning_details"
 _TEXT_KEYS = ("text", "summary")
-"""Where details hold text; all else in them is opaque."""
+"""Keys of the texts in details; all other values are opaque."""
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
 _OBJECTS = msgspec.json.Decoder(list[dict[str, Any]])
 OPEN_TAG, CLOSE_TAG = "<think>", "</think>"
 BLANK_CHARS_MAX = 64
-"""As much blank space may come before the tag; text that begins with more does not begin with it."""
+"""Limit of blank space before the opening tag. Text after more of it is no thinking."""
 
 
 class ThinkingSignature(msgspec.Struct, frozen=True, tag_field="type", tag="chat", omit_defaults=True):
-    """What the signature of a thinking part holds, in JSON.
+    """The content of a thinking part's signature, as JSON.
 
-    `field` is where the part's text came from and goes back to. `extra` belongs to the next call, or with
-    `is_late` to the one before. `details` are OpenRouter's, of the whole message; a text among them that is
-    the message's thinking is left out (`shown` says of which one, and its key), and `calls` are the ids by
-    which they name calls, in order.
+    `field` is the field that the part's text came from and is sent back in. `extra` belongs to the next call,
+    or with `is_late` to the previous one. `details` are OpenRouter's, for the whole message. A text among
+    them that equals the message's thinking is left out; `shown` holds its index and its key. `calls` are the
+    ids by which the details name calls, in order.
     """
 
     field: str = ""
@@ -58,7 +58,7 @@ _SIGNATURE = msgspec.json.Decoder(ThinkingSignature)
 
 
 def parse_signature(part: Reasoning) -> ThinkingSignature | None:
-    """What was kept; None in what another protocol signed."""
+    """Return the parsed signature; None if another protocol signed the part."""
     try:
         return _SIGNATURE.decode(part.signature)
     except (msgspec.DecodeError, UnicodeEncodeError):
@@ -69,14 +69,14 @@ def parse_object(raw: msgspec.Raw) -> dict[str, Any] | None:
     try:
         return _OBJECT.decode(raw) if raw else None
     except msgspec.DecodeError:
-        return None  # Opaque, and odd: nothing that could go back.
+        return None  # Malformed, so it could not be sent back.
 
 
-# Going back.
+# Encoding.
 
 
 def in_tool_turns(messages: Sequence[RequestMessage]) -> list[bool]:
-    """Of each message, whether it is of a turn in which tools were called: there alone thinking goes back."""
+    """Return for each message whether its turn called tools: only there is thinking sent back."""
     turns: list[list[RequestMessage]] = [[]]
     for message in messages:
         if isinstance(message, UserMessage):
@@ -84,27 +84,27 @@ def in_tool_turns(messages: Sequence[RequestMessage]) -> list[bool]:
         turns[-1].append(message)
     found: list[bool] = []
     for turn in turns:
-        parts = (part for each in turn if isinstance(each, AssistantMessage) for part in each.parts)
+        parts = (part for message in turn if isinstance(message, AssistantMessage) for part in message.parts)
         found += [any(isinstance(part, ToolCall) for part in parts)] * len(turn)
     return found
 
 
 def thinking_fields(message: AssistantMessage, without: Iterable[str]) -> dict[str, Any]:
-    """The fields by which a message's thinking goes back to whoever thought it."""
+    """Return the fields that send a message's thinking back to the server that it came from."""
     without = frozenset(without)
     fields: dict[str, Any] = {}
     texts: dict[str, str] = {}
     calls = [part.call_id for part in message.parts if isinstance(part, ToolCall)]
     if THINKING not in without:
         signatures = [
-            (part, each)
+            (part, signature)
             for part in message.parts
-            if isinstance(part, Reasoning) and (each := parse_signature(part))
+            if isinstance(part, Reasoning) and (signature := parse_signature(part))
         ]
-        for part, each in signatures:
-            if each.field:
-                texts[each.field] = texts.get(each.field, "") + part.text
-        details = next((each for _, each in signatures if each.details), None)
+        for part, signature in signatures:
+            if signature.field:
+                texts[signature.field] = texts.get(signature.field, "") + part.text
+        details = next((signature for _, signature in signatures if signature.details), None)
         fields = (
             texts
             if details is None
@@ -116,19 +116,19 @@ def thinking_fields(message: AssistantMessage, without: Iterable[str]) -> dict[s
 
 
 def _restore_details(signature: ThinkingSignature, text: str, calls: Sequence[str]) -> list[dict[str, Any]]:
-    """A message's details as they came, but for the ids of calls: those are ours."""
+    """Return a message's details as they came, with our ids of the calls."""
     ours = dict(zip(signature.calls, calls, strict=False))
-    details = [dict(each) for each in signature.details or ()]
+    details = [dict(detail) for detail in signature.details or ()]
     if signature.shown is not None and signature.shown[0] < len(details):
         details[signature.shown[0]][signature.shown[1]] = text
-    for each in details:
-        if isinstance(each.get("id"), str) and each["id"] in ours:
-            each["id"] = ours[each["id"]]
+    for detail in details:
+        if isinstance(detail.get("id"), str) and detail["id"] in ours:
+            detail["id"] = ours[detail["id"]]
     return details
 
 
 def call_extras(message: AssistantMessage, without: Iterable[str]) -> list[dict[str, Any] | None]:
-    """For each call of a message in order, what belongs to it beside its arguments."""
+    """Return for each call of a message, in order, the extra that belongs to it."""
     without = frozenset(without)
     found: list[dict[str, Any] | None] = []
     pending: dict[str, Any] | None = None
@@ -147,24 +147,24 @@ def call_extras(message: AssistantMessage, without: Iterable[str]) -> list[dict[
                 pending = signature.extra
     if EXTRA in without:
         return [None] * len(found)
-    # Of calls that were made together only the first is signed.
+    # Google signs only the first of parallel calls.
     if found and found[0] is None and UNSIGNED_CALLS in without:
         found[0] = {"google": {"thought_signature": SKIP_SIGNATURE}}
     return found
 
 
-# Coming in.
+# Decoding.
 
 
 class ReasoningDetails:
-    """OpenRouter's details of a message's thinking, put together from their pieces."""
+    """Assemble OpenRouter's details of a message's thinking from their pieces."""
 
     def __init__(self) -> None:
         self._all: list[dict[str, Any]] = []
         self._texts: list[dict[str, list[str]]] = []
 
     def add(self, raw: msgspec.Raw) -> str:
-        """Take in what one chunk holds of them; returns the text in it."""
+        """Add the pieces in one chunk, and return their text."""
         try:
             pieces = _OBJECTS.decode(raw) if raw else []
         except msgspec.DecodeError:
@@ -183,18 +183,22 @@ class ReasoningDetails:
         return text
 
     def to_signature(self, thinking: str, calls: Sequence[str]) -> ThinkingSignature | None:
-        """What has to be kept of them beside `thought`, the text that was shown."""
+        """Return the signature that keeps the details beside `thinking`, the text that people saw."""
         if not self._all:
             return None
         texts = {
-            (i, key): "".join(pieces) for i, each in enumerate(self._texts) for key, pieces in each.items()
+            (i, key): "".join(pieces)
+            for i, texts_by_key in enumerate(self._texts)
+            for key, pieces in texts_by_key.items()
         }
         shown = next(iter(texts)) if list(texts.values()) == [thinking] else None
-        details = [dict(each) for each in self._all]
+        details = [dict(detail) for detail in self._all]
         for (i, key), text in texts.items():
             if (i, key) != shown:
                 details[i][key] = text
-        names = tuple(calls) if any(each.get("id") in calls for each in details if each.get("id")) else ()
+        names = (
+            tuple(calls) if any(detail.get("id") in calls for detail in details if detail.get("id")) else ()
+        )
         return ThinkingSignature(details=details, shown=shown, calls=names)
 
 
@@ -205,9 +209,9 @@ def _continues(piece: dict[str, Any], last: dict[str, Any]) -> bool:
 
 
 class ThinkTagParser:
-    """How the text of one answer begins, in whatever pieces it comes; no more is held than a tag is long.
+    """Separate thinking between tags from the answer, holding back no more than a tag's length.
 
-    Once it `is_over`, all that follows is the answer's own, and needs no looking at.
+    Once `is_done`, all further text belongs to the answer and needs no parsing.
     """
 
     def __init__(self) -> None:
@@ -218,7 +222,7 @@ class ThinkTagParser:
         self._is_blank = True
 
     def feed(self, text: str) -> list[TextDelta | ReasoningDelta]:
-        """What can be told of the text so far. Blank space around the tags is left out."""
+        """Return the deltas that are certain so far. Blank space around the tags is dropped."""
         text, self._buffer = self._buffer + text, ""
         if not self._is_inside and not self._is_closed:
             stripped = text.lstrip()
@@ -235,7 +239,10 @@ class ThinkTagParser:
         return self._feed_thinking(text) if self._is_inside else self._feed_answer(text)
 
     def flush(self) -> list[TextDelta | ReasoningDelta]:
-        """What was held back: something else begins, or nothing more comes. Thinking under way stays that."""
+        """Return the text that was held back, because something else begins or the stream has ended.
+
+        Thinking without a closing tag stays thinking.
+        """
         rest, self._buffer = self._buffer, ""
         if self._is_inside:
             return [ReasoningDelta(rest)] if rest else []
@@ -260,7 +267,7 @@ class ThinkTagParser:
 
 
 def _partial_tag_chars(text: str) -> int:
-    """How many characters at the end of `text` may be the beginning of the closing tag."""
+    """Return the number of characters at the end of `text` that may begin the closing tag."""
     for chars in range(min(len(CLOSE_TAG) - 1, len(text)), 0, -1):
         if text.endswith(CLOSE_TAG[:chars]):
             return chars

@@ -1,6 +1,6 @@
-"""Chat Completions: requests encoded, the chunks of an answer decoded. No I/O.
+"""Chat Completions: encode requests, decode the chunks of an answer. No I/O.
 
-Follows OpenAI's reference, and what servers that claim to speak it do otherwise: thinking in
+The decoder follows OpenAI's reference, and accepts what other servers do differently: thinking in
 `reasoning_content` or `reasoning`, or between tags in the text; calls without `index`, calls that come whole,
 names that are repeated.
 """
@@ -29,7 +29,7 @@ from holdfast.models.wire import EFFORT, ErrorInStream
 
 
 class ChatWire:
-    """OpenAI Chat Completions, as everybody speaks it."""
+    """OpenAI Chat Completions, as other servers speak it too."""
 
     path = "chat/completions"
     optional_fields = (
@@ -52,7 +52,7 @@ class ChatWire:
         (EXTRA, "extra_content"),
         (LONG_CALL_IDS, "with a length of 9"),
         (USER_AFTER_TOOL, "'user' after role 'tool'"),
-        # These two are wanted rather than refused.
+        # For the next two, the server demands an addition instead of refusing a field.
         (CALLS_WITHOUT_THINKING, "must be passed back"),
         (UNSIGNED_CALLS, "missing a thought_signature"),
         (UNSIGNED_CALLS, "missing a `thought_signature`"),
@@ -72,7 +72,7 @@ class ChatWire:
         return ChatDecoder()
 
 
-# The answer.
+# Decoding.
 
 
 class _Function(msgspec.Struct):
@@ -88,7 +88,7 @@ class _CallPiece(msgspec.Struct):
 
 
 class _ContentPiece(msgspec.Struct):
-    """A piece of content where that is a list: as Mistral sends what its models think."""
+    """A piece of content in list form, in which Mistral sends its models' thinking."""
 
     text: str | None = None
     thinking: list["_ContentPiece"] | None = None
@@ -134,14 +134,14 @@ class _WireUsage(msgspec.Struct):
 
     @property
     def cost_micros(self) -> int | None:
-        """What OpenRouter says that it took for this answer, in US dollars; no other server is believed."""
+        """Return the cost of the answer that OpenRouter reports in US dollars; no other server is trusted."""
         if self.is_byok is not False or not isinstance(self.cost, float | int):
             return None
         return round(min(max(self.cost, 0), COUNT_MAX) * 1_000_000)
 
 
 class _Call(msgspec.Struct):
-    """A call while it is written. `place` is its number in the answer; without a name it is held back."""
+    """A call that is being received. `index` is its number in the answer. Without a name it is held back."""
 
     index: int
     id: str = ""
@@ -158,11 +158,11 @@ _STOP_REASONS = (
     ("function_call", "tool_calls"), ("max_tokens", "length"), ("model_length", "length"), ("", "stop"),
 )  # fmt: skip
 _FAILED_REASONS = frozenset({"error", "insufficient_system_resource", "abort"})
-"""Why an answer ended that is not whole: as OpenRouter, Mistral, DeepSeek and vLLM say it."""
+"""Stop reasons of an incomplete answer, by OpenRouter, Mistral, DeepSeek and vLLM."""
 
 
 class ChatDecoder:
-    """The data of an answer's events in, deltas out. One decoder reads one answer."""
+    """Decode one answer: the data of events in, deltas out."""
 
     def __init__(self) -> None:
         self.is_done = False
@@ -178,11 +178,11 @@ class ChatDecoder:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the answer is whole; its usage may still come."""
+        """Return whether the answer is complete; its usage may still follow."""
         return self.is_done or self._reason is not None
 
     def feed(self, data: bytes) -> list[ModelDelta]:
-        """The deltas in one event. Raises ErrorInStream, or ValueError for what is not a chunk."""
+        """Return the deltas in one event. Raises ErrorInStream, or ValueError for data that is no chunk."""
         if self._error:
             raise ErrorInStream(self._error)
         if data == b"[DONE]":
@@ -207,15 +207,15 @@ class ChatDecoder:
         deltas = self._deltas(delta) if delta is not None else []
         if self._error and not deltas:
             raise ErrorInStream(self._error)
-        return deltas  # A fault that comes with words comes after them.
+        return deltas  # The next call raises an error that came with text, so that the text is not lost.
 
     def end(self) -> list[ModelDelta]:
-        """What closes the answer: calls whose arguments were left out, and its one StepEnd."""
+        """Return the last deltas: calls whose arguments were left out, and the one StepEnd."""
         last: list[ModelDelta] = [*self._tag_parser.flush()]
         for call in self._calls:
             arguments = call.arguments()
             if call.name and not arguments.strip():
-                # No arguments at all is how some servers write a call of a tool that takes none.
+                # Some servers send no arguments at all for a tool that takes none.
                 last.append(CallDelta(call.index, call.name, "{}"))
             elif arguments and not call.name:
                 last.append(CallDelta(call.index, "", arguments))
@@ -236,15 +236,15 @@ class ChatDecoder:
         deltas: list[ModelDelta] = []
         content = delta.content
         if isinstance(content, list):
-            # Nobody wants this kind of thinking back.
-            if thought := "".join(said.text or "" for each in content for said in each.thinking or ()):
-                deltas += [*self._tag_parser.flush(), ReasoningDelta(thought)]
-            content = "".join(each.text or "" for each in content)
-        if thought := self._thinking_text(delta):
-            deltas += [*self._tag_parser.flush(), ReasoningDelta(thought)]
-        if said := content or delta.refusal:
+            # No server wants this kind of thinking back.
+            if thinking := "".join(inner.text or "" for piece in content for inner in piece.thinking or ()):
+                deltas += [*self._tag_parser.flush(), ReasoningDelta(thinking)]
+            content = "".join(piece.text or "" for piece in content)
+        if thinking := self._thinking_text(delta):
+            deltas += [*self._tag_parser.flush(), ReasoningDelta(thinking)]
+        if text := content or delta.refusal:
             deltas += self._end_thinking()
-            deltas += [TextDelta(said)] if self._tag_parser.is_done else self._tag_parser.feed(said)
+            deltas += [TextDelta(text)] if self._tag_parser.is_done else self._tag_parser.feed(text)
         if delta.tool_calls:
             deltas += [*self._tag_parser.flush(), *self._end_thinking()]
             for piece in delta.tool_calls:
@@ -252,8 +252,8 @@ class ChatDecoder:
         return deltas
 
     def _thinking_text(self, delta: _Delta) -> str:
-        """What a chunk holds of the model's thinking; it goes back in the field that it came in."""
-        # A server that sends several fields sends the same thought in all of them.
+        """Return the thinking in a chunk, and remember the field that it must be sent back in."""
+        # A server that sends several fields sends the same thinking in all of them.
         thinking = delta.reasoning_content or delta.reasoning or ""
         if thinking:
             self._thinking_field = "reasoning_content" if delta.reasoning_content else "reasoning"
@@ -267,7 +267,7 @@ class ChatDecoder:
         return thinking
 
     def _end_thinking(self) -> list[ModelDelta]:
-        """Thinking ends where something else begins."""
+        """Return the delta that closes the thinking under way, because something else begins."""
         field, self._thinking_field = self._thinking_field, ""
         return [ReasoningDelta("", ThinkingSignature(field).signature())] if field else []
 
@@ -278,7 +278,7 @@ class ChatDecoder:
             arguments = msgspec.json.encode(arguments).decode()
         call = self._find_call(piece, function.name or "", arguments)
         if _is_whole(arguments) and call.arguments() == arguments:
-            return []  # Said once more: nothing is called twice for that.
+            return []  # A repetition must not call the tool twice.
         deltas: list[ModelDelta] = []
         if extra := parse_object(piece.extra_content):
             deltas.append(
@@ -294,11 +294,11 @@ class ChatDecoder:
         return deltas
 
     def _find_call(self, piece: _CallPiece, name: str, arguments: str) -> _Call:
-        """The call that a piece belongs to: by its index, else by its id, else the newest.
+        """Return the call that a piece belongs to: by its index, else by its id, else the newest.
 
-        Some servers number every call 0. A piece with a name and an id of its own, after a call that is
-        whole, begins another; and so does one without an id that has whole arguments of its own, as Google's
-        do: of the same tool, if it names none.
+        Some servers number every call 0. So a piece with a name and an id of its own, after a complete call,
+        begins another call. A piece without an id that has complete arguments of its own, as Google's do,
+        begins one too. Without a name it calls the same tool.
         """
         if piece.index is not None:
             found = self._by_index.get(piece.index)
@@ -321,18 +321,18 @@ class ChatDecoder:
         return found
 
     def _starts_call(self, before: _Call, name: str) -> bool:
-        """Whether a piece that names a tool comes after `before` rather than belonging to it."""
+        """Return whether a piece with a name begins a call after `before` instead of extending it."""
         return bool(name) and is_complete(before.arguments())
 
     def _count(self, usage: msgspec.Raw) -> None:
         try:
             used = _WIRE_USAGE.decode(usage)
         except msgspec.DecodeError:
-            return  # Counts are told, not relied on: an odd one must not cost the answer.
+            return  # Counts only inform: a malformed one must not cost the answer.
         details = used.prompt_tokens_details or _CachedTokens()
         cached = details.cached_tokens or used.prompt_cache_hit_tokens or used.cached_tokens
         input_tokens = used.prompt_tokens or 0
-        # Google and xAI count what was thought in the sum alone.
+        # Google and xAI count thinking only in the total.
         output_tokens = max(
             used.completion_tokens or 0, (used.total_tokens or 0) - input_tokens if input_tokens else 0
         )
@@ -341,7 +341,7 @@ class ChatDecoder:
 
 
 def _is_another(before: _Call, piece: _CallPiece, arguments: str) -> bool:
-    """Whether a piece without an id of its own has what another call is made with."""
+    """Return whether a piece without an id of its own holds the arguments of another call."""
     if (piece.id and before.id) or not before.name or not _is_whole(arguments):
         return False
     written = before.arguments()
@@ -349,12 +349,12 @@ def _is_another(before: _Call, piece: _CallPiece, arguments: str) -> bool:
 
 
 def _is_whole(arguments: str) -> bool:
-    """Whether a piece holds all that a call is made with. Hardly any does, and those are told at a glance."""
+    """Return whether a piece holds complete arguments. A cheap test rules out nearly all pieces."""
     return arguments[:1] == "{" and arguments[-1:] == "}" and is_complete(arguments)
 
 
 def _error_in(choice: _Choice) -> bytes:
-    """The error by which an answer ended before it was whole; nothing if it did not."""
+    """Return the error that ended an answer before it was complete; empty if none did."""
     if choice.error and bytes(choice.error) != b"null":
         return msgspec.json.encode({"error": choice.error})
     if choice.finish_reason not in _FAILED_REASONS:

@@ -1,4 +1,4 @@
-"""The local model as people are told of it, what can be wrong with it, and what can be done with it."""
+"""The port of the local model: its state, its errors, and how to install and remove it."""
 
 from collections.abc import Callable
 from typing import Literal, Protocol
@@ -8,7 +8,7 @@ import msgspec
 from holdfast.domain.errors import HoldfastError
 
 LOCAL = "local"
-"""The word before the colon of its name; alone it stands for the whole."""
+"""The prefix of its name; alone it names the model too."""
 LocalState = Literal["absent", "installing", "installed", "failed"]
 
 
@@ -67,18 +67,21 @@ class LocalModelInfo(msgspec.Struct, frozen=True):
 
 
 class LocalModelService(Protocol):
-    """The local model: having it here or not."""
+    """Install, remove and describe the local model."""
 
     def info(self) -> LocalModelInfo: ...
 
     def start_install(self) -> None:
-        """Begin to install it. Raises LocalInstallRunning."""
+        """Start the installation. Raises LocalInstallRunning."""
 
     async def cancel_install(self) -> None:
-        """Leave off installing it; nothing of that stays."""
+        """Cancel the installation; nothing of it stays."""
 
     async def install(self, progress: Callable[[int, int], None]) -> None:
-        """Have it installed, and wait for that. Raises LocalInstallFailed, LocalInstallRunning."""
+        """Install the model, and wait for that. Raises LocalInstallFailed, LocalInstallRunning."""
 
     async def remove(self) -> bool:
-        """Whether it was there. Raises LocalInUse, LocalChosen, LocalInstallRunning."""
+        """Remove the model; return whether it was installed.
+
+        Raises LocalInUse, LocalChosen, LocalInstallRunning.
+        """

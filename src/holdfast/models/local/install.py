@@ -1,4 +1,4 @@
-"""Installing the local model with pip: what the lock names and nothing else, whole or not at all."""
+"""Install the local model with pip: exactly what the lock file names, completely or not at all."""
 
 import asyncio
 import fcntl
@@ -16,11 +16,11 @@ from holdfast.models.local.info import LocalInstallFailed, LocalInstallRunning
 from holdfast.models.local.install_dir import LocalModelDir, dir_size_bytes, missing_file
 
 DOWNLOAD_BYTES = 127_000_000
-"""About what comes over the network: it differs a little between machines."""
+"""Approximate size of the download: it differs a little between machines."""
 DISK_BYTES_MIN = 500_000_000
-"""What is downloaded, what that becomes, and room to spare."""
+"""Space for the download, for the unpacked files, and a reserve."""
 PROGRESS_INTERVAL_S = 0.2
-"""How often it is looked how far it has come."""
+"""Interval of progress reports."""
 _STOP_S_MAX = 3.0
 _OUTPUT_CHARS_MAX = 20_000
 _ENVIRON_NAMES = re.compile(
@@ -28,18 +28,18 @@ _ENVIRON_NAMES = re.compile(
     r"|(?:https?|all|no)_proxy|PIP_\w+",
     re.IGNORECASE,
 )
-"""What pip may know of the environment: how to reach packages here, and no other secret."""
+"""Environment variables that pip receives: how to reach packages here, and no other secret."""
 _IMPORT_CHECK = "import sys; sys.path.append(sys.argv[1]); import xllamacpp"
 Progress = Callable[[int, int], None]
-"""Told how many bytes have come, of how many."""
+"""Receives the downloaded bytes and the total."""
 
 
 async def install(
     model_dir: LocalModelDir, environ: Mapping[str, str], random_id: str, progress: Progress
 ) -> None:
-    """Have it installed; quick if it is. Raises LocalInstallFailed and LocalInstallRunning: all is as it was.
+    """Install the model, unless it is installed and current. Raises LocalInstallFailed, LocalInstallRunning.
 
-    Cancelled, it leaves nothing behind either.
+    An installation that fails or is cancelled leaves everything as it was.
     """
     try:
         with _lock(model_dir) as lock:
@@ -53,14 +53,14 @@ async def install(
                 await _check_import(part_dir / "library")
                 await asyncio.to_thread(model_dir.activate, part_dir / "library")
             finally:
-                # Not to be cut short: what is half there takes room.
+                # Shielded from cancellation, because a partial download takes disk space.
                 await asyncio.shield(asyncio.to_thread(shutil.rmtree, part_dir, ignore_errors=True))
     except OSError as error:
         raise LocalInstallFailed(why=f"{error.strerror or error} ({model_dir.folder})") from None
 
 
 def uninstall(model_dir: LocalModelDir) -> bool:
-    """Remove it; whether it was there. Raises LocalInstallRunning, OSError."""
+    """Remove the model; return whether it was installed. Raises LocalInstallRunning, OSError."""
     was_there = model_dir.library.exists()
     if model_dir.folder.exists():
         with _lock(model_dir):
@@ -70,7 +70,7 @@ def uninstall(model_dir: LocalModelDir) -> bool:
 
 @contextmanager
 def _lock(model_dir: LocalModelDir) -> Iterator[int]:
-    """Only one process installs or removes at a time; what it has started holds the lock as well."""
+    """Let one process at a time install or remove; the processes that it starts hold the lock too."""
     model_dir.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = os.open(model_dir.folder / "install.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -94,7 +94,7 @@ def _check_disk(model_dir: LocalModelDir) -> None:
 async def _download(
     part_dir: Path, lock_file: Path, environ: Mapping[str, str], lock: int, progress: Progress
 ) -> None:
-    """Fetch and unpack, into `half`. Raises LocalInstallFailed."""
+    """Download and unpack into `part_dir`. Raises LocalInstallFailed."""
     download_dir, library = part_dir / "coming", part_dir / "library"
     download_dir.mkdir()
     command = (
@@ -103,7 +103,7 @@ async def _download(
         "--target", str(library), "-r", str(lock_file),
     )  # fmt: skip
     inherited = {name: value for name, value in environ.items() if _ENVIRON_NAMES.fullmatch(name)}
-    # What pip downloads lies in its temporary folder first: there one sees how far it has come.
+    # pip downloads to its temporary folder first, so the size of that folder shows the progress.
     process_environ = inherited | {"TMPDIR": str(download_dir), "PIP_USER": "0", "PYTHONUNBUFFERED": "1"}
     process = await asyncio.create_subprocess_exec(
         *command, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, cwd=part_dir, env=process_environ,
@@ -122,7 +122,7 @@ async def _download(
 
 
 async def _read_output(process: Process) -> str:
-    """All that it says, of which the end is kept."""
+    """Read all output, and return the end of it."""
     assert process.stdout is not None
     output = ""
     while chunk := await process.stdout.read(4_096):
@@ -132,7 +132,7 @@ async def _read_output(process: Process) -> str:
 
 
 async def _report_progress(download_dir: Path, progress: Progress) -> None:
-    """Tell how far it is until it is cancelled. What came before stays counted while it is unpacked."""
+    """Report progress until cancelled. It never goes down, although unpacking removes the downloads."""
     most = 0
     while True:
         most = max(most, await asyncio.to_thread(_downloaded_bytes, download_dir))
@@ -141,12 +141,12 @@ async def _report_progress(download_dir: Path, progress: Progress) -> None:
 
 
 def _downloaded_bytes(download_dir: Path) -> int:
-    """Bytes of packages that have come; of what is unpacked, nothing counts."""
+    """Return the bytes of downloaded packages; unpacked files do not count."""
     return sum(dir_size_bytes(folder) for folder in download_dir.glob("pip-unpack-*"))
 
 
 async def _stop_process(process: Process) -> None:
-    """See that pip and all that it started are gone."""
+    """Stop pip and all processes that it started."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
@@ -160,7 +160,7 @@ async def _stop_process(process: Process) -> None:
 
 
 async def _check_import(library: Path) -> None:
-    """Whether it can be loaded here: a machine's processor or C library may be too old. Raises as above."""
+    """Raise LocalInstallFailed if the library does not load: the processor or C library may be too old."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-I", "-S", "-c", _IMPORT_CHECK, str(library),
         stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, env={}, start_new_session=True,
@@ -175,7 +175,7 @@ async def _check_import(library: Path) -> None:
 
 
 def failure_reason(output: str) -> str:
-    """Why pip failed, from what it said."""
+    """Return why pip failed, judged by its output."""
     kinds = (
         (r"No module named '?pip", "this Python has no pip; `python -m ensurepip` installs it"),
         (r"No space left", "the disk is full"),

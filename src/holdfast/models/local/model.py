@@ -1,4 +1,4 @@
-"""The local model as everyone asks a model: over HTTP, at whichever address its server has at the moment."""
+"""The local model, asked over HTTP at the current address of its server."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
@@ -19,10 +19,11 @@ _ANSWER_TOKENS = 512
 
 
 class LocalModel:
-    """Holds the server from when it is made until it is closed. `made` is the client for an address.
+    """The local model. It holds the server from construction to `close`.
 
-    It has no address that could be told: that changes with every start. So it is not asked for titles,
-    summaries or what to remember, which it could not do well either.
+    `build_client` builds the client for an address. The profile has no address, because that changes with
+    every start. So nobody asks this model for titles, summaries or memories, which it could not do well
+    either.
     """
 
     profile = ModelProfile(
@@ -32,7 +33,7 @@ class LocalModel:
     def __init__(
         self, server: LlamaServer, build_client: Callable[[Endpoint], Model], protocol: ProtocolName = "chat"
     ) -> None:
-        """Raises LocalNotInstalled."""
+        """Acquire the server. Raises LocalNotInstalled."""
         server.acquire()
         self._server = server
         self._build_client = build_client
@@ -51,7 +52,7 @@ class LocalModel:
         return SupportedFiles(frozenset({"text"}))
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
-        """As its port says; it waits for its server to come up."""
+        """Wait until the server is up, then stream its answer."""
         client = await self._client_for(await self._server.endpoint(self._protocol))
         async with aclosing(client.stream(request, tools)) as deltas:
             async for delta in deltas:
@@ -66,7 +67,7 @@ class LocalModel:
         await self._server.release()
 
     async def _client_for(self, endpoint: Endpoint) -> Model:
-        """The client for an address; another once the server has begun anew."""
+        """Return the client for an address; a new one once the server has restarted."""
         if self._client is None or self._client[0].base_url != endpoint.base_url:
             previous, self._client = self._client, (endpoint, self._build_client(endpoint))
             if previous is not None:

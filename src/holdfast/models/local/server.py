@@ -1,4 +1,4 @@
-"""The local model's server, kept running for as long as somebody holds it: begun anew when it dies."""
+"""Run the local model's server as long as somebody holds it, and restart it when it dies."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,16 +17,16 @@ from holdfast.models.local.server_process import (
 from holdfast.models.ports import ModelFailure
 
 BACKOFF_S, BACKOFF_S_MAX = 0.5, 60.0
-"""How long it waits before it begins anew, doubled each time it dies soon again."""
+"""The wait before a restart, doubled each time the server dies soon again."""
 STABLE_S = 60.0
-"""After so long it has not died soon."""
+"""The uptime after which a death does not count as soon."""
 _READY_S_MAX = START_S_MAX + 10.0
 
 
 class LlamaServer:
-    """Belongs to one event loop. `environ` is all that the process may know of the environment.
+    """Supervise the server's process, in one event loop. `environ` is its whole environment.
 
-    `key` is what it asks for: others on this machine can reach its port too.
+    The server asks for `key`, because others on this machine can reach its port too.
     """
 
     def __init__(
@@ -49,9 +49,9 @@ class LlamaServer:
         self._url = ""
         self._problem = ""
         self._is_settled = asyncio.Event()
-        """Whether it runs or not: set while that is clear, and not while it comes up."""
+        """Set once the server runs or has failed; clear while it comes up."""
         self.pid = 0
-        """Of the process that runs; 0: none does."""
+        """The id of the running process; 0 if none runs."""
 
     @property
     def is_running(self) -> bool:
@@ -63,11 +63,14 @@ class LlamaServer:
 
     @property
     def problem(self) -> str:
-        """Why it does not run, if it should."""
+        """Return why the server does not run although it should; empty otherwise."""
         return self._problem
 
     def acquire(self) -> None:
-        """Have it run from now on. Raises LocalNotInstalled. Each hold is let go of by one `release`."""
+        """Hold the server, which starts with the first holder. Raises LocalNotInstalled.
+
+        Each call needs one call of `release`.
+        """
         if not self.model_dir.is_installed:
             raise LocalNotInstalled()
         self._users += 1
@@ -75,14 +78,14 @@ class LlamaServer:
             self._supervisor = asyncio.create_task(self._supervise(), name="local model")
 
     async def release(self) -> None:
-        """With the last one it is stopped."""
+        """Let go of the server, which stops with the last holder."""
         assert self._users, "held before it is let go of"
         self._users -= 1
         if not self._users:
             await self._stop()
 
     async def endpoint(self, protocol: ProtocolName = "chat") -> Endpoint:
-        """Where it is asked, once it runs; for whoever holds it. Raises ModelFailure."""
+        """Wait until the server runs, and return its endpoint. The caller holds it. Raises ModelFailure."""
         assert self._users, "held before it is asked for"
         try:
             async with asyncio.timeout(_READY_S_MAX):
@@ -115,7 +118,7 @@ class LlamaServer:
             self._is_settled.clear()
 
     async def _run_once(self) -> str:
-        """From its start to its end; says how it ended."""
+        """Run the server from start to end; return how it ended."""
         config = LlamaServerConfig(
             str(self.model_dir.library), str(self.model_dir.weights), MODEL_NAME, self._key.reveal(),
             WINDOW_TOKENS, thread_count(), template=self._template,

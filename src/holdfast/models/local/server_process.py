@@ -1,4 +1,4 @@
-"""One run of llama.cpp's server: a process of its own, so that a crash of it is not one of ours."""
+"""Run llama.cpp's server as a process of its own, so that its crash is not one of ours."""
 
 import asyncio
 import os
@@ -12,21 +12,24 @@ from pathlib import Path
 import msgspec
 
 START_S_MAX = 120.0
-"""For it to load and answer. A busy machine with a slow disk takes long."""
+"""Limit for loading and answering. A busy machine with a slow disk takes long."""
 STOP_S_MAX = 3.0
 LOG_CHARS_MAX = 4_000
-"""How much of the end of what it logs is kept, in memory alone."""
+"""Characters of the end of its log that are kept, in memory only."""
 _PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); import llama_program; llama_program.main()"
 _FOLDER = Path(__file__).parent
 _CHUNK_BYTES = 8_192
 
 
 class StartFailed(Exception):
-    """It has not come up, and why not."""
+    """The server has not started; the message says why."""
 
 
 class LlamaServerConfig(msgspec.Struct, frozen=True):
-    """What `llama_program.py` is told. `slots`: how many answers at once, each with a window of its own."""
+    """The configuration of `llama_program.py`. `slots` is how many answers may run at once.
+
+    Each slot has a window of its own.
+    """
 
     library: str
     weights: str
@@ -44,7 +47,7 @@ class LlamaServerConfig(msgspec.Struct, frozen=True):
 
 
 class LlamaProcess:
-    """The process. `end` must be awaited once `start` has returned."""
+    """The process. Once `start` has returned, `stop` must be awaited."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -53,7 +56,7 @@ class LlamaProcess:
 
     @classmethod
     async def start(cls, config: LlamaServerConfig, environ: Mapping[str, str]) -> "tuple[LlamaProcess, str]":
-        """It and its address, once it answers. Raises StartFailed; then nothing runs."""
+        """Return the process and its address, once it answers. Raises StartFailed; then nothing runs."""
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-I", "-S", "-c", _PROGRAM, str(_FOLDER),
@@ -73,7 +76,7 @@ class LlamaProcess:
         return self._process.pid
 
     async def wait(self) -> str:
-        """How it ended, in words, once it has."""
+        """Wait until the process ends; return how it ended, in words."""
         code = await self._process.wait()
         await asyncio.wait({self._log_reader}, timeout=1.0)
         outcome = f"it ended with exit code {code}" if code >= 0 else f"it was ended by {_signal_name(-code)}"
@@ -81,7 +84,7 @@ class LlamaProcess:
         return f"{outcome}; it said: {last}" if last and code else outcome
 
     async def stop(self) -> None:
-        """Have it end, and wait until it has. It is killed if it does not by itself."""
+        """Make the process end, and wait for that. Kills it if it does not end by itself."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -100,7 +103,7 @@ class LlamaProcess:
         assert stdout is not None
         try:
             async with asyncio.timeout(START_S_MAX):
-                with suppress(ConnectionError):  # How it ended says more.
+                with suppress(ConnectionError):  # The way it ended says more.
                     stdin.write(msgspec.json.encode(config) + b"\n")
                     await stdin.drain()
                 line = (await stdout.readline()).decode().strip()
@@ -111,7 +114,7 @@ class LlamaProcess:
         return line
 
     async def _read_log(self) -> None:
-        """Take what it logs, so that it never waits for that, and keep the end."""
+        """Read its log, so that a full pipe never blocks it, and keep the end."""
         stderr = self._process.stderr
         assert stderr is not None
         while chunk := await stderr.read(_CHUNK_BYTES):
@@ -119,7 +122,7 @@ class LlamaProcess:
 
 
 def thread_count() -> int:
-    """Half of the cores that this process may use: the other half is for everything else."""
+    """Return half of the cores that this process may use: the other half is for everything else."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(cores // 2, 8))
 

@@ -1,4 +1,4 @@
-"""Installing and removing the local model while people watch, and saying how it fares."""
+"""Install and remove the local model in the background, and report its state."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -22,10 +22,10 @@ from holdfast.settings.info import CannotEditSettings
 
 
 class LocalModelManager:
-    """Belongs to one event loop. `llama` is the server that runs it here, where one may.
+    """Manage the local model, in one event loop. `server` runs it here, if this process may do that.
 
-    `named` is the model that the settings name: a server that starts after this needs it. `installed` is told
-    when it has come to be there: whoever did without it need not any longer.
+    `configured_model` is the model that the settings name: a server that starts later needs it.
+    `on_installed` is called after an installation, so that others can start to use the model.
     """
 
     def __init__(
@@ -58,29 +58,29 @@ class LocalModelManager:
         problem = self._problem or (server.problem if server is not None else "")
         return LocalModelInfo(
             LOCAL_MODEL, ABOUT, state, server is not None and server.is_running,
-            self._model_dir.is_current or not is_installed, done * 100 // DOWNLOAD_BYTES, done, DOWNLOAD_BYTES,
-            self._mask(problem),
+            self._model_dir.is_current or not is_installed, done * 100 // DOWNLOAD_BYTES, done,
+            DOWNLOAD_BYTES, self._mask(problem),
         )  # fmt: skip
 
     async def install(self, progress: Progress) -> None:
-        """Have it installed, and wait for that. Raises LocalInstallFailed, LocalInstallRunning."""
+        """Install the model, and wait for that. Raises LocalInstallFailed, LocalInstallRunning."""
         await install(self._model_dir, self._environ, self._random_id(), progress)
 
     def start_install(self) -> None:
-        """Begin to install it. Raises LocalInstallRunning."""
+        """Start the installation. Raises LocalInstallRunning."""
         if self._installing is not None and not self._installing.done():
             raise LocalInstallRunning()
         self._done_bytes, self._problem = 0, ""
         self._installing = asyncio.create_task(self._install(), name="installing the local model")
 
     async def cancel_install(self) -> None:
-        """Leave off installing it, if that goes on; nothing of it stays."""
+        """Cancel an installation under way; nothing of it stays."""
         if self._installing is not None:
             self._installing.cancel()
             await asyncio.gather(self._installing, return_exceptions=True)
 
     async def remove(self) -> bool:
-        """Remove it; whether it was there.
+        """Remove the model; return whether it was installed.
 
         Raises LocalInUse, LocalChosen, LocalInstallRunning, CannotEditSettings.
         """

@@ -1,8 +1,8 @@
-"""What is sent by the Messages protocol: a request as the bytes of its body. No I/O.
+"""Encode a request as Anthropic Messages. No I/O.
 
-**Signed thinking.** A thinking block goes back as it came: its text, and the signature that is kept with it
-(`Reasoning.signature`). A block whose thinking is hidden has no text and no signature but one opaque value;
-it is kept as REDACTED followed by that value. Signatures are base 64, so neither can be taken for the other.
+**Signed thinking.** A thinking block is sent back as it came: its text, and the signature that is kept with
+it (`Reasoning.signature`). A redacted block has no text and no signature but one opaque value; it is kept as
+REDACTED followed by that value. Signatures are base 64, so neither can be taken for the other.
 """
 
 import re
@@ -29,13 +29,13 @@ from holdfast.models.wire import EFFORT, PER_CONVERSATION
 
 REDACTED = "redacted_thinking:"
 SIGNED_THINKING = PER_CONVERSATION + "thinking"
-"""The thinking that goes back, as something that may be left out."""
+"""Optional field: the thinking that is sent back."""
 LONG_MAX_TOKENS = "max_tokens.long"
-"""The room for an answer where it is more than every model takes, as something that may be left out."""
+"""Optional field: an answer limit above what every model accepts."""
 MAX_TOKENS_SAFE = 4_096
-"""Every model takes this much."""
+"""An answer limit that every model accepts."""
 THINKING_TOKENS_MIN = 1_024
-"""The smallest budget that a model takes, where it wants one."""
+"""The smallest budget for thinking that a model accepts."""
 _ADAPTIVE_SINCE, _ENABLED_SINCE = (4, 6), (3, 7)
 _VERSION = re.compile(r"claude-(?:[a-z]+-)?(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
 _INVALID_ID_CHARS = re.compile(r"[^A-Za-z0-9_-]")
@@ -53,7 +53,7 @@ def encode(
     tools: Sequence[ToolSpec],
     without: Collection[str] = (),
 ) -> bytes:
-    """The body of a streaming request, `without` the optional fields that a server does not take."""
+    """Return the body of a streaming request, `without` the optional fields that the server refuses."""
     signed_by = "" if SIGNED_THINKING in without else profile.provider
     messages = _messages(request, signed_by)
     max_tokens = (
@@ -84,19 +84,21 @@ def _tool(tool: ToolSpec) -> Block:
 
 
 def _former_tools(messages: Sequence[MessageDict]) -> list[Block]:
-    """The tools that a conversation has used: one with calls in it is refused where none are declared."""
-    used = (each["name"] for said in messages for each in said["content"] if each["type"] == "tool_use")
+    """Return the tools that a conversation has used: the server refuses calls of undeclared tools."""
+    used = (
+        block["name"] for message in messages for block in message["content"] if block["type"] == "tool_use"
+    )
     return [
         {"name": name, "description": "No longer available.", "input_schema": {"type": "object"}}
         for name in dict.fromkeys(used)
     ]
 
 
-# The conversation: two sides that take turns, each message a list of blocks.
+# Messages: the roles alternate, and each message is a list of blocks.
 
 
 def _messages(request: Request, signed_by: str) -> list[MessageDict]:
-    """Results go first in the message after their calls, and what a person says joins them there."""
+    """Return alternating messages. Tool results come first in theirs, and the user's words join them."""
     messages: list[MessageDict] = []
     for message in request.messages:
         role = "assistant" if isinstance(message, AssistantMessage) else "user"
@@ -150,7 +152,7 @@ def _assistant_blocks(message: AssistantMessage, signed_by: str) -> list[Block]:
                 blocks.append(_thinking_block(part))
             case ToolCall():
                 blocks.append(_tool_use_block(part))
-    # Thinking that nothing came of, because the answer was cut off there, is refused at the end of a message.
+    # The server refuses a message that ends with thinking, as one may after an answer was cut off.
     while blocks and blocks[-1]["type"] in _THINKING_TYPES:
         blocks.pop()
     return blocks
@@ -184,7 +186,7 @@ def _text_block(text: str) -> Block:
 
 
 def _output_config(model: str, effort: Effort | None) -> Block | None:
-    """How much to think, for models that decide by themselves; of those not known one may hope so."""
+    """Return the effort, for models that choose how much to think; an unknown model may be one."""
     version = _version(model)
     return {"effort": effort} if effort and not (0, 0) < version < _ADAPTIVE_SINCE else None
 
@@ -196,14 +198,14 @@ def _thinking_config(
     is_shown: bool,
     effort: Effort | None = None,
 ) -> Block | None:
-    """How to ask for thinking: as much as the model sees fit, or up to a budget, or not at all.
+    """Return the request for thinking: as much as the model chooses, or up to a budget, or none.
 
-    Claude decides by itself since 4.6, and from 4.7 on takes nothing else; it shows a summary where it is
-    told to. Before, it wants a budget, which is part of the answer's room, and goes on with calls only after
-    an answer that began with thinking. Of any other model nothing is known, so it is not asked.
+    Claude chooses by itself since 4.6, and from 4.7 on accepts nothing else; it shows a summary on request.
+    Older versions need a budget, which is part of the answer's limit, and continue with calls only after an
+    answer that began with thinking. Nothing is known of other models, so they are not asked to think.
     """
     if messages[-1]["role"] == "assistant":
-        return None  # An answer that has begun is gone on with, not thought about.
+        return None  # The model continues a partial answer without new thinking.
     version = _version(model)
     if version >= _ADAPTIVE_SINCE:
         return {"type": "adaptive", "display": "summarized"} if is_shown else {"type": "adaptive"}
@@ -222,7 +224,7 @@ def _version(model: str) -> tuple[int, int]:
 
 
 def _continues_without_thinking(messages: Sequence[MessageDict]) -> bool:
-    """Whether results are sent for calls of an answer that began without thinking."""
+    """Return whether tool results continue an answer that began without thinking."""
     if len(messages) < 2 or messages[-1]["content"][0]["type"] != "tool_result":
         return False
     return messages[-2]["content"][0]["type"] not in _THINKING_TYPES
@@ -232,10 +234,10 @@ def _continues_without_thinking(messages: Sequence[MessageDict]) -> bool:
 
 
 def _mark_cache_points(body: dict[str, Any]) -> None:
-    """Mark up to where a request can be served from the cache: tools, instructions, the last two messages.
+    """Mark the ends of what the cache can hold: tools, instructions, the last two user messages.
 
-    The last user message but one is where the request before this one ended. It is marked again because the
-    search for what is cached goes back only so many blocks, and one answer may have more calls than that.
+    The request before this one ended at the last user message but one. It is marked again because the search
+    in the cache goes back only so many blocks, and one answer may have more calls than that.
     """
     user_contents = [message["content"] for message in body["messages"] if message["role"] == "user"]
     for blocks in (body.get("tools"), body.get("system"), *user_contents[-2:]):

@@ -1,4 +1,4 @@
-"""Anthropic Messages as a wire protocol: requests encoded by `request`, answers decoded here. No I/O."""
+"""Anthropic Messages: `request` encodes requests, this module decodes answers. No I/O."""
 
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
@@ -64,7 +64,7 @@ class _Message(msgspec.Struct):
 
 
 class _Event(msgspec.Struct):
-    """Any event, and an answer that came whole, which has its content and its end at the top."""
+    """Any event; or an answer that came whole, with its content and its end at the top."""
 
     type: str = ""
     index: int | None = None
@@ -86,7 +86,7 @@ class _WireUsage(msgspec.Struct):
 
 
 class _Call(msgspec.Struct):
-    """A call while it is written. `given` are arguments that came with its beginning."""
+    """A call that is being received. `initial_arguments` came with its beginning."""
 
     index: int
     id: str = ""
@@ -102,7 +102,7 @@ _BLOCK = msgspec.json.Decoder(_Block)
 
 
 class MessagesDecoder:
-    """The data of an answer's events in, deltas out. One decoder reads one answer."""
+    """Decode one answer: the data of events in, deltas out."""
 
     def __init__(self) -> None:
         self.is_done = False
@@ -116,11 +116,14 @@ class MessagesDecoder:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the answer is whole; its usage may still come."""
+        """Return whether the answer is complete; its usage may still follow."""
         return self.is_done or self._reason is not None
 
     def feed(self, data: bytes) -> list[ModelDelta]:
-        """The deltas in one event. Raises ErrorInStream, or ValueError for what is no part of an answer."""
+        """Return the deltas in one event.
+
+        Raises ErrorInStream, or ValueError for data that is no part of an answer.
+        """
         if not data:
             return []
         event = _decode_event(data)
@@ -151,7 +154,7 @@ class MessagesDecoder:
         return []
 
     def end(self) -> list[ModelDelta]:
-        """What closes the answer: calls whose end was not told, and its one StepEnd."""
+        """Return the last deltas: the ends of calls that are still open, and the one StepEnd."""
         last: list[ModelDelta] = []
         for call in self._calls:
             last += self._close_call(call)
@@ -189,7 +192,7 @@ class MessagesDecoder:
             case "thinking_delta" if delta.thinking:
                 return [ReasoningDelta(delta.thinking)]
             case "signature_delta" if delta.signature:
-                # Held until something else comes: a signature closes the thinking before it.
+                # Held until another event, because a signature closes the thinking before it.
                 self._signature = delta.signature
             case "input_json_delta" if delta.partial_json:
                 return self._extend_call(event.index, delta.partial_json)
@@ -215,7 +218,7 @@ class MessagesDecoder:
             closed = self._close_call(found)
             found = self._new_call(index)
         elif found.name:
-            return []  # The same beginning once more.
+            return []  # A repetition of the same beginning.
         found.id, found.name, found.initial_arguments = (
             block.id or "",
             block.name or "unknown",
@@ -226,7 +229,7 @@ class MessagesDecoder:
     def _extend_call(self, index: int | None, piece: str) -> list[ModelDelta]:
         key = self._last_index if index is None else index
         if key in self._by_index and self._by_index[key] is None:
-            return []  # What the server's own tools are asked.
+            return []  # Input of the server's own tools.
         call = self._by_index.get(key) or self._new_call(key)
         call.pieces.append(piece)
         return [CallDelta(call.index, call.name, piece)] if call.name else []
@@ -237,7 +240,7 @@ class MessagesDecoder:
         call.is_closed = True
         if "".join(call.pieces).strip():
             return []
-        # No arguments at all is how a call of a tool that takes none is written.
+        # A call of a tool that takes no arguments may come without any.
         return [CallDelta(call.index, call.name, call.initial_arguments or "{}")]
 
     def _new_call(self, index: int) -> _Call:
@@ -252,7 +255,7 @@ class MessagesDecoder:
     # The end.
 
     def _decode_whole(self, answer: _Event) -> list[ModelDelta]:
-        """An answer that did not stream. Blocks that are not known are passed over."""
+        """Return the deltas of an answer that did not stream. Unknown blocks are skipped."""
         deltas: list[ModelDelta] = []
         for raw in _CONTENT.decode(answer.content) if _is_present(answer.content) else ():
             try:
@@ -273,25 +276,25 @@ class MessagesDecoder:
         if not reason:
             return
         if reason == "refusal" and not self._has_answered:
-            # Nothing was said, so there is no answer to keep, and asking again would end the same way.
+            # There is no text to keep, and asking again would end the same way.
             why = f"{DECLINED}: {details.explanation}" if details and details.explanation else DECLINED
             raise ErrorInStream(msgspec.json.encode({"error": {"type": reason, "message": why}}))
         self._reason = reason
 
     def _count(self, usage: msgspec.Raw) -> None:
-        """Take in counts, each of which replaces the one before."""
+        """Update the counts; each new value replaces the one before."""
         if not _is_present(usage):
             return
         try:
             counts = _WIRE_USAGE.decode(usage)
         except msgspec.DecodeError:
-            return  # Counts are told, not relied on: an odd one must not cost the answer.
+            return  # Counts only inform: a malformed one must not cost the answer.
         for name in counts.__struct_fields__:
             if (count := getattr(counts, name)) is not None:
                 setattr(self._counts, name, max(count, 0))
 
     def _usage(self) -> Usage:
-        """All of the input counts, what was read from the cache or written to it included."""
+        """Return the usage. Its input includes what was read from the cache and written to it."""
         counts = self._counts
         cached, written = counts.cache_read_input_tokens or 0, counts.cache_creation_input_tokens or 0
         input_tokens = (counts.input_tokens or 0) + cached + written
@@ -299,7 +302,7 @@ class MessagesDecoder:
 
 
 def _decode_event(data: bytes) -> _Event:
-    """An event. One of a kind that is not known, in a shape that does not fit, is an empty one."""
+    """Return the event; an empty one if its kind is unknown and its shape does not fit."""
     try:
         return _EVENT.decode(data)
     except msgspec.ValidationError:
@@ -308,7 +311,7 @@ def _decode_event(data: bytes) -> _Event:
         if kind is None:
             raise
         inside = [_type_of(found[name]) for name in ("delta", "content_block") if name in found]
-        if kind in _EVENT_TYPES and all(each in _BLOCK_TYPES for each in inside):
+        if kind in _EVENT_TYPES and all(block_type in _BLOCK_TYPES for block_type in inside):
             raise
         return _Event()
 
@@ -323,7 +326,7 @@ def _is_signature(event: _Event) -> bool:
 
 
 def _initial_arguments(raw: msgspec.Raw) -> str:
-    """Arguments that come with a call's beginning; most often they are empty there, and follow in pieces."""
+    """Return the arguments that came with a call's beginning; they are usually empty and follow in pieces."""
     text = bytes(raw).strip()
     return text.decode() if text.startswith(b"{") and text[1:-1].strip() else ""
 
@@ -333,7 +336,7 @@ def _is_present(raw: msgspec.Raw) -> bool:
 
 
 class MessagesWire:
-    """Anthropic Messages; the base URL ends in `/v1`."""
+    """Anthropic Messages. The base URL ends in `/v1`."""
 
     path = "messages"
     optional_fields = (
@@ -349,7 +352,7 @@ class MessagesWire:
         (EFFORT, "output_config"),
         ("tools", "does not support tools"),
         (encoding.LONG_MAX_TOKENS, "maximum allowed number of output tokens"),
-        # Thinking of this conversation that the server does not know again: it can go on without.
+        # The server rejects thinking of this conversation, which can continue without it.
         (encoding.SIGNED_THINKING, "thinking` block"),
         (encoding.SIGNED_THINKING, "thinking block"),
         (encoding.SIGNED_THINKING, "`redacted_thinking`"),

@@ -1,4 +1,4 @@
-"""The events of OpenAI Responses, as much of each as matters to an answer. No I/O."""
+"""The events of OpenAI Responses, with the fields that matter to an answer. No I/O."""
 
 from types import MappingProxyType
 from typing import Any
@@ -25,7 +25,7 @@ class ResponsesEvent(msgspec.Struct):
     object: str | None = None
 
     def index(self, where: str) -> int:
-        """Which piece of an item's content, or of its summary, it is about."""
+        """Return the index of the piece that the event is about, in an item's content or summary."""
         return (self.summary_index if where == "summary" else self.content_index) or 0
 
 
@@ -46,13 +46,13 @@ class ContentPart(msgspec.Struct):
 
     @property
     def location(self) -> tuple[str, str]:
-        """The kind of item that it is in, and where there."""
+        """Return the kind of item that holds it, and the list in that item."""
         kind = "reasoning" if self.type in ("reasoning_text", "summary_text") else "message"
         return kind, "summary" if self.type == "summary_text" else "content"
 
 
 class Item(msgspec.Struct):
-    """An item as it is sent whole."""
+    """A complete item."""
 
     type: str = ""
     id: str | None = None
@@ -64,7 +64,7 @@ class Item(msgspec.Struct):
 
     @property
     def arguments_text(self) -> str:
-        """The arguments of a call; some servers send them as an object."""
+        """Return the arguments of a call as text; some servers send them as an object."""
         if self.arguments is None or isinstance(self.arguments, str):
             return self.arguments or ""
         return msgspec.json.encode(self.arguments).decode()
@@ -85,7 +85,7 @@ class Response(msgspec.Struct):
 
     @property
     def reason(self) -> str:
-        """Why it is not complete, if it says so."""
+        """Return the reason that the answer is incomplete; empty if it states none."""
         return (self.incomplete_details.reason if self.incomplete_details else None) or ""
 
 
@@ -95,7 +95,7 @@ class _CachedTokens(msgspec.Struct):
 
 
 class ResponsesUsage(msgspec.Struct):
-    """Tokens of thinking are among those of the output."""
+    """Counts of tokens. Those of the output include thinking."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -118,18 +118,18 @@ TEXT_EVENTS = MappingProxyType(
         "response.reasoning_text": ("reasoning", "content"),
     }
 )
-"""Which events bring text: into what kind of item, and where there."""
+"""Events that carry text, each with the kind of item and the list in it that the text belongs to."""
 PART_EVENTS = frozenset({"response.content_part.done", "response.reasoning_summary_part.done"})
 ITEM_TYPES = frozenset({"message", "reasoning", "function_call"})
-"""The items that matter; a server's own tools are its own business."""
+"""The items that matter; a server's own tools do not."""
 END_EVENTS = frozenset(
-    f"response.{how}" for how in ("completed", "incomplete", "failed", "cancelled", "done")
+    f"response.{status}" for status in ("completed", "incomplete", "failed", "cancelled", "done")
 )
 _KNOWN_EVENTS = frozenset(
     {
         "",
         "error",
-        *(f"response.{what}" for what in ("output_item.added", "output_item.done")),
+        *(f"response.{name}" for name in ("output_item.added", "output_item.done")),
         *(f"response.function_call_arguments.{verb}" for verb in ("delta", "done")),
         *(f"{name}.{verb}" for name in TEXT_EVENTS for verb in ("delta", "done")),
         *PART_EVENTS,
@@ -145,11 +145,11 @@ _USAGE = msgspec.json.Decoder(ResponsesUsage)
 
 
 def decode_event(data: bytes) -> ResponsesEvent:
-    """Raises DecodeError for what is none. One that is not known is empty but for its type."""
+    """Return the event; one of an unknown type is empty but for that. Raises DecodeError."""
     try:
         return _EVENT.decode(data)
     except msgspec.ValidationError:
-        # Those that are not known may hold anything; those that are must be as they are known.
+        # An unknown event may have any shape, but a known one must match its own.
         name = _TYPE_ONLY.decode(data).type
         if name in _KNOWN_EVENTS:
             raise
@@ -165,7 +165,7 @@ def decode_content_part(raw: msgspec.Raw) -> ContentPart:
 
 
 def decode_item(raw: msgspec.Raw) -> Item:
-    """As with events: one of a kind that is not known is empty but for that."""
+    """Return the item; one of an unknown type is empty but for that. Raises DecodeError."""
     try:
         return _ITEM.decode(_or_empty(raw))
     except msgspec.ValidationError:
@@ -180,7 +180,7 @@ def decode_response(raw: msgspec.Raw | bytes) -> Response:
 
 
 def decode_usage(raw: msgspec.Raw) -> ResponsesUsage:
-    """Counts are told, not relied on: odd ones must not cost the answer."""
+    """Return the counts; empty if they are malformed, since that must not cost the answer."""
     try:
         return _USAGE.decode(_or_empty(raw))
     except msgspec.DecodeError:
@@ -188,7 +188,7 @@ def decode_usage(raw: msgspec.Raw) -> ResponsesUsage:
 
 
 def has_value(raw: msgspec.Raw | bytes) -> bool:
-    """Whether there is anything in it."""
+    """Return whether `raw` is neither empty nor null."""
     return bytes(raw) not in (b"", b"null")
 
 

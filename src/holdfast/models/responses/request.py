@@ -1,7 +1,7 @@
-"""OpenAI Responses as bytes: the request. No I/O.
+"""Encode a request as OpenAI Responses. No I/O.
 
-Nothing is kept at the server (`store` is false): a request holds the whole conversation. Thinking goes back
-as the item that it came as; what its text does not hold of that item is kept in its signature, as a Thought.
+The server stores nothing (`store` is false), so a request holds the whole conversation. Thinking is sent back
+as the item that it came as. The part's signature keeps the rest of that item, as a ReasoningItemSignature.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ from holdfast.models.wire import EFFORT, PER_CONVERSATION
 
 ENCRYPTED = "reasoning.encrypted_content"
 THINKING = PER_CONVERSATION + "thinking"
-"""What is left out when a server does not take its reasoning items back."""
+"""Optional field: the reasoning items. A server may refuse its own."""
 SUMMARY = "reasoning.summary"
 OUTPUT_TOKENS_MIN = 16
 """OpenAI refuses a lower limit."""
@@ -35,9 +35,9 @@ OUTPUT_TOKENS_MIN = 16
 class ReasoningItemSignature(
     msgspec.Struct, frozen=True, tag_field="type", tag="reasoning", omit_defaults=True
 ):
-    """A reasoning item, as the signature of a thinking part holds it in JSON.
+    """A reasoning item, as JSON in the signature of a thinking part.
 
-    `is_raw`: the part's text is the item's own content, and not a summary that others made of it.
+    `is_raw`: the part's text is the item's own content, and not a summary of it.
     """
 
     id: str = ""
@@ -59,7 +59,7 @@ def encode(
     tools: Sequence[ToolSpec],
     without: Collection[str] = (),
 ) -> bytes:
-    """The body of a streaming request, `without` the optional fields that a server does not take."""
+    """Return the body of a streaming request, `without` the optional fields that the server refuses."""
     keeps_thinking = THINKING not in without
     body: dict[str, Any] = {
         "model": model,
@@ -82,7 +82,7 @@ def encode(
             for tool in tools
         ],
         "parallel_tool_calls": True,
-        # Requests that begin alike are answered where that beginning is cached.
+        # The server routes requests that begin alike to where that beginning is cached.
         "prompt_cache_key": instructions_digest(request.system),
         "max_output_tokens": max(profile.answer_tokens_max, OUTPUT_TOKENS_MIN),
     }
@@ -99,7 +99,7 @@ def encode(
 
 
 def _reasoning(request: Request, without: Collection[str]) -> dict[str, str]:
-    """How much to think, and that what was thought is to be told."""
+    """Return the effort, and the request for a summary of the thinking."""
     fields = {} if SUMMARY in without else {"summary": "auto"}
     return {**fields, "effort": request.effort} if request.effort and EFFORT not in without else fields
 
@@ -117,7 +117,7 @@ def _items(
                 "output": parts_text(message.parts),
             }
         case AssistantMessage():
-            # A reasoning item that nothing follows is refused: it is to be followed by what was thought out.
+            # The server refuses a reasoning item that no output follows.
             ends = max(
                 (i for i, part in enumerate(message.parts) if not isinstance(part, Reasoning)), default=0
             )
@@ -137,7 +137,7 @@ def _assistant_item(part: Text | ToolCall) -> dict[str, Any]:
 
 
 def _reasoning_item(part: Reasoning) -> dict[str, Any] | None:
-    """The reasoning item that a part was; None if it was none, as another protocol's thinking."""
+    """Return the reasoning item of a part; None if another protocol signed the part."""
     try:
         signature = _SIGNATURE.decode(part.signature)
     except (msgspec.DecodeError, UnicodeEncodeError):
@@ -156,7 +156,7 @@ def _reasoning_item(part: Reasoning) -> dict[str, Any] | None:
 
 
 def _user_content(parts: Sequence[AnyPart], files: Mapping[str, FileContent]) -> str | list[dict[str, Any]]:
-    """What a person said: a string wherever that is enough, since some servers take nothing else."""
+    """Return a user message, as a string if possible, since some servers accept nothing else."""
     if not any(isinstance(part, File) and part.blob in files for part in parts):
         return parts_text(parts)
     return [_content_part(part, files) for part in parts]

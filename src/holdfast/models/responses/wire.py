@@ -1,8 +1,8 @@
-"""OpenAI Responses: requests encoded, the events of an answer decoded. No I/O.
+"""OpenAI Responses: encode requests, decode the events of an answer. No I/O.
 
-Follows OpenAI's reference, and what servers that claim to speak it do otherwise: no `output_index`, other ids
-at an item's end than at its beginning, items that end only with the answer, texts that come only at the end.
-What a final item holds and no delta brought is told when that item comes, once.
+The decoder follows OpenAI's reference, and accepts what other servers do differently: no `output_index`,
+other ids at an item's end than at its beginning, items that end only with the answer, texts that come only at
+the end. If a final item holds text that no delta brought, the decoder returns it with that item, once.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -33,12 +33,12 @@ from holdfast.models.responses.request import SUMMARY, THINKING, ReasoningItemSi
 from holdfast.models.wire import EFFORT, ErrorInStream
 
 GAP = "\n\n"
-"""Between two messages of one answer, and between the paragraphs of what it thought."""
+"""Separates two messages of one answer, and the paragraphs of its thinking."""
 _LENGTH = "max_output_tokens"
 
 
 class ResponsesWire:
-    """OpenAI Responses, without anything kept at the server."""
+    """OpenAI Responses, with nothing stored at the server."""
 
     path = "responses"
     optional_fields = (
@@ -74,12 +74,12 @@ class ResponsesWire:
 
 
 _Piece = tuple[str, int]
-"""Where in an item a text belongs: its content or its summary, and which piece of it."""
+"""The location of a text in an item: its list (content or summary) and its index there."""
 _ARGUMENTS: _Piece = ("arguments", 0)
 
 
 class _OpenItem(msgspec.Struct, eq=False):
-    """An item while it is written: its texts by where they belong, and which of them are whole."""
+    """An item that is being received: its texts by location, and which of them are complete."""
 
     kind: str
     id: str = ""
@@ -92,7 +92,7 @@ class _OpenItem(msgspec.Struct, eq=False):
 
     @property
     def is_raw(self) -> bool:
-        """Whether what it holds is the thinking itself, and not a summary of it."""
+        """Return whether it holds the thinking itself, and not a summary of it."""
         return bool(self.pieces) and all(where == "content" for where, _ in self.pieces)
 
     def text(self, piece: _Piece) -> str:
@@ -100,7 +100,7 @@ class _OpenItem(msgspec.Struct, eq=False):
 
 
 class ResponsesDecoder:
-    """The data of an answer's events in, deltas out. One decoder reads one answer."""
+    """Decode one answer: the data of events in, deltas out."""
 
     def __init__(self) -> None:
         self.is_done = False
@@ -112,19 +112,19 @@ class ResponsesDecoder:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the answer is whole: its usage comes with its end."""
+        """Return whether the answer is complete: its usage comes with its end."""
         return self.is_done
 
     def feed(self, data: bytes) -> list[ModelDelta]:
-        """The deltas in one event. Raises ErrorInStream, or ValueError for what is no event."""
+        """Return the deltas in one event. Raises ErrorInStream, or ValueError for data that is no event."""
         if not data:
             return []
-        if data == b"[DONE]":  # No part of the protocol, but a habit of servers.
+        if data == b"[DONE]":  # Not part of the protocol, but servers often send it.
             self.is_done = True
             return []
         event = decode_event(data)
         name = event.type
-        if name == "response.output_text.delta":  # Nearly all that comes is this.
+        if name == "response.output_text.delta":  # Nearly every event is this one.
             return self._add_text(
                 self._items.find_or_open("message", event), ("content", event.index("content")), event.delta
             )
@@ -141,13 +141,13 @@ class ResponsesDecoder:
         return list(self._handle(event))
 
     def end(self) -> list[ModelDelta]:
-        """What closes the answer: calls that lack a name or arguments, and its one StepEnd."""
+        """Return the last deltas: calls that lack a name or arguments, and the one StepEnd."""
         closing: list[ModelDelta] = []
         calls = self._items.of_kind("function_call")
         for call in calls:
             arguments = call.text(_ARGUMENTS)
             if call.name and not arguments.strip():
-                # No arguments at all is how some servers write a call of a tool that takes none.
+                # Some servers send no arguments at all for a tool that takes none.
                 closing.append(CallDelta(call.call_index, call.name, "{}"))
             elif arguments and not call.name:
                 closing.append(CallDelta(self._call_index(call), "", arguments))
@@ -182,21 +182,21 @@ class ResponsesDecoder:
             )
         else:
             kind, where = TEXT_EVENTS[name]
-            item_at, piece = self._items.find_or_open(kind, event), (where, event.index(where))
+            open_item, piece = self._items.find_or_open(kind, event), (where, event.index(where))
             if verb == "delta":
-                yield from self._add_text(item_at, piece, event.delta)
+                yield from self._add_text(open_item, piece, event.delta)
             else:
-                yield from self._complete_text(item_at, piece, event.text or event.refusal)
+                yield from self._complete_text(open_item, piece, event.text or event.refusal)
 
     def _start_item(self, item: Item, index: int | None) -> Iterator[ModelDelta]:
-        """What an item holds when it begins comes again, as deltas or at its end: it is taken then."""
+        """Start an item, ignoring its content: deltas or its end repeat that."""
         opened = self._items.start(item, index)
         yield from self._sign_raw_thinking(opened)
         if opened.kind == "function_call":
             yield from self._set_call_name(opened, item.name)
 
     def _complete_item(self, item: _OpenItem, whole: Item) -> Iterator[ModelDelta]:
-        """Whatever `whole` holds of an item that no delta brought."""
+        """Yield the content of `whole` that no delta brought."""
         if item.is_done:
             return
         if item.kind == "function_call":
@@ -204,10 +204,10 @@ class ResponsesDecoder:
             yield from self._complete_text(item, _ARGUMENTS, whole.arguments_text)
         else:
             for where, pieces in (("summary", whole.summary), ("content", whole.content)):
-                for i, words in enumerate(pieces or ()):
-                    yield from self._complete_text(item, (where, i), words.value)
+                for i, part in enumerate(pieces or ()):
+                    yield from self._complete_text(item, (where, i), part.value)
         if item.kind == "reasoning" and whole.encrypted_content and not item.is_signed:
-            summary = tuple(words.value for words in whole.summary or ())
+            summary = tuple(part.value for part in whole.summary or ())
             signature = ReasoningItemSignature(
                 whole.id or item.id, whole.encrypted_content, summary, item.is_raw
             )
@@ -216,7 +216,7 @@ class ResponsesDecoder:
         item.is_done = True
 
     def _finish(self, response: Response, name: str) -> Iterator[ModelDelta]:
-        """The answer's last event, which repeats all of it."""
+        """Yield the deltas of the last event, which repeats the whole answer."""
         status = response.status or name.rpartition(".")[2]
         if status in ("failed", "cancelled") or name in ("response.failed", "response.cancelled"):
             error = response.error if has_value(response.error) else msgspec.Raw(b"{}")
@@ -232,15 +232,15 @@ class ResponsesDecoder:
         self.is_done = True
 
     def _decode_whole(self, data: bytes) -> Iterator[ModelDelta]:
-        """An answer that did not stream."""
+        """Yield the deltas of an answer that did not stream."""
         response = decode_response(data)
         if response.status not in ("in_progress", "queued"):
             yield from self._finish(response, f"response.{response.status or 'completed'}")
 
-    # What an item brings. After its end nothing of it is new.
+    # Content of an item. After the item's end, nothing of it is new.
 
     def _add_text(self, item: _OpenItem, piece: _Piece, text: str | None) -> list[ModelDelta]:
-        """Words of a message or of thinking."""
+        """Return the deltas for text of a message or of thinking."""
         if not text or item.is_done or piece in item.closed:
             return []
         previous, deltas = self._last, list[ModelDelta]()
@@ -270,7 +270,7 @@ class ResponsesDecoder:
             yield CallDelta(call.call_index, call.name, text)
 
     def _set_call_name(self, call: _OpenItem, name: str | None) -> Iterator[ModelDelta]:
-        """A call begins for others when its name is known."""
+        """Yield the beginning of a call, once its name is known."""
         if name and not call.name:
             call.name = name
             yield from self._sign_raw_thinking(call)
@@ -278,7 +278,7 @@ class ResponsesDecoder:
             yield CallDelta(self._call_index(call), name, call.text(_ARGUMENTS))
 
     def _complete_text(self, item: _OpenItem, piece: _Piece, whole: str | None) -> Iterator[ModelDelta]:
-        """The rest of a text that is told whole. If it contradicts what came, what came stays."""
+        """Yield the rest of a text that comes whole. If it contradicts the deltas, the deltas stand."""
         if not whole or piece in item.closed:
             return
         written = item.text(piece)
@@ -290,7 +290,7 @@ class ResponsesDecoder:
         item.closed.add(piece)
 
     def _sign_raw_thinking(self, following: _OpenItem) -> Iterator[ModelDelta]:
-        """Thinking that is not encrypted is signed when something follows: its own end may come too late."""
+        """Sign unencrypted thinking once something follows, because its own end may come too late."""
         last = self._last
         if last is None or last is following or last.kind != "reasoning" or last.is_signed:
             return
@@ -299,7 +299,7 @@ class ResponsesDecoder:
             yield ReasoningDelta("", ReasoningItemSignature(last.id, is_raw=True).signature())
 
     def _call_index(self, call: _OpenItem) -> int:
-        """Its number among the calls: given when others first hear of it."""
+        """Return the call's number, which is assigned when its first delta is made."""
         if call.call_index < 0:
             call.call_index = self._calls_started
             self._calls_started += 1
@@ -307,7 +307,7 @@ class ResponsesDecoder:
 
 
 class _Items:
-    """The items of one answer, found however a server names them."""
+    """The items of one answer, found by whichever of id, index and order a server provides."""
 
     def __init__(self) -> None:
         self._all: list[_OpenItem] = []
@@ -318,7 +318,7 @@ class _Items:
         return [item for item in self._all if item.kind == kind]
 
     def find_or_open(self, kind: str, event: ResponsesEvent, item_id: str = "") -> _OpenItem:
-        """The item that an event is about: by its id, else by its index, else the newest; else a new one."""
+        """Return the item of an event: by its id, else by its index, else the newest; else a new one."""
         item_id = item_id or event.item_id or ""
         found = self._by_id.get(item_id)
         if found is not None and found.kind == kind:
@@ -332,11 +332,11 @@ class _Items:
         return self._open(kind, item_id, event.output_index)
 
     def start(self, item: Item, index: int | None) -> _OpenItem:
-        """The item that begins; the same, if it has begun before."""
+        """Return the item that begins; the same one, if it has begun before."""
         found = self._by_id.get(item.id or "")
         if found is None and index is not None:
             at_index = self._by_index.get(index)
-            # Some servers give every item the same index: one with an id of its own is another.
+            # Some servers give every item the same index, so one with an id of its own is another item.
             if at_index is not None and at_index.kind == item.type and not (item.id and at_index.id):
                 found = at_index
         if found is None or found.kind != item.type:
@@ -344,13 +344,13 @@ class _Items:
         return found
 
     def match(self, items: Sequence[Item]) -> list[tuple[_OpenItem, Item]]:
-        """Each of the final items with what there is of it: by its id, else by its turn among its kind."""
+        """Pair each final item with the open one: by its id, else by its order among its kind."""
         named = [self._by_id.get(item.id or "") for item in items]
-        rest = [each for each in self._all if not any(each is found for found in named)]
+        rest = [item for item in self._all if not any(item is found for found in named)]
         pairs: list[tuple[_OpenItem, Item]] = []
         for found, item in zip(named, items, strict=True):
             if found is None or found.kind != item.type:
-                found = next((each for each in rest if each.kind == item.type), None)
+                found = next((other for other in rest if other.kind == item.type), None)
                 if found is None:
                     found = self._open(item.type, item.id or "", None)
                 else:

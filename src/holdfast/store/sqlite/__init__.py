@@ -1,1 +1,1 @@
-"""SQLite as a store: one file, one writer at a time, any number of processes."""
+"""The SQLite store: one file, one writer at a time, any number of processes."""

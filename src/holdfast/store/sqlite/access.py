@@ -1,4 +1,4 @@
-"""How each part of the store gets at its file: it reads beside the writer and changes in its transactions."""
+"""Access to the store's file: reads run beside the writer, changes run in its transactions."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class SqliteAccess:
-    """What the parts of a store share; each is a port in a file of its own, and the store is all of them."""
+    """The connections that all parts of the store share. Each part implements one port."""
 
     def __init__(self, clock: Clock, lock: ProcessLock, readers: Readers, writer: Writer) -> None:
         self._clock = clock
@@ -22,7 +22,7 @@ class SqliteAccess:
         self._writer = writer
 
     async def _transact(self, work: Callable[[Tx], T]) -> T:
-        """Have `work` change something, in one transaction; returns once that is durable."""
+        """Run `work` in one transaction; return its result once that is durable."""
 
         def in_transaction(tx: object) -> T:
             assert isinstance(tx, Tx)

@@ -1,7 +1,7 @@
-"""Copying a store while it is used.
+"""Copy a store while it is in use.
 
-A copy is made in steps, so that no read lasts long. SQLite starts over when another connection has written
-meanwhile; after a few of those the rest is copied while holding the write turn, so that it ends.
+The copy proceeds in steps, so that no read lasts long. SQLite starts over whenever another connection has
+written. After a few restarts the copy holds the write lock for the rest, so that it ends.
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def _copy_file(location: StoreLocation, part: Path, progress: Progress) -> None:
                 with write_lock.hold(lambda: None):
                     for done, total in copy_steps(backup):
                         progress(done, total)
-        # The copy is one file: nothing beside it that could be left behind.
+        # Otherwise a restore could leave files beside the copy behind.
         target.pragma("journal_mode", "delete")
     finally:
         write_lock.close()
@@ -51,7 +51,7 @@ def _copy_file(location: StoreLocation, part: Path, progress: Progress) -> None:
 def _copy_in_steps(backup: apsw.Backup, progress: Progress) -> bool:
     restarts, before = 0, 0
     for done, total in copy_steps(backup):
-        # A write between any two steps has every step begin again: the count then stands still.
+        # After a write SQLite starts the copy over, so the count does not grow.
         restarts += done <= before
         before = done
         progress(done, total)
@@ -61,7 +61,7 @@ def _copy_in_steps(backup: apsw.Backup, progress: Progress) -> bool:
 
 
 def copy_steps(backup: apsw.Backup) -> Iterator[tuple[int, int]]:
-    """Copy in steps; yield how many pages are done, and how many there are."""
+    """Copy in steps; yield the numbers of copied pages and of all pages."""
     while not backup.done:
         backup.step(STEP_PAGES)
         yield backup.page_count - backup.remaining, backup.page_count

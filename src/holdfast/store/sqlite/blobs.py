@@ -1,4 +1,4 @@
-"""Large content in chunks, so that no single transaction is long; complete once all are there."""
+"""Store large content in chunks, so that no transaction is long. A blob is complete with its last chunk."""
 
 import hashlib
 
@@ -15,7 +15,7 @@ def digest_of(content: bytes) -> str:
 
 
 def begin(tx: Tx, digest: str) -> tuple[int, bool]:
-    """The blob's number, and whether it is here already. Either way its age begins anew."""
+    """Return the blob's number and whether it is complete. Its age starts over either way."""
     row = one(tx.db, "get_blob", digest)
     if row is not None:
         run(tx.db, "touch_blob", tx.at, row[0])
@@ -31,14 +31,14 @@ def put_chunk(tx: Tx, number: int, n: int, chunk: bytes, last: bool) -> None:
 
 
 def chunks(content: bytes) -> list[bytes]:
-    """At least one, so that empty content is a blob too."""
+    """Split content into chunks: at least one, so that empty content is a blob too."""
     starts = range(0, max(len(content), 1), BLOB_CHUNK_BYTES)
     return [content[start : start + BLOB_CHUNK_BYTES] for start in starts]
 
 
 def get(db: apsw.Connection, digest: str) -> bytes:
-    """Raises NoSuchBlob, also for one that is still being stored."""
-    # One moment for all pieces: a sweep between two of them would leave a part that looks whole.
+    """Return a blob's content. Raises NoSuchBlob, also while the blob is incomplete."""
+    # One snapshot for all chunks: a sweep between two reads would leave a part that looks whole.
     with read_transaction(db):
         row = one(db, "get_blob", digest)
         if row is None or not row[1]:

@@ -1,8 +1,8 @@
-"""How events' bodies lie in the file: packed, since most of what they hold they have in common.
+"""Compress event bodies with a shared dictionary, since they have much in common.
 
-A packed body is the number of its dictionary and then raw DEFLATE; a plain one is JSON and begins with a
-brace. Deltas stay plain: they are small, many, and soon gone. A dictionary is never changed: bodies that are
-on disk were packed with it. A better one gets the next number.
+A compressed body is the number of its dictionary and then raw DEFLATE; a plain one is JSON and begins with a
+brace. Deltas stay plain: they are small, many, and soon pruned. A dictionary never changes, because bodies on
+disk depend on it. A better one gets the next number.
 """
 
 import zlib
@@ -14,7 +14,7 @@ _WINDOW_BITS, _MEMORY, _LEVEL = -13, 6, 6
 _MARK = b"\x01"
 _PLAIN = 0x7B  # {
 
-# The likeliest comes last, where it is cheapest to point at.
+# The most likely text comes last, where a reference to it is shortest.
 _WORDS = (
     "about after again all also and another any are as at be because been before being between both but "
     "by can could did different do does down each every file first for found from function get given good "
@@ -49,14 +49,14 @@ _DICTIONARY = (_WORDS + _SHAPES).encode()
 
 
 def compress(body: bytes) -> bytes:
-    """`body` as it is stored: smaller if that is to be had."""
+    """Return `body` as it is stored: compressed, if that is smaller."""
     squeeze = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW_BITS, _MEMORY, zdict=_DICTIONARY)
     packed = _MARK + squeeze.compress(body) + squeeze.flush()
     return packed if len(packed) < len(body) or body[:1] == _MARK else body
 
 
 def decompress(stored: bytes) -> bytes:
-    """The body as it was. What is damaged beyond unpacking comes back as it lies, and cannot be read."""
+    """Return the original body, or the stored bytes if they are too damaged to decompress."""
     if not stored or stored[0] == _PLAIN or stored[:1] != _MARK:
         return stored
     try:
@@ -66,6 +66,6 @@ def decompress(stored: bytes) -> bytes:
 
 
 def event_from_row(columns: tuple[Any, ...]) -> Event:
-    """An event from its row: seq, at, kind, version, body."""
+    """Return an event from its row: seq, at, kind, version, body."""
     seq, at, kind, version, body = columns
     return Event(seq, at, kind, version, decompress(body))

@@ -1,4 +1,4 @@
-"""What came from chat apps and goes back to them in SQLite, behind its port."""
+"""The `ChatStore` port over SQLite."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from holdfast.store.sqlite.access import SqliteAccess
 
 
 class SqliteChatStore(SqliteAccess):
-    """What `store.chats` promises, over one file."""
+    """Implement `ChatStore` over one file."""
 
     async def receive(self, *inbound: InboundUpdate) -> bool:
         return await self._transact(lambda tx: chats.receive(tx, inbound))

@@ -1,4 +1,4 @@
-"""What came from chat apps, where each chat is, and what goes back: rows and when they may change."""
+"""Inbound updates, routes and deliveries of chat apps: their rows, and when they may change."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -118,7 +118,7 @@ def begin_delivery(
     if row.state == "waiting":
         begun = replace(begun, state="sending")
     _put(tx, key, begun)
-    # As it was found: whoever tries has to know whether it may have been sent before.
+    # The state from before: the sender must know whether an earlier try may have sent it.
     return replace(begun, state=row.state)
 
 
@@ -127,7 +127,7 @@ def settle_delivery(tx: Tx, key: str, row: DeliveryRow, new_deliveries: Sequence
     if stored is None or stored.attempts != row.attempts or stored.is_finished:
         return False
     if row.state == "sent" and stored.body != row.body:
-        # What it is to say changed while it was being sent.
+        # The body changed while the worker was sending it.
         row = replace(row, state="changed")
     _put(tx, key, replace(row, body=stored.body, process_id=None))
     for each in new_deliveries:
@@ -144,14 +144,14 @@ def deliveries(db: apsw.Connection, key: str, limit: int) -> Sequence[DeliveryRo
 
 
 def message_with_button(db: apsw.Connection, key: str, press: str) -> DeliveryRow | None:
-    # As it stands in a body. Words that happen to hold the same are told apart by reading it.
+    # A press as a body encodes it. Text that contains the same is ruled out by decoding the body.
     carried = '"press":' + msgspec.json.encode(press).decode()
     found = map(_DELIVERIES.read, rows(db, "deliveries_with", key, carried))
     return next((row for row in found if any(press == each.press for each in row.body.buttons)), None)
 
 
 def prune(tx: Tx, before: Instant, limit: int) -> int:
-    """Forget what has been over for long, unless it may be planned anew or pressed; returns how many."""
+    """Delete old finished rows that can be neither planned again nor pressed; return how many."""
     run(tx.db, "drop_old_inbound", before, limit)
     deleted = tx.db.changes()
     old = rows(tx.db, "old_deliveries", before, limit)
@@ -179,7 +179,7 @@ def _plan_delivery(tx: Tx, key: str, new_delivery: NewDelivery) -> None:
         )
     elif stored.body != new_delivery.body and stored.state not in ("in_doubt", "dropped"):
         state = "changed" if stored.state == "sent" else stored.state
-        # While somebody has it, that is when they began.
+        # While a process sends it, `retry_at` is when that began.
         retry_at = stored.retry_at if stored.process_id is not None else 0
         _put(tx, key, replace(stored, body=new_delivery.body, state=state, retry_at=retry_at))
 

@@ -1,8 +1,8 @@
-"""The writing half of the store: one connection, one thread, one transaction per batch.
+"""The writing side of the store: one connection, one thread, one transaction per batch.
 
-The connection also listens: other processes' events are those past the position that this one knows, seen at
-the start of each transaction, or by a cheap poll when there is none. After any fault the connection is
-dropped and opened anew: a sync that failed is never tried again on the same file handle.
+The connection also finds other processes' events: those past the last position that it knows. It reads them
+at the start of each transaction, or by a cheap poll between transactions. After any fault it is closed and
+reopened: a failed sync must never be retried on the same file handle.
 """
 
 import time
@@ -32,15 +32,15 @@ from holdfast.store.writer import PendingWrite
 CATCH_UP_EVENTS_MAX = 1_000
 _DELETED = KINDS[SessionDeleted]
 _HOUSEKEEPING_INTERVAL_S = 0.25
-"""Under steady load a slice of housekeeping gets its turn this often."""
+"""Under steady load a slice of housekeeping runs this often."""
 _POLL_INTERVAL_S, _POLL_INTERVAL_ALONE_S = 0.04, 0.1
-"""How often other processes' commits are looked for: to wake the thread costs more than the look."""
+"""Interval of the polls for other processes' commits: waking the thread costs more than the poll."""
 _ALONE_AFTER_S = 10.0
-"""Whoever has met nothing of theirs for so long looks less often."""
+"""After this long without another process's commit, polls become rarer."""
 
 
 class SqliteCommitter:
-    """Everything that writes. All methods but the constructor belong to the writer's thread."""
+    """Write to the store. All methods but the constructor belong to the writer's thread."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class SqliteCommitter:
         self._housekeeping_at = 0.0
         self._others_seen_at = 0.0
         self.pre_migration_copy: Path | None = None
-        """The store as it was before its format was changed here, if it was."""
+        """The copy of the store from before its migration, if there was one."""
         try:
             self._connection()
         except BaseException:
@@ -76,11 +76,11 @@ class SqliteCommitter:
         except HoldfastError as fault:
             self._disconnect()
             return [fault] * len(writes), ()
-        # The edge of the writer's task: whatever went wrong is the answer to whoever asked.
+        # The edge of the writer's task: the callers get whatever went wrong.
         except Exception as error:
             if len(writes) == 1:
                 return [error], ()
-        # One of them is at fault, and not the store: each alone, so that it fails alone.
+        # One write is at fault, not the store: commit each alone, so that only that one fails.
         results: list[object] = []
         events: list[tuple[SessionId, Event]] = []
         for write in writes:
@@ -99,10 +99,10 @@ class SqliteCommitter:
             self._housekeeping_at = now
             return self._housekeep_once(idle)
         except StoreUnreadable:
-            # Kept open: a chore that took the new file in silence would leave the next append unwarned.
+            # Do not reconnect: if housekeeping adopted the new file, the next append would not raise.
             return False
         except (apsw.Error, OSError, HoldfastError):
-            # Nobody waits for this. The next append meets the same fault and reports it.
+            # No caller waits for this. The next append meets the same fault and raises it.
             self._disconnect()
             return False
 
@@ -125,7 +125,7 @@ class SqliteCommitter:
             with self._transaction() as db:
                 known = self._catch_up(db)
                 tx = Tx(db, self._clock.now_ms(), known)
-                results = [_execute(tx, ticket) for ticket in writes]
+                results = [_execute(tx, write) for write in writes]
             self._position = tx.position
         except (apsw.ConstraintError, apsw.SQLError, apsw.MismatchError):
             raise
@@ -138,7 +138,7 @@ class SqliteCommitter:
 
     @contextmanager
     def _transaction(self) -> Iterator[apsw.Connection]:
-        """Hold the write turn and a transaction: committed on leaving, rolled back on an error."""
+        """Hold the write lock and a transaction; commit on leaving, roll back on an error."""
         db = self._connection()
         self._write_lock.acquire(self._poll_others)
         try:
@@ -156,7 +156,7 @@ class SqliteCommitter:
             self._write_lock.release()
 
     def _catch_up(self, db: apsw.Connection) -> Position:
-        """Tell of what other processes have committed; returns the newest position there is."""
+        """Publish what other processes have committed; return the newest position."""
         end = newest_position(db)
         known = self._position if self._position is not None else end
         while known < end:
@@ -164,7 +164,7 @@ class SqliteCommitter:
             if not found:
                 break
             known = found[-1][0]
-            # Outside a transaction more may have come since `end` was read; it must not be told twice.
+            # Outside a transaction more may have come since `end` was read; do not publish it twice.
             end = max(end, known)
             self._publish([(SessionId(row[1]), event_from_row(row[2:])) for row in found])
             self._has_unindexed = True
@@ -172,7 +172,7 @@ class SqliteCommitter:
         return end
 
     def _poll_others(self) -> None:
-        """One cheap look for other processes' commits."""
+        """Check for other processes' commits with one cheap pragma."""
         db = self._connection()
         version = db.pragma("data_version")
         if version != self._version:
@@ -202,7 +202,7 @@ class SqliteCommitter:
 
     def _connection(self) -> apsw.Connection:
         if self._db is None:
-            # From the first look on: the file may be half made by another process until its turn ends.
+            # Lock before the first read: another process may still be creating the file.
             with self._write_lock.hold(lambda: None):
                 self._db = self._connect()
             self._inode = inode(self._location)
@@ -214,8 +214,8 @@ class SqliteCommitter:
         try:
             self.pre_migration_copy = prepare(db, self._location) or self.pre_migration_copy
             if self._sync_failed:
-                # What failed to be synced still reads well from memory. Nothing may follow it in the
-                # log: all of it goes to the main file, and the log begins anew.
+                # Data whose sync failed still reads well from memory. Nothing may follow it in the log: copy
+                # all of it to the main file and start the log over.
                 self._checkpoints.start_over(db)
             self._checkpoints.watch(db)
             if self._position is None:
@@ -232,7 +232,7 @@ class SqliteCommitter:
 
     def _refuse_if_replaced(self) -> None:
         if inode(self._location) != self._inode:
-            # A write to a file that has lost its name would be acknowledged and gone.
+            # A write to a file without a name would be acknowledged and lost.
             raise StoreUnreadable(path=self._location.file, detail="it was moved or replaced while in use")
 
     def _disconnect(self) -> None:
@@ -259,7 +259,7 @@ def _execute(tx: Tx, write: PendingWrite) -> object:
 
 
 def _delete_notes(tx: Tx, events: CommittedEvents) -> None:
-    """Delete the notes of each conversation that was deleted with them, in the same transaction."""
+    """Delete the notes of sessions that were deleted with their notes, in the same transaction."""
     for session_id, event in events:
         if event.kind == _DELETED and isinstance(fact := event.fact, SessionDeleted) and fact.notes:
             notes.forget_session(tx, session_id)

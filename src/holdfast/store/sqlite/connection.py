@@ -1,4 +1,4 @@
-"""Opening the file: what is checked first, how each connection is set, and what its errors mean."""
+"""Open the file: check it, set up each connection, and translate SQLite's errors."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ from holdfast.store.ports import Durability
 SQLITE_MIN = (3, 51, 3)
 APPLICATION_ID = 0x484F4C44  # "HOLD"
 WRITE_WAIT_S = 30.0
-"""How long a stall of another writer is borne before it is called a fault."""
+"""Longest wait for another writer before the store reports a fault."""
 _MAGIC = b"SQLite format 3\x00"
 _HEAD_BYTES = 100
 _WRITER_CACHE_KIB, _READER_CACHE_KIB = 32_000, 8_000
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class StoreLocation:
-    """Where a store is and how it is opened: passed around instead of five arguments."""
+    """A store's paths and the options to open it with."""
 
     def __init__(self, folder: Path, durability: Durability, vfs: str | None, wait_s: float) -> None:
         self.folder = folder
@@ -44,14 +44,15 @@ class StoreLocation:
         self.journal = folder / "holdfast.db-journal"
         self.shm = folder / "holdfast.db-shm"
         self.marker = folder / "format"
-        """Says that a store was made here: without it an empty folder is a new beginning, with it a loss."""
+        """Marks that a store was created here: without it an empty folder is a new store, with it a lost one.
+        """
         self.durability = durability
         self.vfs = vfs
         self.wait_s = wait_s
 
 
 def connect(location: StoreLocation, *, writes: bool) -> apsw.Connection:
-    """A connection of its own for one thread. Raises a StoreFault that says what to do."""
+    """Open a connection for one thread. Raises a StoreFault that says what to do."""
     with translate_errors(location.file, location.wait_s):
         if writes:
             _check_before_opening(location)
@@ -67,7 +68,7 @@ def connect(location: StoreLocation, *, writes: bool) -> apsw.Connection:
 
 
 def inode(location: StoreLocation) -> int:
-    """Which file has the store's name now; 0 when there is none."""
+    """Return the inode of the store's file; 0 if there is none."""
     try:
         return os.stat(location.name).st_ino  # noqa: PTH116 (once per commit, and half the price)
     except FileNotFoundError:
@@ -75,8 +76,10 @@ def inode(location: StoreLocation) -> int:
 
 
 def _check_before_opening(location: StoreLocation) -> None:
-    """Refuse what is not ours before SQLite opens it: to open is to write, and beside an empty file the log,
-    which may hold what was acknowledged, is removed."""
+    """Refuse a foreign or lost file before SQLite opens it.
+
+    Opening writes, and beside an empty file it removes the log, which may hold acknowledged writes.
+    """
     head = b""
     if location.file.exists():
         with location.file.open("rb") as file:
@@ -88,11 +91,11 @@ def _check_before_opening(location: StoreLocation) -> None:
             raise StoreCorrupt(path=location.file, detail=detail)
         return
     if location.wal.exists() or location.journal.exists():
-        return  # What a crash left in the file, its head included, is mended from these.
+        return  # SQLite recovers what a crash left in the file, its header included, from these.
     if len(head) < _HEAD_BYTES or not head.startswith(_MAGIC):
         raise StoreCorrupt(path=location.file, detail="it is not a database")
     owner, changes = int.from_bytes(head[68:72]), int.from_bytes(head[40:44])
-    # Nobody's, and no table was ever made in it: its maker died before it got that far.
+    # No owner, and no table was ever created: the creating process died before that.
     if owner != APPLICATION_ID and (owner or changes):
         raise NotAStore(path=location.file)
 
@@ -102,7 +105,7 @@ def _set_up(db: apsw.Connection, location: StoreLocation, writes: bool) -> None:
     db.pragma("cell_size_check", True)
     if writes:
         if db.pragma("schema_version") == 0:
-            # Lets deleted space go back in slices. Only for a new file: any other would be written to here.
+            # Lets the sweeper free space in slices. Only for a new file: the pragma writes to it.
             db.pragma("auto_vacuum", "incremental")
         db.pragma("journal_mode", "wal")
         db.pragma("synchronous", "full" if location.durability == "full" else "normal")
@@ -116,7 +119,7 @@ def _set_up(db: apsw.Connection, location: StoreLocation, writes: bool) -> None:
 
 
 def check_library() -> None:
-    """Raises SqliteTooOld: older libraries can damage a file that several processes write."""
+    """Raise SqliteTooOld if the library can damage a file that several processes write."""
     found = tuple(int(n) for n in apsw.sqlite_lib_version().split("."))
     if found < SQLITE_MIN:
         raise SqliteTooOld(found=apsw.sqlite_lib_version(), needed=".".join(map(str, SQLITE_MIN)))
@@ -134,7 +137,7 @@ def translate_errors(path: Path, wait_s: float) -> Iterator[None]:
 
 
 def as_fault(error: BaseException, path: Path, wait_s: float) -> HoldfastError:
-    """The store's name for what went wrong below it."""
+    """Return the store's error for an error of SQLite or the system."""
     match error:
         case HoldfastError():
             return error
@@ -170,7 +173,7 @@ def _cannot_open(error: BaseException, path: Path) -> HoldfastError:
 
 
 async def open_in_thread(open_: Callable[[], T], close: Callable[[T], None]) -> T:
-    """What `opens` gives, in a thread; whoever stops waiting for it leaves nothing open."""
+    """Return the result of `open_`, run in a thread; close it if the caller is cancelled."""
     opening = asyncio.ensure_future(asyncio.to_thread(open_))
     try:
         return await asyncio.shield(opening)

@@ -1,4 +1,4 @@
-"""A data folder seen from outside: what is asked or done while no store is open in it."""
+"""Operations on a data folder while no store is open in it."""
 
 from pathlib import Path
 
@@ -13,19 +13,19 @@ from holdfast.store.sqlite.processes import ProcessLock
 
 
 class SqliteDataDir:
-    """Answers for any folder; keeps nothing open."""
+    """Operations on any data folder; keeps nothing open."""
 
     @property
     def engine(self) -> str:
         return f"SQLite {apsw.sqlite_lib_version()}"
 
     def holds_store(self, folder: Path) -> bool:
-        """Whether there is a store, or was one: a file that went missing is a loss to be told of."""
+        """Return whether there is a store, or was one: a missing file is a loss to report."""
         location = StoreLocation(folder, "full", None, WRITE_WAIT_S)
         return location.file.exists() or (folder / "format").exists()
 
     def count_other_processes(self, folder: Path) -> int:
-        """How many other processes have the store open. Raises a StoreFault."""
+        """Return how many other processes have the store open. Raises a StoreFault."""
         with translate_errors(folder, WRITE_WAIT_S):
             lock = ProcessLock(folder, IdGenerator(SystemClock()).process())
             try:
@@ -34,5 +34,5 @@ class SqliteDataDir:
                 lock.release()
 
     def restore(self, folder: Path, path: Path, progress: Progress) -> BackupRestoreResult:
-        """Put the backup at `path` in place of what is here; see `restore.restore` for what it raises."""
+        """Replace the store by the backup at `path`; see `restore.restore` for what it raises."""
         return restore.restore(folder, path, IdGenerator(SystemClock()).process(), progress)

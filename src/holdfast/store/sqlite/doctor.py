@@ -1,8 +1,8 @@
-"""Proof that the store says what its journal says, and the repair where it does not.
+"""Check that the store agrees with its journal, and repair it where it does not.
 
-The file itself is checked on a copy: an integrity check reads everything in one transaction, and no read of
-the live file may take that long. Projections are compared session by session; a repair writes only the rows
-that differ, in one transaction each.
+SQLite checks a copy of the file: an integrity check reads everything in one transaction, and no read of the
+live file may take that long. Doctor compares projections session by session. A repair writes only the rows
+that differ, in one transaction per session.
 """
 
 import os
@@ -46,7 +46,7 @@ from holdfast.store.sqlite.views import count_sessions
 
 SLICE_EVENTS = 1_000
 Difference = tuple[str, tuple[Any, ...], tuple[Any, ...] | None]
-"""Table, key, and the columns that should be there; None where no row should be."""
+"""Table, key, and the expected columns; None if no row should be there."""
 
 
 def next_session(db: apsw.Connection, after: int) -> tuple[int, SessionId] | None:
@@ -59,7 +59,7 @@ def read_slice(db: apsw.Connection, no: int, after: Seq) -> list[Event]:
 
 
 class SessionFold:
-    """A session's journal, folded slice by slice, with what is wrong in the journal itself."""
+    """The fold of one session's journal, built in slices, with the defects of the journal itself."""
 
     def __init__(self, session_id: SessionId) -> None:
         self.session_id = session_id
@@ -79,19 +79,19 @@ class SessionFold:
             self.head = event.seq
 
     def problems(self) -> list[str]:
-        """What no rebuilding can mend: events that are damaged, or missing where none was pruned."""
+        """Return what no rebuild can repair: events that are damaged, or missing but not pruned."""
         spans = sorted((row.first_seq, row.body_seq) for row in self.state.messages.values())
         lost = [gap for gap in self._gaps if not _is_pruned(gap, spans)]
         return self._unreadable + [f"events {first} to {last} are missing" for first, last in lost]
 
 
 def _is_pruned(gap: tuple[Seq, Seq], spans: list[tuple[Seq, Seq]]) -> bool:
-    """Numbers go missing only between the first event of a message and its body."""
+    """Return whether a gap lies between a message's first event and its body, where deltas are pruned."""
     return any(first < gap[0] and gap[1] < body for first, body in spans)
 
 
 def compare(db: apsw.Connection, no: int, session_fold: SessionFold) -> list[str]:
-    """The rows that differ from the fold, by name, as of one moment."""
+    """Return the names of the rows that differ from the fold, as of one moment."""
     with read_transaction(db):
         while events := read_slice(db, no, session_fold.head):
             session_fold.add(events)
@@ -100,7 +100,7 @@ def compare(db: apsw.Connection, no: int, session_fold: SessionFold) -> list[str
 
 
 def differences(db: apsw.Connection, no: int, state: InMemorySessionState) -> Iterator[Difference]:
-    """Each row that is wrong, missing or one too many."""
+    """Yield each row that is wrong, missing or surplus."""
     yield from _table_differences(db, no, "turn", TURNS, state.turns.values(), lambda row: (row.turn,))
     yield from _table_differences(db, no, "run", RUNS, state.runs.values(), lambda row: (row.id,))
     yield from _table_differences(db, no, "tool", TOOLS, state.tools.values(), lambda row: (row.id,))
@@ -132,7 +132,7 @@ def _table_differences(
 
 
 def repair_session(tx: Tx, no: int, session_fold: SessionFold) -> int:
-    """Bring `folding` up to date inside the transaction and write the rows that differ; returns how many."""
+    """Bring `session_fold` up to date in the transaction and write the rows that differ; return how many."""
     while events := read_slice(tx.db, no, session_fold.head):
         session_fold.add(events)
     differing = list(differences(tx.db, no, session_fold.state))
@@ -147,9 +147,9 @@ def repair_session(tx: Tx, no: int, session_fold: SessionFold) -> int:
 
 
 def unindexed(db: apsw.Connection, after: int) -> tuple[int, int]:
-    """How many bodies of one slice the index lacks, and where the slice ended (0: at the cursor)."""
+    """Return how many bodies of one slice the index lacks, and where the slice ended (0: at the cursor)."""
     end = missing = 0
-    # As of one moment: another process may be purging a deleted session, its events and words together.
+    # One snapshot: another process may be purging a session, its events together with its words.
     with read_transaction(db):
         limit = value(db, "search_cursor")
         for position, kind, version, body in rows(db, "unindexed", after, SLICE_EVENTS):
@@ -168,7 +168,7 @@ def reset_search(tx: Tx) -> None:
 
 
 def file_findings(path: Path) -> list[StoreFinding]:
-    """What SQLite itself finds wrong with a copy of the file."""
+    """Return what SQLite itself finds wrong with a copy of the file."""
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         found = [str(row[0]) for row in rows(db, "integrity_check")]
@@ -186,7 +186,7 @@ def _is_indexable(kind: str, version: int, body: bytes) -> bool:
     try:
         fact = decode(kind, version, body)
     except msgspec.ValidationError:
-        return False  # Told as what it is by the check of its session.
+        return False  # The check of its session reports the damage.
     return isinstance(fact, Body) and bool(index_text(message_text(fact.parts)))
 
 
@@ -195,13 +195,13 @@ def _is_indexed(db: apsw.Connection, position: int) -> bool:
 
 
 class RunInTransaction(Protocol):
-    """Runs something inside a write transaction."""
+    """Run work inside a write transaction."""
 
     def __call__(self, work: Callable[[Tx], Any]) -> Awaitable[Any]: ...
 
 
 class StoreCheck:
-    """One examination of one store."""
+    """Check one store."""
 
     def __init__(self, location: StoreLocation, readers: Readers, write: RunInTransaction) -> None:
         self._location = location
@@ -215,7 +215,7 @@ class StoreCheck:
             found += await self._check_search(repair)
             found += await self._check_notes(repair)
         except StoreCorrupt as fault:
-            # A damaged file may not let itself be read to the end; what was found is told all the same.
+            # A damaged file may not be readable to the end; report what was found until then.
             found.append(StoreFinding("file", str(fault)))
         return found
 
@@ -244,7 +244,8 @@ class StoreCheck:
 
     async def _check_session(self, no: int, session_id: SessionId, repair: bool) -> list[StoreFinding]:
         session_fold = SessionFold(session_id)
-        # Folded outside any transaction, a slice at a time; only the last few events are read inside one.
+        # Fold outside any transaction, a slice at a time; `compare` reads only the last few events inside
+        # one.
         while events := await self._readers.read(read_slice, no, session_fold.head):
             session_fold.add(events)
         differing = await self._readers.read(compare, no, session_fold)

@@ -1,4 +1,4 @@
-"""Whether a file system can be trusted with locks and syncs."""
+"""Refuse file systems whose locks and syncs cannot be trusted."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ _NETWORK = frozenset({
 
 
 def refuse_network(folder: Path, mounts: str | None = None) -> None:
-    """Raises NetworkFileSystem. `mounts` is the system's list of mounts, read here unless given."""
+    """Raise NetworkFileSystem if `folder` is on one. `mounts` replaces the system's list of mounts."""
     table = _mounts(mounts if mounts is not None else _read_mounts())
     kind = _kind_of(folder.resolve(), table)
     if kind in _NETWORK:
@@ -23,7 +23,7 @@ def refuse_network(folder: Path, mounts: str | None = None) -> None:
 
 
 def is_mount_point(path: Path) -> bool:
-    """Return whether something is mounted there, also a folder of the same disk."""
+    """Return whether something is mounted there, even a folder of the same disk."""
     return path.resolve() in _mounts(_read_mounts())
 
 
@@ -37,7 +37,7 @@ def _read_mounts() -> str:
 
 
 def _mounts(text: str) -> dict[Path, str]:
-    """Mount point to file system, from Linux's mountinfo or macOS's `mount`."""
+    """Return the file system of each mount point, from Linux's mountinfo or macOS's `mount`."""
     table: dict[Path, str] = {}
     for line in text.splitlines():
         fields = line.split()

@@ -1,6 +1,6 @@
-"""Which words people had the notes forget, and when. Of each wording a digest is kept, and no word.
+"""Texts that people made the notes forget, and when. The store keeps a digest of each, never the text.
 
-The digest has a key that this store alone has: whoever has another store learns nothing from comparing.
+The digest is keyed, and each store has its own key: comparing two stores reveals nothing.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from holdfast.store.sqlite.sql import one, run
 
 
 def put(tx: Tx, scope: str, wordings: Iterable[str]) -> None:
-    """These are forgotten from now on. Of very many, the newest are kept."""
+    """Record these texts as forgotten. Only the newest FORGOTTEN_MAX are kept."""
     run(tx.db, "make_forgotten_key")
     for wording in wordings:
         run(tx.db, "put_forgotten", _digest(tx.db, scope, wording), tx.at)
@@ -23,7 +23,7 @@ def put(tx: Tx, scope: str, wordings: Iterable[str]) -> None:
 
 
 def at(db: apsw.Connection, scope: str, wording: str) -> Instant | None:
-    """When it was forgotten last; None if it never was."""
+    """Return when a text was last forgotten; None if it never was."""
     digest = _digest(db, scope, wording)
     row = one(db, "forgotten_at", digest) if digest else None
     return row[0] if row is not None else None

@@ -1,5 +1,8 @@
-"""Appending inside a transaction: every precondition is checked as data before anything is written, so a
-refusal leaves no trace and its neighbours in the batch go on."""
+"""Append inside a transaction.
+
+Each precondition is checked before the first write, so a refusal leaves no trace and the other appends of the
+batch continue.
+"""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -44,7 +47,7 @@ from holdfast.store.sqlite.sql import one, run
 
 
 class Tx:
-    """A transaction under way: its connection, its time, the last position given out, the events it adds."""
+    """An open transaction: its connection, its time, the last position used, the events it adds."""
 
     def __init__(self, db: apsw.Connection, at: Instant, position: Position) -> None:
         self.db = db
@@ -53,7 +56,7 @@ class Tx:
         self.new_events: list[tuple[SessionId, Event]] = []
 
     def store(self, session_id: SessionId, no: int, event: Event) -> None:
-        """Add one event to the journal."""
+        """Insert one event into the journal."""
         self.position += 1
         is_delta = event.kind in DELTA_KINDS
         run(
@@ -65,7 +68,7 @@ class Tx:
 
 
 class _CheckedAppend(msgspec.Struct):
-    """An append that nothing stands against any more."""
+    """An append that has passed all checks."""
 
     append: Append
     no: int
@@ -78,9 +81,9 @@ class _CheckedAppend(msgspec.Struct):
 
 
 def apply_all(tx: Tx, appends: Sequence[Append]) -> tuple[AppendReceipt, ...]:
-    """Store `appends` or raise before the first of them is written.
+    """Store `appends`, or raise before writing any of them.
 
-    Their decisions all see the state before this change.
+    All decisions see the state from before this transaction.
     """
     if len(appends) == 1:
         return (_write_append(tx, _check_append(tx, appends[0])),)
@@ -96,7 +99,7 @@ def _check_append(tx: Tx, append: Append) -> _CheckedAppend:
         _check_fence(tx.db, append.fence)
     facts = append.facts(SqlSessionState(tx.db, no)) if callable(append.facts) else append.facts
     if no and len(facts) == 1 and isinstance(facts[0], Delta) and append.expect is None:
-        # Text, a hundred times for everything else: nothing but its size can stand against it.
+        # By far the most frequent append: only its size can be wrong.
         return _CheckedAppend(append, no, head, context, incarnation, facts, [_encoded(facts[0])])
     is_creation = bool(facts) and isinstance(facts[0], SessionCreated)
     if no and is_creation:
@@ -108,7 +111,7 @@ def _check_append(tx: Tx, append: Append) -> _CheckedAppend:
     repeated = _find_repeated_turn(tx.db, no, facts)
     if repeated is not None:
         return _CheckedAppend(append, no, head, context, incarnation, (), [], repeated)
-    # After the look for a repeat: a send that is tried again expects what was so before the first try.
+    # After the check for a repeat: a retried send expects the head from before its first try.
     if append.expect is not None and append.expect != head:
         raise SeqMismatch(session_id=append.session_id, head=head, expect=append.expect)
     encoded = [_encoded(fact) for fact in facts]
@@ -124,7 +127,10 @@ def _encoded(fact: AnyFact | UnknownFact) -> tuple[str, int, bytes]:
 
 
 def _locate(db: apsw.Connection, append: Append) -> tuple[int, Seq, Seq, int]:
-    """Its number, head and context version, and its first event's position, which is never given twice."""
+    """Return the session's number, head, context version, and the position of its first event.
+
+    The position serves as the incarnation: no other session ever gets it.
+    """
     if append.number:
         row = one(db, "numbered_head", append.number, append.session_id)
     else:
@@ -137,7 +143,7 @@ def _locate(db: apsw.Connection, append: Append) -> tuple[int, Seq, Seq, int]:
 
 def _check_fence(db: apsw.Connection, fence: Fence) -> None:
     row = one(db, "get_lease", fence.run_id)
-    # A lease that was let go has no holder: its epoch alone proves nothing.
+    # A released lease has no holder: its epoch alone proves nothing.
     if row is None or row[0] != fence.epoch or not row[1]:
         raise LeaseLost(run_id=fence.run_id)
 
@@ -193,7 +199,7 @@ def _write_append(tx: Tx, one: _CheckedAppend) -> AppendReceipt:
 
 
 def mark_prunable(tx: Tx, state: SqlSessionState, fact: object) -> None:
-    """Remember that a body is settled, so that its deltas can go later."""
+    """Record that a body is settled, so that the sweeper can delete its deltas later."""
     if not isinstance(fact, MessageSettled | ToolSettled):
         return
     row = state.message(fact.turn, fact.place)
@@ -209,10 +215,11 @@ def _use_blobs(db: apsw.Connection, no: int, facts: Facts) -> None:
 
 
 def import_slice(tx: Tx, session_id: SessionId, events: Sequence[Event], cancel_open_runs: bool) -> int:
-    """Store the events that come after what is here already; returns how many.
+    """Store the events past the session's head; return how many.
 
-    The caller has compared what is here with the file; this adds one slice. With `closes`, the last one, work
-    that was open where it comes from is ended: it is that store's to do, not this one's. Raises BadImport.
+    The caller has compared the stored events with the import; this adds one slice. `cancel_open_runs` comes
+    with the last slice: it cancels open runs, because their work belongs to the other store. Raises
+    BadImport.
     """
     row = one(tx.db, "session_head", session_id)
     no, head = (row[0], row[1] or 0) if row is not None else (0, 0)
@@ -248,7 +255,7 @@ def _cancel_open_runs(tx: Tx, session_id: SessionId, state: SqlSessionState, seq
 def _facts_of(
     session_id: SessionId, events: Sequence[Event], is_new_session: bool
 ) -> list[AnyFact | UnknownFact]:
-    """What the events say, once nothing stands against storing them."""
+    """Return the facts of imported events. Raises BadImport if they cannot be stored."""
     if any(one.seq >= next_.seq for one, next_ in pairwise(events)):
         raise BadImport(path=session_id, why="its events are not in order")
     try:

@@ -1,4 +1,4 @@
-"""Things that are no facts of a session, by kind and id."""
+"""Small records outside any session, by kind and id."""
 
 from collections.abc import Mapping
 

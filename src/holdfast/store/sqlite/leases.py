@@ -1,4 +1,4 @@
-"""Who may work on a run, or do what one process at a time may do: a row for each, whose epoch only grows."""
+"""Leases on runs and on tasks of one process at a time. Each is a row whose epoch only grows."""
 
 from collections.abc import Callable
 
@@ -12,18 +12,18 @@ from holdfast.store.sqlite.sql import RUNS, one, run
 
 
 class LeaseGrace:
-    """Give a living holder time to renew a lease that has run out.
+    """Give a living holder time to renew an expired lease.
 
-    A machine or a disk that stood still lets every lease run out at once, and the holders are about to renew.
-    So LEASE_GRACE_MS begins when another process first finds the lease run out.
+    If a machine or a disk stalls, all leases expire at once, and their holders are about to renew. So
+    LEASE_GRACE_MS begins when another process first finds the lease expired.
     """
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[int, Instant, Instant]] = {}
-        """Of each lease that had run out: its epoch, its end, and when it was found so."""
+        """Epoch and expiry of each expired lease, and when this process found it expired."""
 
     def is_held(self, name: str, epoch: int, expires_at: Instant, now: Instant) -> bool:
-        """Return whether a living holder still keeps its lease. A renewal ends the grace."""
+        """Return whether a living holder still keeps its lease. A renewal ends the grace period."""
         if expires_at > now:
             return True
         found = self._found.get(name)
@@ -66,7 +66,7 @@ def claim_name(
     is_alive: Callable[[ProcessId], bool],
     grace: LeaseGrace,
 ) -> Lease:
-    """Claim something that is no run; its holder may claim it again."""
+    """Claim a name that is no run; its holder may claim it again."""
     epoch, holder, expires_at = one(tx.db, "get_lease", name) or (0, "", 0)
     if _is_living_other(holder, process_id, is_alive) and grace.is_held(name, epoch, expires_at, tx.at):
         raise LeaseHeld(run_id=name)
@@ -81,7 +81,7 @@ def renew(tx: Tx, lease: Lease, lease_ms: int) -> Lease:
 def release(tx: Tx, lease: Lease) -> None:
     row = one(tx.db, "get_lease", lease.run_id)
     if row is not None and row[0] == lease.epoch:
-        # The row stays: its epoch must go on growing, or a stale writer could match a new claim.
+        # Keep the row: its epoch must go on growing, or a stale writer could match a new claim.
         run(tx.db, "put_lease", lease.run_id, lease.epoch, "", 0)
 
 

@@ -1,4 +1,4 @@
-"""What memory is owed, read back."""
+"""Read the memory queue."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -38,7 +38,7 @@ def due_commits(
     db: apsw.Connection, quiet_since: Instant, now: Instant, limit: int, owners_in_backoff: Sequence[str]
 ) -> Sequence[QueuedCommit]:
     owners = msgspec.json.encode(list(owners_in_backoff)).decode()
-    # Later than any time can be that was set by now: the clock was wrong then.
+    # Times later than any that could be set by now come from a wrong clock.
     wrong, wrong_retry = now + CLOCK_MARGIN_MS, now + CLOCK_MARGIN_MS + COMMIT_RETRY_MS_MAX
     found = rows(db, "due_commits", quiet_since, now, limit, owners, wrong, wrong_retry)
     return [_queued_commit(row) for row in found]

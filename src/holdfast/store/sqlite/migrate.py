@@ -1,4 +1,4 @@
-"""From whatever format a file has to this program's, with a copy of the file before each step."""
+"""Migrate a file of any older format to the current one, with a copy of the file before each step."""
 
 import re
 import time
@@ -17,7 +17,7 @@ FORMAT = 7
 
 
 def migrations() -> Mapping[int, str]:
-    """The steps in `migrations/`: `0002_what.sql` brings format 1 to format 2."""
+    """Return the steps in `migrations/`: `0002_what.sql` brings format 1 to format 2."""
     folder = files(__package__).joinpath("migrations")
     named = {path.name: path for path in folder.iterdir() if re.match(r"\d{4}_.*\.sql$", path.name)}
     return {int(name[:4]): named[name].read_text(encoding="utf-8") for name in sorted(named)}
@@ -26,10 +26,9 @@ def migrations() -> Mapping[int, str]:
 def prepare(
     db: apsw.Connection, location: StoreLocation, steps: Mapping[int, str] | None = None, target: int = FORMAT
 ) -> Path | None:
-    """Make `db` a store of format `target`; returns the copy of it as it was before, where that was older.
+    """Make `db` a store of format `target`; return the copy from before, if it had an older format.
 
-    The caller holds the write turn. Raises NotAStore, StoreTooNew or StoreCorrupt, and has changed nothing
-    then.
+    The caller holds the write lock. Raises NotAStore, StoreTooNew or StoreCorrupt before changing anything.
     """
     if db.pragma("schema_version") == 0:
         if location.marker.exists():
@@ -44,13 +43,13 @@ def prepare(
         _run_migration(db, (steps if steps is not None else migrations())[number], number)
     if not location.marker.exists():
         fsync_folders(location.folder)
-    # From here on an empty file is a loss to be told of, not a new store.
+    # From here on an empty file is a loss to report, not a new store.
     _write_stamp(location, f"A Holdfast store lives here. Format {target}.\n".encode())
     return copies[0] if copies else None
 
 
 def _write_stamp(location: StoreLocation, text: bytes) -> None:
-    """Whole or not at all: while another is written, the one before stays."""
+    """Replace the stamp atomically: the old one stays until the new one is complete."""
     if not location.marker.exists() or location.marker.read_bytes() != text:
         with atomic_write(location.marker) as part:
             part.write_bytes(text)
@@ -63,7 +62,7 @@ def _create(db: apsw.Connection) -> None:
         db.pragma("application_id", APPLICATION_ID)
         db.pragma("user_version", FORMAT)
     run(db, "commit")
-    # On disk whatever the durability: the stamp that is written next says that a store is here.
+    # On disk whatever the durability: the stamp written next says that a store is here.
     db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
 
@@ -89,7 +88,7 @@ def _make_backup(db: apsw.Connection, location: StoreLocation, number: int) -> P
 
 
 def copy_file(source: apsw.Connection, path: Path) -> None:
-    """Copy a file that nobody else writes to now; the copy appears once it is complete and on disk."""
+    """Copy a file without other writers; the copy appears once it is complete and on disk."""
     part = path.with_name(path.name + ".part")
     part.unlink(missing_ok=True)
     create_private_file(part)

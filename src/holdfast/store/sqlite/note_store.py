@@ -1,4 +1,4 @@
-"""The notes of the built-in memory in SQLite, behind their port."""
+"""The `NoteRepository` port over SQLite."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,7 +10,7 @@ from holdfast.store.sqlite.access import SqliteAccess
 
 
 class SqliteNoteStore(SqliteAccess):
-    """What `domain.memories` promises, over one file."""
+    """Implement `NoteRepository` over one file."""
 
     async def add_notes(
         self,

@@ -1,7 +1,7 @@
-"""What the built-in memory remembers: the notes that hold, their words, and behind them what they replaced.
+"""Notes of the built-in memory: the current ones, their words, and the notes that they replaced.
 
-Rows and words change in the same transaction. Who says again what is known already leaves a row too, behind
-the note that says it: whichever of the two is taken back later, what the other said stays.
+Rows and words change in the same transaction. A repeat of a known note also leaves a row, behind the note
+that it repeats. So when one of the two is retracted later, the other stays.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,23 +23,23 @@ from holdfast.store.sqlite.views import LAST, clamp_limit
 
 _QUESTION_CHARS_MAX = 20_000
 _WORDS_WEIGHED_MAX = 256
-"""Words of a question whose rarity is looked at."""
+"""Words of a question whose frequency is looked up."""
 _WORDS_USED_MAX = 32
-"""The rarest of them, which are asked for."""
+"""The rarest of those words; the search uses only them."""
 _COMMON_MIN = 20
-"""Where there are many notes, a word in no more than these is never too common."""
+"""With many notes, a word in no more notes than this is never too common."""
 _COMMON_DIVISOR = 4
-"""One that is in more than a fourth of all notes is."""
+"""With many notes, a word in more than a fourth of them is too common."""
 _FEW = 5
-"""Where there are few notes, one that is in more than half of them is, unless these are all."""
+"""With few notes, a word in more than half of them is too common, unless they are no more than this."""
 _RETRACTED = "taken back"
-"""The receipt of a telling that was taken back before it was told."""
+"""The receipt of a commit that was retracted before it arrived."""
 _DUPLICATE_WORDS_MAX = 16
-"""Words at the beginning of a note by which those that may say the same are found."""
+"""Words at the beginning of a note by which possible duplicates are found."""
 
 
 class _NoteRow(msgspec.Struct, frozen=True):
-    """A note, whether it holds or not."""
+    """A note, current or replaced."""
 
     no: int
     id: str
@@ -56,14 +56,14 @@ class _NoteRow(msgspec.Struct, frozen=True):
 
 
 class _PlannedNote(msgspec.Struct, frozen=True):
-    """A new note, the one that says the same already, and those that hold which it replaces."""
+    """A new note, its current duplicate, and the current notes that it replaces."""
 
     text: str
     duplicate: _NoteRow | None
     replaces: tuple[_NoteRow, ...]
 
 
-# Keeping.
+# Adding and editing.
 
 
 def add(
@@ -76,9 +76,9 @@ def add(
     new_notes: Sequence[NewNote],
     said_at: Instant | None = None,
 ) -> tuple[str, list[Memory]]:
-    """Keep what one telling brings, unless it was told already. Raises TooLarge; nothing is written then.
+    """Store the notes of one commit, unless it was stored already. Raises TooLarge before writing.
 
-    What a person has forgotten or changed since `said_at` stays so.
+    Texts that a person has forgotten or changed since `said_at` stay so.
     """
     merged = _merge_wordings(new_notes)
     first = receipt_of(tx.db, key)
@@ -103,7 +103,7 @@ def edit(tx: Tx, note_id: str, text: str) -> Memory:
     duplicate = _find_duplicate(tx.db, note.scope, text)
     if duplicate is not None and duplicate.id != note.id:
         _replace(tx, duplicate, note.id)
-    # Later than it was made, on any clock: that is how a note that a person has edited is known.
+    # Later than `made_at`, on any clock: that marks a note that a person has edited.
     run(tx.db, "edit_note", text, max(tx.at, note.made_at + 1), note.no)
     run(tx.db, "index_note", note.no, index_text(text))
     return get(tx.db, note_id)
@@ -127,7 +127,7 @@ def forget(tx: Tx, note_id: str) -> None:
 
 
 def forget_commit(tx: Tx, key: str) -> int:
-    """Take back what a telling brought; whoever tells it later than that, tells nothing."""
+    """Delete the notes of a commit; if it arrives later, it adds nothing."""
     run(tx.db, "put_note_commit", key, _RETRACTED, tx.at)
     removed = 0
     for (note_id,) in rows(tx.db, "committed_notes", key):
@@ -138,7 +138,7 @@ def forget_commit(tx: Tx, key: str) -> int:
 
 
 def forget_session(tx: Tx, session_id: SessionId) -> None:
-    """Delete every note that was saved from a session, edited or not; what it replaced holds again."""
+    """Delete every note saved from a session, edited or not; what it replaced becomes current again."""
     for (note_id,) in rows(tx.db, "notes_of_session", session_id):
         note = _row(tx.db, note_id)
         if note is not None:
@@ -146,7 +146,7 @@ def forget_session(tx: Tx, session_id: SessionId) -> None:
 
 
 def prune(tx: Tx, replaced_max: int, limit: int) -> int:
-    """Remove the oldest notes that were replaced and that none is kept behind; returns how many."""
+    """Remove the oldest replaced notes that have none behind them; return how many."""
     surplus = int(value(tx.db, "count_replaced_notes")) - replaced_max
     pruned = rows(tx.db, "oldest_replaced_notes", min(surplus, limit)) if surplus > 0 else []
     for (no,) in pruned:
@@ -155,13 +155,13 @@ def prune(tx: Tx, replaced_max: int, limit: int) -> int:
 
 
 def _remove(tx: Tx, note: _NoteRow) -> bool:
-    """Remove one note of a chain; False if it only said again what another says."""
+    """Remove one note of a chain; return False if it only repeated another one."""
     behind = [_NoteRow(*row) for row in rows(tx.db, "notes_behind", note.id)]
     before = _row(tx.db, note.replaced_by) if note.replaced_by is not None else None
     is_repeat = before is not None and _normalized(before.text) == _normalized(note.text)
     run(tx.db, "unindex_note", note.no)
     run(tx.db, "delete_note", note.no)
-    # One that said the same stands where this one stood, and in front of what this one replaced.
+    # A repeat takes this note's place, in front of what this note replaced.
     successor = next((each for each in behind if _normalized(each.text) == _normalized(note.text)), None)
     if successor is not None:
         _put_behind(tx, successor, before)
@@ -174,7 +174,7 @@ def _remove(tx: Tx, note: _NoteRow) -> bool:
 
 
 def _put_behind(tx: Tx, note: _NoteRow, front: _NoteRow | None) -> None:
-    """Have a note stand behind another, or hold again where nothing that holds says the same."""
+    """Put a note behind another, or make it current again if no current note has its text."""
     front = front or _find_duplicate(tx.db, note.scope, note.text)
     if front is not None:
         run(tx.db, "replace_note", front.id, note.no)
@@ -228,7 +228,7 @@ def vectors(db: apsw.Connection, scope: str) -> list[tuple[str, bytes | None]]:
 
 
 def _distinctive_words(db: apsw.Connection, words: Sequence[str]) -> list[str]:
-    """Those of `words` that tell notes apart, the rarest first; of words that are all common, the rarest."""
+    """Return the words that distinguish notes, rarest first; if all are common, only the rarest."""
     total = count(db)
     common = min(max(_COMMON_MIN, total // _COMMON_DIVISOR), max(_FEW, total // 2))
     counted = sorted((value(db, "count_notes_with", word), place) for place, word in enumerate(words))
@@ -236,11 +236,11 @@ def _distinctive_words(db: apsw.Connection, words: Sequence[str]) -> list[str]:
     return [word for times, word in known if times <= common] or [word for _, word in known[:1]]
 
 
-# Words and wordings.
+# Texts.
 
 
 def _merge_wordings(new_notes: Sequence[NewNote]) -> list[NewNote]:
-    """What is new, each wording once, with all that it replaces. Raises TooLarge."""
+    """Merge notes with the same text, with all that they replace. Raises TooLarge."""
     merged: dict[str, NewNote] = {}
     for note in new_notes:
         text = note.text.strip()
@@ -273,7 +273,7 @@ def _plan(
 
 
 def _is_outdated(db: apsw.Connection, scope: str, note: NewNote, said_at: Instant) -> bool:
-    """Whether a person has since had these words forgotten, or written what this would replace."""
+    """Return whether a person has since forgotten this text, or written what it would replace."""
     gone_at = forgotten.at(db, scope, _normalized(note.text))
     if gone_at is not None and gone_at >= said_at:
         return True
@@ -302,7 +302,7 @@ def _replace(tx: Tx, note: _NoteRow, by: str) -> None:
 
 
 def _remaining(db: apsw.Connection, key: str, scope: str, new_notes: Sequence[NewNote]) -> list[Memory]:
-    """What holds of what a telling brought, and what holds that says the same."""
+    """Return the current notes of a commit, and the current duplicates of its new notes."""
     found = {row[0]: _memory(row) for row in rows(db, "notes_of_commit", key)}
     for note in new_notes:
         duplicate = _find_duplicate(db, scope, note.text)
@@ -312,7 +312,7 @@ def _remaining(db: apsw.Connection, key: str, scope: str, new_notes: Sequence[Ne
 
 
 def _find_duplicate(db: apsw.Connection, scope: str, text: str) -> _NoteRow | None:
-    """The note that holds and says the same."""
+    """Return the current note with the same text."""
     words = index_text(text).split()[:_DUPLICATE_WORDS_MAX]
     if words:
         found = rows(db, "notes_with_phrase", f'"{" ".join(words)}"', scope)
@@ -324,7 +324,7 @@ def _find_duplicate(db: apsw.Connection, scope: str, text: str) -> _NoteRow | No
 
 
 def _normalized(text: str) -> str:
-    """Equal for texts whose words are the same; spaces and case make no difference."""
+    """Return a text without differences in spaces and case."""
     return " ".join(text.split()).casefold()
 
 
@@ -368,7 +368,7 @@ def _number(cursor: str) -> int:
 
 
 def count_misindexed(db: apsw.Connection) -> int:
-    """Notes that hold and have no words in the index, and words of notes that do not hold."""
+    """Count current notes without words in the index, and indexed words without a current note."""
     return int(value(db, "count_misplaced_notes"))
 
 

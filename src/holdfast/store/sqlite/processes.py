@@ -1,5 +1,8 @@
-"""Which processes are alive: each holds a lock on a file of its own; a lock that is free means dead,
-whatever pid, container or clock say."""
+"""Find out which processes are alive.
+
+Each process locks a file of its own. A free lock means that the process is dead, whatever pid, container or
+clock say.
+"""
 
 import fcntl
 import os
@@ -10,7 +13,7 @@ from holdfast.domain.ids import ProcessId
 
 
 class ProcessLock:
-    """This process's sign of life, and a look at the others'."""
+    """The lock of this process, and checks of the others' locks."""
 
     def __init__(self, folder: Path, process_id: ProcessId) -> None:
         self._folder = folder / "processes"
@@ -23,7 +26,7 @@ class ProcessLock:
         while True:
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(file, fcntl.LOCK_EX)
-            # One that looked between the two calls took us for dead, and the name may be gone.
+            # Another process may have checked between the two calls, found no lock, and removed the file.
             if os.fstat(file).st_nlink:
                 return file
             os.close(file)
@@ -44,7 +47,7 @@ class ProcessLock:
         return False
 
     def living_others(self) -> list[ProcessId]:
-        """The other processes that are alive now; the files of dead ones are removed."""
+        """Return the other living processes; remove the files of dead ones."""
         alive = []
         for path in sorted(self._folder.glob("*.lock")):
             process_id = ProcessId(path.stem)
@@ -57,10 +60,10 @@ class ProcessLock:
         return alive
 
     def release(self) -> None:
-        """Give the sign of life up; a second time does nothing."""
+        """Release the lock; a second call does nothing."""
         file, self._file = self._file, -1
         if file >= 0:
-            # Where nothing can be written any more the name stays, and the next to come in clears it away.
+            # On a full or read-only disk the file stays, and the next process to open the store removes it.
             with suppress(OSError):
                 self._path.unlink(missing_ok=True)
             os.close(file)

@@ -1,5 +1,4 @@
--- Every query of the SQLite store by name. A parameter is `?`, in the order of its
--- mention, or `?1` where it is mentioned more than once.
+-- All named queries of the SQLite store. Parameters are `?` in order, or `?1` if used more than once.
 
 -- name: begin
 BEGIN IMMEDIATE;
@@ -62,7 +61,7 @@ SELECT seq, at, kind, version, body FROM events WHERE session = ? AND seq = ?;
 -- name: insert_prunable
 INSERT OR IGNORE INTO prunable (settled_at, session, turn, place) VALUES (?, ?, ?, ?);
 
--- Projections: one read and one write for each, and the few that are open.
+-- Projections.
 
 -- name: get_session
 SELECT id, created_at, updated_at, title, title_by, agent, model, workspace, resume, status, run_id, archived,
@@ -123,7 +122,7 @@ FROM runs WHERE session = ? AND id = ?;
 SELECT s.id, r.id, r.turn, r.status, r.place, r.steps, r.attempts, r.stalled, r.notice_place, r.pending, r.waiting, r.failure, r.usage,
     r.started_at, r.ended_at, r.steers, r.allowances, r.detail
 FROM runs r JOIN sessions s ON s.no = r.session WHERE r.id = ? AND s.deleted_at IS NULL
--- One that waited when its conversation went on is there too, under the same name.
+-- A session that continues another may have a run with the same id; the newer one counts.
 ORDER BY r.session DESC LIMIT 1;
 
 -- name: open_runs
@@ -252,7 +251,7 @@ SELECT (SELECT count(*) FROM sessions WHERE deleted_at IS NULL),
     max(ifnull((SELECT max(position) FROM events), 0), ifnull((SELECT max(position) FROM deltas), 0)),
     (SELECT count(*) FROM sessions WHERE deleted_at IS NULL AND archived = 1);
 
--- How conversations stand.
+-- Session status.
 
 -- name: session_by_id
 SELECT no, id, created_at, updated_at, title, title_by, agent, model, workspace, resume, status, run_id, archived,
@@ -631,6 +630,7 @@ SELECT no, text FROM notes WHERE replaced_by IS NULL AND no NOT IN (SELECT id FR
 
 -- name: words_of_no_note
 SELECT id FROM note_words_docsize WHERE id NOT IN (SELECT no FROM notes WHERE replaced_by IS NULL);
+
 -- Chat apps.
 
 -- name: insert_inbound
@@ -718,7 +718,8 @@ ORDER BY d.made_at LIMIT ?3;
 DELETE FROM inbound WHERE no IN (SELECT no FROM inbound WHERE state = 'done' AND received_at < ? LIMIT ?);
 
 -- name: old_deliveries
--- Where a chat is not told everything yet, it is told again from its cursor on, under the same names. Buttons name their run.
+-- A route behind its session's head may plan the same deliveries again, so they stay.
+-- So do questions of open runs.
 SELECT d.route, d.n FROM deliveries d
 WHERE d.state NOT IN ('waiting', 'sending', 'changed') AND d.made_at < ?
     AND NOT EXISTS (SELECT 1 FROM routes t JOIN sessions s ON s.id = t.session_id AND s.deleted_at IS NULL

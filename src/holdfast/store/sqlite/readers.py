@@ -1,4 +1,4 @@
-"""Reading beside the writer: a few threads, each with a connection of its own."""
+"""Read beside the writer: a few threads, each with its own connection."""
 
 import asyncio
 import threading
@@ -17,7 +17,7 @@ P = ParamSpec("P")
 
 
 class Readers:
-    """Runs short reads; a connection that met a fault is closed and opened anew for the next one."""
+    """Run short reads. After a fault the connection is closed, and the next read opens a new one."""
 
     def __init__(self, location: StoreLocation) -> None:
         self._location = location
@@ -32,14 +32,14 @@ class Readers:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """The result of `query(connection, …)`; raises what it raises, or a StoreFault."""
+        """Return `query(connection, ...)`; raise what it raises, or a StoreFault."""
         if self._closed:
             raise StoreClosed()
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, lambda: self._run(query, *args, **kwargs))
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Something slow that opens its own connection, on a reader's thread."""
+        """Run slow work that opens its own connection, on a reader's thread."""
         if self._closed:
             raise StoreClosed()
         loop = asyncio.get_running_loop()
@@ -57,7 +57,7 @@ class Readers:
         try:
             db: apsw.Connection | None = getattr(self._own, "db", None)
             if db is not None and self._own.inode != inode(self._location):
-                # Another file has the name now; this one would go on showing what was.
+                # The path names another file now; this connection would go on reading the old one.
                 self._disconnect()
                 db = None
             if db is None:

@@ -1,14 +1,14 @@
-"""Putting a backup in place of the store, and its workspaces, if it has any, in place of those that are here.
+"""Replace the store by a backup, and the workspaces by those of the backup, if it has any.
 
-Both are prepared first: the store as `restoring.db`, the workspaces in `restoring/`. Renaming `restoring.db`
-to `holdfast.db` is the commit point. `restoring/` without `restoring.db` means that the store is replaced and
-the workspaces are not: the next process to open the store moves them.
+A restore stages both first: the store as `restoring.db`, the workspaces in `restoring/`. Renaming
+`restoring.db` to `holdfast.db` is the commit point. `restoring/` without `restoring.db` means that the store
+is replaced and the workspaces are not: the next process to open the store moves them.
 
-`restoring/` has one entry, a folder or a link to one that an earlier restore kept. Its name is the one under
-which the current workspaces will be kept in `backups/`.
+`restoring/` has one entry: a folder, or a link to one that an earlier restore kept. The current workspaces
+will be kept under its name in `backups/`.
 
-A restore holds the lock on the data folder from beginning to end. A process that opens the store holds it for
-a moment, so none can come in while a restore is under way.
+A restore holds the lock on the data folder from beginning to end. A process that opens the store takes that
+lock for a moment, so none can open it during a restore.
 """
 
 import os
@@ -33,17 +33,17 @@ from holdfast.store.sqlite.sql import rows, run
 
 BACKUPS = "backups"
 WORKSPACES_SUFFIX = ".workspaces"
-"""The workspaces that a restore replaced lie beside the store that it replaced, with this ending."""
+"""The suffix of replaced workspaces, which lie beside the store replaced with them."""
 _STAGED_STORE, _STAGED_WORKSPACES, _STAGING = "restoring.db", "restoring", "restoring.part"
 _FIRST_FORMAT_WITH_KV = 2
 
 
 def restore(folder: Path, path: Path, process_id: ProcessId, progress: Progress) -> BackupRestoreResult:
-    """Put the backup at `path` in place of what is here. Return where that is now.
+    """Replace the store by the backup at `path`. Return where the old store is now.
 
-    A backup without workspaces leaves those that are here as they are. Raises StoreInUse while any process
-    has the store open; NotAStore, BadBackup, StoreTooNew or StoreCorrupt for a file that would not work.
-    Nothing is changed then.
+    A backup without workspaces leaves the current ones alone. Raises StoreInUse while any process has the
+    store open; NotAStore, BadBackup, StoreTooNew or StoreCorrupt for an unusable file. Nothing has changed
+    then.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     location = StoreLocation(folder, "full", None, 1.0)
@@ -113,11 +113,11 @@ def _replace(location: StoreLocation, path: Path, progress: Progress) -> BackupR
 
 
 def _discard_staged(folder: Path) -> None:
-    """Remove what was prepared for a restore that did not come to replace the store."""
+    """Remove the staged files of a restore that did not replace the store."""
     fresh, ready, part = folder / _STAGED_STORE, folder / _STAGED_WORKSPACES, folder / _STAGING
     remove_tree(part)
     if fresh.exists() and ready.exists():
-        # Gone before `restoring.db` is: without that it would be put in place.
+        # Move it away before `restoring.db` goes: alone, `restoring/` would be put in place.
         ready.rename(part)
         fsync_path(folder)
         remove_tree(part)
@@ -126,13 +126,13 @@ def _discard_staged(folder: Path) -> None:
 
 
 def _workspaces_kept_with(folder: Path, path: Path) -> Path | None:
-    """Return the workspaces that an earlier restore kept together with the store at `path`, if it did."""
+    """Return the workspaces that an earlier restore kept with the store at `path`, if any."""
     aside = folder / BACKUPS / path.with_suffix(WORKSPACES_SUFFIX).name
     return aside if aside.is_dir() and path.parent.resolve() == aside.parent.resolve() else None
 
 
 def _check_disk(folder: Path) -> None:
-    """Raise StoreUnreadable where the workspaces that are here cannot be moved aside."""
+    """Raise StoreUnreadable if the current workspaces cannot be moved aside."""
     for path in (folder / WORKSPACES, folder / BACKUPS):
         is_elsewhere = os.path.lexists(path) and path.lstat().st_dev != folder.stat().st_dev
         if is_elsewhere or is_mount_point(path):
@@ -145,7 +145,7 @@ def _stage_workspaces(folder: Path, workspaces: Path, name: str) -> None:
         (part / archive.STORE).unlink()
         workspaces.rename(part / name)
     else:
-        # Linked, not moved: they stay where they are kept unless the store is replaced.
+        # A link, not a move: the kept workspaces stay in place until the store is replaced.
         (part / name).symlink_to(Path("..", BACKUPS, workspaces.name))
     os.sync()
     part.rename(folder / _STAGED_WORKSPACES)
@@ -171,7 +171,7 @@ def _verify(path: Path) -> None:
 
 
 def _stage_store(path: Path, fresh: Path, progress: Progress, has_workspaces: bool) -> None:
-    """A whole copy through SQLite, so that a log lying beside the file comes along."""
+    """Stage a complete copy through SQLite, so that a log beside the file is included."""
     disk = os.statvfs(fresh.parent)
     if disk.f_bavail * disk.f_frsize < path.stat().st_size:
         raise DiskFull(path=fresh.parent)
@@ -203,9 +203,9 @@ def _free_name(folder: Path) -> Path:
 
 
 def _set_aside_old_store(location: StoreLocation, kept: Path) -> bool:
-    """Give the old store a second name, and leave no log behind that could meet the new file.
+    """Give the old store a second name, and remove its log, which must not meet the new file.
 
-    Return whether there was one.
+    Return whether there was a store.
     """
     if location.file.exists():
         _checkpoint_wal(location.file)
@@ -223,11 +223,11 @@ def _set_aside_old_store(location: StoreLocation, kept: Path) -> bool:
 
 
 def _checkpoint_wal(file: Path) -> None:
-    """Bring a log that a crash left back into its file. A damaged store keeps its log as it is."""
+    """Copy a log that a crash left back into its file. A damaged store keeps its log."""
     try:
         db = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
-            # A connection that has read nothing yet knows of no log.
+            # A connection does not know the log before its first read.
             db.pragma("schema_version")
             db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         finally:

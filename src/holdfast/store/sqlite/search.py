@@ -1,7 +1,7 @@
-"""Full text: a contentless index that follows the journal by its own cursor, a slice at a time.
+"""Full-text search: a contentless index that follows the journal by its own cursor, in slices.
 
-Indexing inside the settling transaction would make a hundred messages that settle together wait for each
-other's words. So the writer indexes between batches, and a search first asks it to catch up.
+If the settling transaction indexed too, a hundred messages that settle together would wait for each other. So
+the writer indexes between batches, and a search first makes the index catch up.
 """
 
 from collections.abc import Sequence
@@ -25,19 +25,19 @@ from holdfast.store.sqlite.views import clamp_limit, locate
 SLICE_EVENTS_MAX = 500
 SLICE_CHARS = 6_000
 SLICE_CHARS_BUSY = 1_500
-"""Under load a slice must fit between two batches without being felt."""
+"""Under load a slice must fit between two batches unnoticed."""
 _NEWEST = 1 << 62
 
 
 def cursor(db: apsw.Connection) -> Position:
-    """Everything up to here is indexed."""
+    """Return the position up to which everything is indexed."""
     return int(value(db, "search_cursor"))
 
 
 def next_slice(
     db: apsw.Connection, chars_max: int = SLICE_CHARS
 ) -> tuple[Position, Position, list[tuple[Position, str]]]:
-    """Where the index stands, where this slice ends, and the words between. Read before any lock is taken."""
+    """Return the index's position, the slice's end and its words. Call this before taking any lock."""
     start = end = cursor(db)
     words: list[tuple[Position, str]] = []
     chars = 0
@@ -56,13 +56,13 @@ def _text(kind: str, version: int, body: bytes) -> str:
     try:
         fact = decode(kind, version, body)
     except msgspec.ValidationError:
-        # Doctor reports damaged events; one of them must not keep the rest from being found.
+        # Doctor reports damaged events; one of them must not hide the rest from search.
         return ""
     return message_text(fact.parts) if isinstance(fact, Body) else ""
 
 
 def add_slice(tx: Tx, start: Position, end: Position, words: Sequence[tuple[Position, str]]) -> None:
-    """Index a slice, unless another process did so meanwhile."""
+    """Index a slice, unless another process already has."""
     if cursor(tx.db) != start:
         return
     for position, text in words:
@@ -72,15 +72,18 @@ def add_slice(tx: Tx, start: Position, end: Position, words: Sequence[tuple[Posi
 
 
 def find(db: apsw.Connection, query: str, limit: int, within: SessionId | None = None) -> list[SearchHit]:
-    """Live messages that match, the newest first; `only` one session's. Raises BadQuery, NoSuchSession."""
+    """Return live messages that match, newest first. Raises BadQuery, NoSuchSession.
+
+    With `within`, search one session only.
+    """
     match, hits = match_query(query), list[SearchHit]()
     limit = clamp_limit(limit, SEARCH_HITS_MAX)
     own = locate(db, within)[0] if within is not None else None
-    # A session lies between its first event and its last: what others said before and after is not looked at.
+    # Limit the search to the range from the session's first event to its last.
     first, last = rows(db, "session_span", own)[0] if own is not None else (0, _NEWEST - 1)
     before = last + 1
     while len(hits) < limit:
-        # What was undone, replaced or deleted is still in the index; it is passed over here.
+        # The index still has undone, replaced and deleted messages; the check below skips them.
         if own is None:
             found = rows(db, "search", match, before, 2 * limit)
         else:

@@ -1,4 +1,4 @@
-"""A session's rows in SQLite, as `domain.state.projections` reads and writes them inside a transaction."""
+"""A session's rows in SQLite, for `domain.state.projections` inside a transaction."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic
@@ -28,9 +28,10 @@ from holdfast.store.sqlite.views import read_message_events
 
 
 class SqlSessionState:
-    """Writes each row once: a change touches the same few rows again and again, `flush` writes what is left.
+    """Cache a session's rows, so that each changed row is written once, by `flush`.
 
-    Looking for several rows flushes first, so that what was just changed is among them.
+    A change touches the same few rows again and again. A query for several rows flushes first, so that it
+    sees all changes.
     """
 
     def __init__(self, db: apsw.Connection, session_no: int) -> None:
@@ -42,7 +43,7 @@ class SqlSessionState:
         self._runs = _RowCache(db, RUNS, "run")
         self._tools = _RowCache(db, TOOLS, "tool")
         self._messages = _RowCache(db, MESSAGES, "message")
-        self._debts = _RowCache(db, QUEUED_COMMITS, "queued_commit")
+        self._queued_commits = _RowCache(db, QUEUED_COMMITS, "queued_commit")
         if session_no:
             columns = one(db, "get_session", session_no)
             self._session = self._stored = SESSIONS.read(columns) if columns is not None else None
@@ -52,8 +53,8 @@ class SqlSessionState:
         return self._no
 
     def flush(self) -> None:
-        """Write what was changed."""
-        for cache in (self._turns, self._runs, self._tools, self._messages, self._debts):
+        """Write the changed rows."""
+        for cache in (self._turns, self._runs, self._tools, self._messages, self._queued_commits):
             cache.flush(self._no)
         if self._session is not None and self._session is not self._stored:
             run(self._db, "update_session", *SESSIONS.write(self._session), self._no)
@@ -104,14 +105,14 @@ class SqlSessionState:
         return self._all(MESSAGES, "streaming_messages", turn)
 
     def queued_commit(self, n: int) -> QueuedCommitRow | None:
-        return self._debts.get(self._no, n)
+        return self._queued_commits.get(self._no, n)
 
     def last_queued_commit(self) -> QueuedCommitRow | None:
         found = self._all(QUEUED_COMMITS, "last_queued_commit")
         return found[0] if found else None
 
     def pending_commits(self) -> Sequence[QueuedCommitRow]:
-        return self._all(QUEUED_COMMITS, "open_debts")
+        return self._all(QUEUED_COMMITS, "open_queued_commits")
 
     def queued_commits_from(self, turn: int) -> Sequence[QueuedCommitRow]:
         return self._all(QUEUED_COMMITS, "queued_commits_from", turn)
@@ -135,11 +136,11 @@ class SqlSessionState:
     def put_run(self, row: RunRow) -> None:
         self._runs.put(row, row.id)
         if row.is_finished:
-            # Nobody may write for it any more, whatever epoch they hold.
+            # No process may write for a finished run, whatever its epoch.
             run(self._db, "delete_lease", row.id)
         elif row.status == "waiting":
-            # At once, not when its process comes to it: if that is killed first, whoever answers is not
-            # mistaken for one who takes over what was cut off.
+            # In this transaction, not when the process releases it: if a kill comes first, the process that
+            # continues after the answer must not be mistaken for one that recovers a cut-off run.
             run(self._db, "free_lease", row.id)
 
     def put_tool(self, row: ToolRow) -> None:
@@ -149,7 +150,7 @@ class SqlSessionState:
         self._messages.put(row, row.turn, row.place)
 
     def put_queued_commit(self, row: QueuedCommitRow) -> None:
-        self._debts.put(row, row.n)
+        self._queued_commits.put(row, row.n)
 
     def delete_message(self, turn: int, place: int) -> None:
         self._messages.delete(turn, place)
@@ -161,7 +162,7 @@ class SqlSessionState:
 
 
 class _RowCache(Generic[R]):
-    """The rows of one table that a change has looked at, and which of them it has changed."""
+    """The rows of one table that a change has read, and which of them it has changed."""
 
     def __init__(self, db: apsw.Connection, columns: Columns[R], name: str) -> None:
         self._db = db

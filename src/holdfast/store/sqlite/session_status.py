@@ -1,7 +1,7 @@
-"""How conversations stand for the person who owns them: what is unread or pinned, what waits for an answer.
+"""The status of sessions for their owner: unread, pinned, waiting for an answer.
 
-Read from the rows and the few events that they name, each time as of one moment. Only the marks of what was
-read and the pins are kept, on the shelf: they are no facts of a conversation.
+All reads are snapshots of rows and of the few events that they name. Only read marks and pins are stored, as
+key-value items: they are no facts of a session.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,14 +38,14 @@ _MARK_MOVES = "seen_moves"
 
 
 class _MarkMoves(msgspec.Struct, array_like=True):
-    """How often a mark or a pin was moved in all, and whose were the last."""
+    """The number of mark and pin changes so far, and the sessions of the last ones."""
 
     number: int = 0
     sessions: tuple[SessionId, ...] = ()
 
 
 class _Run(msgspec.Struct, frozen=True):
-    """A run that waits, and the session around it."""
+    """A run that waits, and its session."""
 
     no: int
     session_id: SessionId
@@ -62,11 +62,11 @@ def overview(db: apsw.Connection) -> SessionOverview:
         unsettled = rows(db, "unsettled_sessions", FEED_OPEN_MAX + 1)
         more = len(newest) > FEED_SESSIONS_MAX or len(unsettled) > FEED_OPEN_MAX
         pinned = rows(db, "pinned_sessions", PINS_MAX)
-        # By number, so that a conversation that is in several is there once.
+        # Keyed by number, so that a session in several of the lists appears once.
         found = {row[0]: row for row in (*newest[:FEED_SESSIONS_MAX], *unsettled[:FEED_OPEN_MAX], *pinned)}
         questions = _questions(db, rows(db, "waiting_runs", QUESTIONS_MAX))
-        standings = [_session_status(db, no, SESSIONS.read(row[1:]), questions) for no, row in found.items()]
-    return SessionOverview(tuple(standings), tuple(questions), more)
+        statuses = [_session_status(db, no, SESSIONS.read(row[1:]), questions) for no, row in found.items()]
+    return SessionOverview(tuple(statuses), tuple(questions), more)
 
 
 def session_statuses(
@@ -94,7 +94,10 @@ def unread(db: apsw.Connection, session_ids: Sequence[SessionId]) -> frozenset[S
 
 
 def mark_read(tx: Tx, session_id: SessionId, seq: Seq) -> bool:
-    """Move a session's mark forward; False if it was there already. Raises NoSuchSession, BadCursor."""
+    """Move a session's read mark forward; return False if it was there already.
+
+    Raises NoSuchSession, BadCursor.
+    """
     _, head = locate(tx.db, session_id)
     if seq > head:
         raise BadCursor(cursor=seq)
@@ -106,7 +109,7 @@ def mark_read(tx: Tx, session_id: SessionId, seq: Seq) -> bool:
 
 
 def pin(tx: Tx, session_id: SessionId, pinned: bool) -> bool:
-    """Pin a session, or no longer; False if it was so already. Raises NoSuchSession, TooLarge."""
+    """Pin or unpin a session; return False if nothing changed. Raises NoSuchSession, TooLarge."""
     locate(tx.db, session_id)
     if pinned == _is_pinned(tx.db, session_id):
         return False
@@ -128,14 +131,14 @@ def pinned(db: apsw.Connection, session_ids: Sequence[SessionId]) -> frozenset[S
 def marks_moved_since(db: apsw.Connection, number: int) -> tuple[int, frozenset[SessionId] | None]:
     moves = _moves(db)
     behind = moves.number - number
-    # Ahead of the last move: another store has been put in this one's place.
+    # Ahead of the last change: a restore has replaced the store.
     if not 0 <= behind <= len(moves.sessions):
         return moves.number, None
     return moves.number, frozenset(moves.sessions[len(moves.sessions) - behind :])
 
 
 def _record_move(tx: Tx, session_id: SessionId) -> None:
-    """Let the other processes know that a mark or a pin was moved."""
+    """Record a mark or pin change for the other processes."""
     moves = _moves(tx.db)
     sessions = (*moves.sessions, session_id)[-SEEN_UPDATES_MAX:]
     key_value.put(tx, _MARK_MOVES, "", msgspec.json.encode(_MarkMoves(moves.number + 1, sessions)))
@@ -169,7 +172,7 @@ def _is_unread(db: apsw.Connection, no: int) -> bool:
 
 
 def _questions(db: apsw.Connection, waiting: Iterable[tuple[Any, ...]]) -> list[OpenQuestion]:
-    """What these runs ask, the oldest question first."""
+    """Return the open questions of these runs, oldest first."""
     found = [question for columns in waiting for question in _questions_of_run(db, _Run(*columns))]
     return sorted(found, key=lambda question: (question.asked_at, question.run_id))[:QUESTIONS_MAX]
 
@@ -187,7 +190,7 @@ def _questions_of_run(db: apsw.Connection, run: _Run) -> list[OpenQuestion]:
 
 
 class _CallInfo(msgspec.Struct):
-    """What the journal says of a call: its newest arguments, when it was asked about, and why."""
+    """The journal's data about a call: its newest arguments, when and why a person was asked."""
 
     asked_at: Instant
     arguments: str = ""
@@ -217,7 +220,7 @@ def _fact(row: tuple[Any, ...]) -> object:
     try:
         return event_from_row(row).fact
     except msgspec.ValidationError:
-        # Damaged: doctor tells. The question is shown all the same, without what cannot be read.
+        # Doctor reports the damage. Show the question anyway, without what cannot be read.
         return None
 
 

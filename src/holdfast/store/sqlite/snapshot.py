@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class SqliteSnapshot:
-    """The port `Snapshot` over a connection inside a read transaction."""
+    """Implement `Snapshot` over a connection inside a read transaction."""
 
     def __init__(self, db: apsw.Connection) -> None:
         self._db = db

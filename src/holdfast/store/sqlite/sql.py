@@ -1,4 +1,4 @@
-"""The `.sql` files of this folder as named statements, and rows as the structs of `domain`."""
+"""Load the `.sql` files of this folder as named statements, and map rows to the structs of `domain`."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ def _bare(statement: str) -> str:
 
 
 def read(name: str) -> str:
-    """The text of a file in this folder."""
+    """Return the text of a file in this folder."""
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
@@ -36,7 +36,7 @@ SQL = _load()
 
 @contextmanager
 def read_transaction(db: apsw.Connection) -> Iterator[None]:
-    """Read as of one moment: that of the transaction under way, or else of a new one."""
+    """Read as of one moment: that of the current transaction, or of a new one."""
     if db.in_transaction:
         yield
         return
@@ -44,7 +44,7 @@ def read_transaction(db: apsw.Connection) -> Iterator[None]:
     try:
         yield
     finally:
-        # An error of the file ends the transaction by itself, and is what must be told.
+        # A file error ends the transaction by itself; a commit would hide that error.
         if db.in_transaction:
             run(db, "commit")
 
@@ -55,12 +55,12 @@ def run(db: apsw.Connection, name: str, *args: Any) -> None:
 
 
 def one(db: apsw.Connection, name: str, *args: Any) -> tuple[Any, ...] | None:
-    """The first row of the query called `name`."""
+    """Return the first row of the query called `name`, if any."""
     return db.execute(SQL[name], args).fetchone()
 
 
 def rows(db: apsw.Connection, name: str, *args: Any) -> list[tuple[Any, ...]]:
-    """All rows of the query called `name`."""
+    """Return all rows of the query called `name`."""
     return db.execute(SQL[name], args).fetchall()
 
 
@@ -70,12 +70,12 @@ def each(db: apsw.Connection, name: str, *args: Any) -> Iterator[tuple[Any, ...]
 
 
 def value(db: apsw.Connection, name: str, *args: Any) -> Any:
-    """The only value of the query called `name`, which always has one row."""
+    """Return the only value of the query called `name`, which always has one row."""
     return db.execute(SQL[name], args).fetchall()[0][0]
 
 
 class Columns(Generic[R]):
-    """Flattens a row for SQLite: structs and tuples inside it become JSON text."""
+    """Map a struct to columns: nested structs and tuples become JSON text."""
 
     def __init__(self, cls: type[R]) -> None:
         self._cls = cls

@@ -1,6 +1,6 @@
-"""SQLite behind the ports: puts the parts of this package together and adds nothing of its own.
+"""The `Store` port over SQLite: connects the parts of this package.
 
-Notes and chats, which are ports of their own, are in `note_store` and `chat_store`.
+`note_store` and `chat_store` implement the ports for notes and chats.
 """
 
 import asyncio
@@ -70,11 +70,11 @@ from holdfast.store.writer import Writer
 
 T = TypeVar("T")
 IMPORT_EVENTS_PER_CHANGE = 20_000
-"""An import of up to so many events is one change: no server sees it half, and takes up work in it."""
+"""An import of up to this many events is one change, so no server sees it half and resumes work in it."""
 
 
 class SqliteStore(SqliteNoteStore, SqliteChatStore):
-    """One file that any number of processes share. Open it with `open`; belongs to one event loop."""
+    """A store in one file that many processes can share. Open it with `open`; use it on one event loop."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class SqliteStore(SqliteNoteStore, SqliteChatStore):
         wait_s: float = WRITE_WAIT_S,
         wal_bytes_max: int = WAL_BYTES_MAX,
     ) -> "SqliteStore":
-        """Open the store in `folder`, or make it there. Raises a StoreFault that says what to do."""
+        """Open the store in `folder`, or create it. Raises a StoreFault that says what to do."""
         clock = clock or SystemClock()
         check_library()
         location = StoreLocation(folder, durability, vfs, wait_s)
@@ -127,7 +127,7 @@ class SqliteStore(SqliteNoteStore, SqliteChatStore):
         await self._writer.close()
         await asyncio.to_thread(self._readers.close)
         self._lock.release()
-        # Tails that wait find out that the store is closed.
+        # Wake waiting tails, so that they find the store closed.
         self._hub.resync_all()
 
     # The journal.
@@ -233,7 +233,7 @@ class SqliteStore(SqliteNoteStore, SqliteChatStore):
     async def totals(self) -> StoreTotals:
         return await self._readers.read(views.totals, self._location.file)
 
-    # Attention.
+    # Session status.
 
     async def overview(self) -> SessionOverview:
         return await self._readers.read(session_status.overview)
@@ -264,7 +264,7 @@ class SqliteStore(SqliteNoteStore, SqliteChatStore):
     def watch(self, notify: Callable[[], None]) -> AbstractContextManager[HubWatch]:
         return self._hub.watch(notify)
 
-    # Debts.
+    # The memory queue.
 
     async def queued_commits(self, session_id: SessionId, deleted: bool = False) -> Sequence[QueuedCommitRow]:
         return await self._readers.read(memory_queue.queued_commits, session_id, deleted)
@@ -330,7 +330,7 @@ class SqliteStore(SqliteNoteStore, SqliteChatStore):
     async def get_blob(self, digest: str) -> bytes:
         return await self._readers.read(blobs.get, digest)
 
-    # The shelf.
+    # Key-value items.
 
     async def put_item(self, kind: str, item_id: str, body: bytes) -> None:
         if len(body) > KV_ITEM_BYTES_MAX:
@@ -355,7 +355,7 @@ class SqliteStore(SqliteNoteStore, SqliteChatStore):
     async def items(self, kind: str) -> Mapping[str, bytes]:
         return await self._readers.read(key_value.items, kind)
 
-    # Upkeep.
+    # Maintenance.
 
     @property
     def pre_migration_copy(self) -> Path | None:
@@ -383,7 +383,7 @@ class SqliteStore(SqliteNoteStore, SqliteChatStore):
         await self._readers.run(backup.copy_store, self._location, path, progress)
 
     async def _read_for_follower(self, session_id: SessionId, after: Seq, limit: int) -> Sequence[Event]:
-        """For those who follow: what they hold until it is taken is bounded in bytes too."""
+        """Read events for a follower, limited in bytes too: it holds them until its reader takes them."""
         return await self._readers.read(views.events, session_id, after, limit, READ_BYTES_MAX)
 
     async def _put_chunk(self, number: int, n: int, piece: bytes, last: bool) -> None:
@@ -411,7 +411,7 @@ class SqliteStore(SqliteNoteStore, SqliteChatStore):
         theirs, after = {event.seq: event for event in events}, 0
         while here := await self.read(session_id, after, READ_EVENTS_MAX):
             for event in here:
-                # Either copy may have pruned its deltas already: only a difference is a conflict.
+                # Either copy may have pruned its deltas already, so only a difference is a conflict.
                 if theirs.get(event.seq, event) != event:
                     raise ImportConflict(session_id=session_id, seq=event.seq)
             after = here[-1].seq
@@ -421,7 +421,7 @@ def _prepare_folder(location: StoreLocation, clock: Clock) -> ProcessLock:
     with translate_errors(location.folder, location.wait_s):
         location.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         refuse_network(location.folder)
-        # Others may enter the folder: it was there before, or somebody let them.
+        # Other users may enter the folder: it existed before, or someone opened it to them.
         for path in (
             location.file,
             location.wal,
@@ -435,5 +435,5 @@ def _prepare_folder(location: StoreLocation, clock: Clock) -> ProcessLock:
                 raise StoreInUse(path=location.folder)
             restore.clean_up(location.folder)
             lock = ProcessLock(location.folder, IdGenerator(clock).process())
-        lock.living_others()  # Whoever comes in clears away what the dead have left.
+        lock.living_others()  # Removes the files of dead processes.
         return lock

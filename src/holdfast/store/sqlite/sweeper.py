@@ -1,5 +1,8 @@
-"""Giving space back, in slices that each fit between two batches: deltas whose body is settled, sessions that
-were deleted, blobs that nothing uses, and then the empty pages themselves."""
+"""Free space in slices that each fit between two batches.
+
+A sweep deletes deltas whose body is settled, deleted sessions, unused blobs, and old chat and note rows. Then
+it frees the empty pages themselves.
+"""
 
 from typing import get_args
 
@@ -29,7 +32,7 @@ _DELTAS = get_args(Delta)
 
 
 def sweep_slice(tx: Tx) -> SweepResult | None:
-    """One slice of whatever is due; None when nothing is."""
+    """Do one slice of the work that is due; return None if there is none."""
     for part in (_prune, _purge, _delete_unused_blobs, _prune_chats, _prune_notes):
         done = part(tx)
         if done is not None:
@@ -38,12 +41,12 @@ def sweep_slice(tx: Tx) -> SweepResult | None:
 
 
 def free_pages(db: apsw.Connection) -> tuple[int, int]:
-    """Empty pages inside the file, and a page's size."""
+    """Return the number of empty pages in the file, and the size of a page."""
     return int(db.pragma("freelist_count")), int(db.pragma("page_size"))
 
 
 def vacuum_slice(tx: Tx) -> int:
-    """Give some empty pages back to the file system; returns how many bytes."""
+    """Give some empty pages back to the file system; return how many bytes."""
     before, page_bytes = free_pages(tx.db)
     rows(tx.db, "vacuum")
     return (before - free_pages(tx.db)[0]) * page_bytes
@@ -79,7 +82,7 @@ def _prune_one(tx: Tx, no: int, turn: int, place: int, swept: SweepResult) -> Sw
 
 
 def adds_up(row: MessageRow, deltas: list[Event], body: Event) -> bool:
-    """Whether the deltas say exactly what the body says. Only then are they not needed any more."""
+    """Return whether the deltas add up to exactly the body. Only then can they go."""
     settled = body.fact
     facts = [fact for event in deltas if isinstance(fact := event.fact, _DELTAS)]
     if isinstance(settled, ToolSettled):
@@ -108,7 +111,17 @@ def _purge(tx: Tx) -> SweepResult | None:
 def _delete_session(tx: Tx, no: int) -> None:
     for (run_id,) in rows(tx.db, "runs_to_purge", no):
         run(tx.db, "delete_lease", run_id)
-    for table in ("turns", "runs", "tools", "messages", "queued_commits", "blob_uses", "prunables", "session_items", "session"):
+    for table in (
+        "turns",
+        "runs",
+        "tools",
+        "messages",
+        "queued_commits",
+        "blob_uses",
+        "prunables",
+        "session_items",
+        "session",
+    ):
         run(tx.db, f"delete_{table}", no)
 
 

@@ -1,4 +1,4 @@
-"""Reading projections and journals. Every function is one short read on one connection."""
+"""Read projections and journals. Every function is one short read on one connection."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,20 +28,20 @@ from holdfast.store.sqlite.sql import (
 )
 
 LAST = 1 << 62
-"""Past every number that is given out."""
+"""Greater than every number in use."""
 _TITLES_PER_SLICE = 1_000
 _SUMMARIES_MAX = 32
-"""So many are looked at: those that were taken back are of no use."""
+"""Summaries read at most: undone ones are useless."""
 
 
 def find(db: apsw.Connection, session_id: SessionId) -> tuple[int, Seq] | None:
-    """A session's number and head, or None where there is none."""
+    """Return a session's number and head, or None if there is no such session."""
     row = one(db, "session_head", session_id)
     return None if row is None else (row[0], row[1] or 0)
 
 
 def locate(db: apsw.Connection, session_id: SessionId) -> tuple[int, Seq]:
-    """A session's number and head. Raises NoSuchSession."""
+    """Return a session's number and head. Raises NoSuchSession."""
     found = find(db, session_id)
     if found is None:
         raise NoSuchSession(session_id=session_id)
@@ -62,7 +62,7 @@ def events(
     for row in rows(db, "read_events", no, after, clamp_limit(limit, READ_EVENTS_MAX)):
         event = event_from_row(row)
         size += len(event.body)
-        # At least one, however large: a reader must always get on.
+        # At least one event, however large: a reader must always make progress.
         if found and bytes_max is not None and size > bytes_max:
             break
         found.append(event)
@@ -86,7 +86,7 @@ def sessions(
 def _titled(
     db: apsw.Connection, updated_at: int, no: int, limit: int, archived: bool, words: Sequence[str]
 ) -> list[tuple[Any, ...]]:
-    """The next sessions whose titles hold all of `words`, each with its number in front."""
+    """Return the next sessions whose titles contain all of `words`, each with its number in front."""
     found: list[tuple[Any, ...]] = []
     with read_transaction(db):
         while slice_ := rows(db, "titles_page", archived, updated_at, no, _TITLES_PER_SLICE):
@@ -101,7 +101,7 @@ def _titled(
 
 
 def messages(db: apsw.Connection, session_id: SessionId, before: str | None, limit: int) -> MessagePage:
-    """One page, read in one snapshot, so that no message is seen half settled."""
+    """Return one page, read in one snapshot, so that no message appears half settled."""
     limit = clamp_limit(limit, PAGE_MESSAGES_MAX)
     turn, place = _two_numbers(before) if before is not None else (LAST, LAST)
     with read_transaction(db):
@@ -187,7 +187,7 @@ def open_tools(db: apsw.Connection, session_id: SessionId, run_id: RunId) -> Seq
 
 
 def clamp_limit(limit: int, limit_max: int) -> int:
-    """How many are asked for: at least one, or a page could not tell where the next begins."""
+    """Return a limit of at least one: an empty page could not say where the next one begins."""
     return max(1, min(limit, limit_max))
 
 
@@ -199,12 +199,12 @@ def _two_numbers(cursor: str) -> tuple[int, int]:
 
 
 def newest_indexable(db: apsw.Connection) -> Position:
-    """The position of the newest event that is no delta: how far the index can get."""
+    """Return the position of the newest event that is no delta, the furthest that the index can get."""
     return int(value(db, "newest_indexable"))
 
 
 def newest_position(db: apsw.Connection) -> Position:
-    """The position of the newest event of all."""
+    """Return the position of the newest event of all."""
     return int(value(db, "newest_position"))
 
 
@@ -220,7 +220,7 @@ def count_sessions(db: apsw.Connection) -> int:
 
 
 def read_message_events(db: apsw.Connection, no: int, row: MessageRow) -> tuple[Event, ...]:
-    """What a message says: its body, or the event that opened it and its deltas so far."""
+    """Return a message's body, or the event that opened it and its deltas so far."""
     if row.body_seq:
         return tuple(event_from_row(columns) for columns in rows(db, "read_event", no, row.body_seq))
     first = [event_from_row(columns) for columns in rows(db, "read_event", no, row.first_seq)]
@@ -228,13 +228,13 @@ def read_message_events(db: apsw.Connection, no: int, row: MessageRow) -> tuple[
 
 
 def deltas_of(db: apsw.Connection, no: int, row: MessageRow, until: Seq) -> list[Event]:
-    """What was streamed of a message or call, up to `until`."""
+    """Return the deltas of a message or call up to `until`."""
     events = [event_from_row(columns) for columns in rows(db, "read_deltas", no, row.first_seq, until)]
     return [event for event in events if is_delta_of(event, row)]
 
 
 def is_delta_of(event: Event, row: MessageRow) -> bool:
-    """Whether an event is a delta of the message or of the tool call in `row`."""
+    """Return whether an event is a delta of the message or tool call in `row`."""
     if event.kind not in DELTA_KINDS:
         return False
     fact = event.fact

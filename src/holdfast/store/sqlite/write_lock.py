@@ -1,7 +1,7 @@
-"""Writers of different processes take turns by file locks, which are fair where SQLite's busy wait is not.
+"""A fair write lock over processes. File locks are fair where SQLite's busy wait is not.
 
-Two locks: whoever waits to write holds `next`, so a writer that comes straight back queues behind it instead
-of taking the turn again. The locks belong to open files: a dead process holds none.
+There are two locks. A waiting writer holds `next`, so a writer that comes straight back queues behind it
+instead of taking the lock again. The locks belong to open files, so a dead process holds none.
 """
 
 import fcntl
@@ -28,9 +28,9 @@ class WriteLock:
         self._current = _open(self._path)
 
     def acquire(self, while_waiting: Callable[[], None]) -> None:
-        """Wait for the turn; `meanwhile` is called now and then until it comes.
+        """Wait for the lock; call `while_waiting` now and then until it is held.
 
-        Raises StoreBusy when another process keeps it for longer than the wait that was set.
+        Raises StoreBusy when another process keeps it for longer than `wait_s`.
         """
         self._acquire(self._next, while_waiting)
         try:
@@ -43,7 +43,7 @@ class WriteLock:
 
     @contextmanager
     def hold(self, while_waiting: Callable[[], None]) -> Iterator[None]:
-        """Hold the turn for a while; raises as `take` does."""
+        """Hold the lock inside the block; raises as `acquire` does."""
         self.acquire(while_waiting)
         try:
             yield

@@ -1,10 +1,9 @@
-"""One file of the workspace looked at, and replaced by another in one step, from a folder that is open.
+"""Read a file and replace it atomically, relative to an open folder.
 
-Whoever looks sees the old file or the new one. Only a regular file is ever replaced, by a new one beside it:
-a link or a second name of the same file elsewhere is not written through. Between the last look at a file and
-its replacement nobody else replaces one in the same folder: the open folder is locked, for all processes.
-What does not lock it, such as a command, can still come in between, and so can others on a file system that
-has no locks.
+A reader sees either the old file or the new one. A replacement renames a new file onto a regular file, so it
+never writes through a link or into a second name of the file elsewhere. It locks the open folder from its
+last check of a file until it has replaced it, against all processes that take the lock. Others, such as
+commands, can still interfere, and so can any process on a file system without locks.
 """
 
 import asyncio
@@ -25,23 +24,23 @@ from holdfast.tools.arguments import ToolError
 from holdfast.tools.files.workspace import quote_path
 
 T = TypeVar("T")
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # A pipe must not hold the call up.
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # Opening a pipe must not block the call.
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOCK_UNSUPPORTED = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-"""What a file system says that cannot lock a folder."""
+"""Errors of file systems that cannot lock a folder."""
 _PAUSE_S = 0.005
 
 
 class FolderLocked(Exception):
-    """Somebody else is replacing a file of this folder at this moment; nothing was done."""
+    """Somebody else holds the folder's lock; nothing was changed."""
 
 
 class FolderLockTimeout(ToolError):
-    """Somebody has held the folder for so long that nothing was done in it."""
+    """Somebody else held the folder's lock for too long; nothing was changed."""
 
 
 class FileSnapshot(msgspec.Struct, frozen=True):
-    """A file as it was found: its content, unless that is larger than CHANGE_BYTES_MAX, and who it is."""
+    """A file at one moment; `content` is None if it is larger than CHANGE_BYTES_MAX."""
 
     content: bytes | None
     size_bytes: int
@@ -52,10 +51,13 @@ class FileSnapshot(msgspec.Struct, frozen=True):
 
 
 def read_snapshot(name: str, folder: int, path: str) -> FileSnapshot | None:
-    """What is there now; None if nothing is. Raises Refused for what must not be replaced, OSError."""
+    """Return the current file, or None if there is none.
+
+    Raises OSError, and ToolError for anything that must not be replaced.
+    """
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        _check_replaceable(found, path)  # Before it is opened: opening a device may do something.
+        _check_replaceable(found, path)  # Checked before opening, since opening a device may have an effect.
         fd = os.open(name, _READ, dir_fd=folder)
     except FileNotFoundError:
         return None
@@ -74,12 +76,12 @@ def read_snapshot(name: str, folder: int, path: str) -> FileSnapshot | None:
 def replace_file(
     name: str, folder: int, path: str, snapshot: FileSnapshot | None, content: bytes, overwrite: bool = False
 ) -> bool:
-    """Put `content` in the place of what was seen; False, and nothing is changed, if that is not there now.
+    """Replace the file in `snapshot` durably, or return False and change nothing if the file has changed.
 
-    With `overwrite`, in the place of whatever is there. Durable on return. Raises Held, Refused, OSError:
-    nothing is changed then either.
+    With `overwrite`, replace whatever file is there. Raises FolderLocked, ToolError or OSError, and then
+    changes nothing either.
     """
-    # A name of its own each time: a process that was stopped and goes on must not meet a half of ours.
+    # A random name, so that a process that was suspended and resumes cannot use our half-written draft.
     draft = f".holdfast-{secrets.token_hex(8)}.tmp"
     with _folder_lock(folder):
         try:
@@ -98,7 +100,10 @@ def replace_file(
 
 
 def remove_file(name: str, folder: int, path: str, snapshot: FileSnapshot | None) -> bool:
-    """Remove what was seen; False, and nothing is changed, if that is not there now. Raises as `replace`."""
+    """Remove the file in `snapshot`, or return False and change nothing if the file has changed.
+
+    Raises what `replace_file` raises.
+    """
     with _folder_lock(folder):
         if not is_unchanged(read_snapshot(name, folder, path), snapshot):
             return False
@@ -110,9 +115,9 @@ def remove_file(name: str, folder: int, path: str, snapshot: FileSnapshot | None
 async def retry_while_locked(
     path: str, operation: Callable[[], T], wait_ms_max: int = CHANGE_WAIT_MS_MAX
 ) -> T:
-    """What `work` does in a thread, tried again while the folder is Held. Raises FolderLockTimeout when it stays so.
+    """Run `operation` in a thread, again as long as it raises FolderLocked. Raises FolderLockTimeout.
 
-    Nobody waits in the thread: there are few of them, and others need them too.
+    The wait happens outside the thread, because threads are few and shared.
     """
     clock = asyncio.get_running_loop().time
     deadline = clock() + wait_ms_max / 1000
@@ -129,10 +134,10 @@ async def retry_while_locked(
 
 
 def is_unchanged(now: FileSnapshot | None, before: FileSnapshot | None) -> bool:
-    """Whether nobody has changed a file since it was seen."""
+    """Return whether two snapshots show the same file with the same content."""
     if now is None or before is None:
         return now is before
-    # The time alone does not tell two writes apart that follow each other quickly.
+    # Timestamps alone do not distinguish two writes in quick succession.
     return now.identity == before.identity and now.content == before.content
 
 
@@ -142,7 +147,7 @@ def digest_of(content: bytes) -> str:
 
 @contextmanager
 def _folder_lock(folder: int) -> Iterator[None]:
-    """Keep others from replacing files in an open folder, which is opened anew for each call. Raises Held."""
+    """Hold the exclusive lock of an open folder, which each call must open anew. Raises FolderLocked."""
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -153,22 +158,22 @@ def _folder_lock(folder: int) -> Iterator[None]:
     try:
         yield
     finally:
-        # Said and not left to closing: a process that is just being started has the folder open too.
+        # Closing is not enough: a child process that is just starting may still have the folder open.
         with suppress(OSError):
             fcntl.flock(folder, fcntl.LOCK_UN)
 
 
 def _rename_draft(draft: str, name: str, folder: int, is_new: bool) -> bool:
-    """Give the draft its name; False if there is a file of that name where there was none."""
+    """Rename the draft; return False if `is_new` and a file of that name exists."""
     if is_new:
         try:
-            # A second name is given only where there is none: another's new file is not replaced.
+            # Unlike a rename, a link fails if somebody else has made the file meanwhile.
             os.link(draft, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
         except FileExistsError:
             os.unlink(draft, dir_fd=folder)
             return False
         except OSError:
-            pass  # Not every file system has second names.
+            pass  # Not every file system has hard links.
         else:
             os.unlink(draft, dir_fd=folder)
             return True
@@ -188,7 +193,7 @@ def _check_replaceable(found: os.stat_result, path: str) -> None:
 def _write_draft(name: str, folder: int, content: bytes, snapshot: FileSnapshot | None) -> None:
     with os.fdopen(os.open(name, _CREATE, 0o666, dir_fd=folder), "wb") as file:
         if snapshot is not None:
-            with suppress(PermissionError):  # Another's file in a folder of ours becomes ours.
+            with suppress(PermissionError):  # Another user's file in a folder of ours becomes ours.
                 os.fchown(file.fileno(), snapshot.uid, snapshot.gid)
             os.fchmod(file.fileno(), snapshot.mode)
         file.write(content)

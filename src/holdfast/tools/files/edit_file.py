@@ -1,4 +1,4 @@
-"""`edit_file`: replace exact text in a file of the workspace."""
+"""Implement `edit_file`: replace exact text in a file of the workspace."""
 
 import codecs
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class EditFileArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class EditFileTool:
-    """Edits a file. Doing the same call again does nothing more: a note tells whether it was done."""
+    """Edit a file, once per call: the note of an earlier run says whether it made the edit."""
 
     spec = tool_spec(
         "edit_file",
@@ -78,7 +78,7 @@ class EditFileTool:
             )
         except ToolError as error:
             return failed_result(error)
-        # A call that had been carried out before is told by what is there now.
+        # Without counts, an earlier run of the call made the edit.
         times = f", {pluralize(counts[-1], 'replacement')}" if counts else ""
         text = Text(f"edited {quote_path(arguments.path)}{times}")
         return ToolResult(
@@ -86,11 +86,10 @@ class EditFileTool:
         )
 
     async def is_finished(self, call_id: CallId) -> bool:
-        return True  # It lives and dies with its process.
+        return True  # The call runs inside the server process.
 
 
 def _read_edit_arguments(text: str) -> EditFileArguments:
-    """Raises Refused."""
     arguments = read_arguments(text, EditFileArguments)
     if not arguments.old_text:
         raise ToolError("old_text is empty; write_file writes a whole file")
@@ -119,11 +118,11 @@ def _edited_content(arguments: EditFileArguments, counts: list[int], snapshot: F
 
 
 class EditError(Exception):
-    """Why nothing was replaced, as the model reads it."""
+    """An edit that cannot be made; the message is for the model."""
 
 
 class TextDocument(msgspec.Struct, frozen=True):
-    """A file's text, and how it was written."""
+    """A file's text with its encoding and line ends."""
 
     text: str
     bom: bytes = b""
@@ -133,7 +132,7 @@ class TextDocument(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls, content: bytes, edit_text: str) -> "TextDocument":
-        """What `content` says, to be changed by what is in `said`. Raises Miss for what is not text."""
+        """Decode a file for an edit that involves `edit_text`. Raises EditError if the file is not text."""
         bom, encoding = next(((b, e) for b, e in _BOMS if content.startswith(b)), (b"", "utf-8"))
         body = content[len(bom) :]
         errors = "strict"
@@ -142,7 +141,7 @@ class TextDocument(msgspec.Struct, frozen=True):
         except UnicodeDecodeError:
             if encoding != "utf-8" or not edit_text.isascii():
                 raise EditError("it is not text in UTF-8; only plain ASCII can be replaced in it") from None
-            # Whatever the other bytes mean, they come back as they were.
+            # Surrogate escapes write all other bytes back unchanged.
             text, errors = body.decode(encoding, "surrogateescape"), "surrogateescape"
         if "\0" in text:
             raise EditError("it is a binary file, not text")
@@ -151,7 +150,7 @@ class TextDocument(msgspec.Struct, frozen=True):
         return cls(text, bom, encoding, errors, has_crlf)
 
     def encode(self, text: str) -> bytes:
-        """`text` written as this was."""
+        """Encode `text` with this file's encoding and line ends. Raises EditError."""
         text = text.replace("\n", "\r\n") if self.has_crlf else text
         try:
             return self.bom + text.encode(self.encoding, self.errors)
@@ -160,18 +159,22 @@ class TextDocument(msgspec.Struct, frozen=True):
 
 
 def replace_text(document: TextDocument, old: str, new: str, replace_all: bool) -> tuple[str, int]:
-    """The text with `old` replaced, and how often. Raises Miss unless `old` is there once, or everywhere."""
+    """Return the edited text and the number of replacements.
+
+    Raises EditError if `old` does not occur, or occurs more than once without `replace_all`.
+    """
     text = document.text
     if document.has_crlf:
         old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
     first = text.find(old)
     if first < 0:
         raise EditError(f"old_text is not there. {_nearest_match(text, old)}".rstrip())
-    # One that overlaps the first is another place too.
+    # An overlapping occurrence is ambiguous too.
     if not replace_all and text.find(old, first + 1) >= 0:
         line_numbers = _line_numbers(text, old)
         raise EditError(
-            f"old_text is there more than once ({line_numbers}); take more of what is around it, or set replace_all"
+            f"old_text is there more than once ({line_numbers}); take more of what is around it,"
+            " or set replace_all"
         )
     count = text.count(old) if replace_all else 1
     if len(text) + count * (len(new) - len(old)) > EDIT_FILE_BYTES_MAX:
@@ -195,7 +198,7 @@ def _line_numbers(text: str, old: str) -> str:
 
 
 def _nearest_match(text: str, old: str) -> str:
-    """Where something like `old` stands, if anywhere."""
+    """Return a hint at the text most similar to `old`, or an empty text."""
     lines = text.split("\n")
     old_lines = [line for line in old.replace("\r\n", "\n").split("\n") if line.strip()][:_OLD_LINES_MAX]
     if not old_lines:
@@ -213,6 +216,6 @@ def _find_ignoring_whitespace(lines: Sequence[str], old_lines: Sequence[str]) ->
     plain = [("".join(line.split()), at) for at, line in enumerate(lines) if line.strip()]
     first, goal = "".join(old_lines[0].split()), ["".join(line.split()) for line in old_lines]
     for start, (line, at) in enumerate(plain):
-        if line == first and [each for each, _ in plain[start : start + len(goal)]] == goal:
+        if line == first and [other for other, _ in plain[start : start + len(goal)]] == goal:
             return at
     return None

@@ -1,8 +1,8 @@
-"""Change one file for a call: once, shown as a diff, and restorable.
+"""Change one file for a call exactly once, with a diff, so that a person can restore it.
 
-Before a file is replaced, a note of it is durable in the data folder: what the file held, and what it is to
-hold. A call that was cut off and is made again finds its note, and so knows whether it had been done: then
-only its result is made anew. The note goes when the result is durable.
+Before it replaces a file, a call writes a durable note to the data folder with the old and the new content.
+A call that runs again after a crash reads its note and so knows whether it had replaced the file: then it
+only builds its result again. The call removes the note once its result is durable.
 """
 
 import asyncio
@@ -36,16 +36,16 @@ from holdfast.tools.ports import ToolRun
 from holdfast.tools.sandbox.protected_paths import ProtectedPaths
 
 _TRIES_MAX = 8
-"""Enough for several calls that change one file at once; who has no turn within these is told so."""
+"""Enough for several calls that change one file at once; after these the call fails."""
 _SUFFIX = ".change"
 ComputeContent = Callable[[FileSnapshot | None], bytes]
-"""The new content, from what was found; None is no file. Raises Refused."""
+"""Compute the new content from the current file, or from None without one. Raises ToolError."""
 _RESTORE_TRIES = 2
-"""Whoever puts the same file back at the same time is met once."""
+"""The first try fails if another process restores the same file at the same time; the second succeeds."""
 
 
 class FileChangeResult(msgspec.Struct, frozen=True):
-    """What became of a file: whether there was one, what it holds now, and the change as it is told."""
+    """The outcome of a change: whether the file existed, its new content, and the change to show."""
 
     existed: bool
     after: bytes
@@ -53,7 +53,7 @@ class FileChangeResult(msgspec.Struct, frozen=True):
 
 
 class _ChangeNote(msgspec.Struct, frozen=True):
-    """What a call is about to do. `existed` without `before`: it was too large to be noted."""
+    """The change that a call is about to make; a file that `existed` without `before` was too large."""
 
     path: str
     after: str
@@ -62,7 +62,7 @@ class _ChangeNote(msgspec.Struct, frozen=True):
 
 
 class _ChangePlan(msgspec.Struct, frozen=True):
-    """What was found, and what is to be there; `is_done` by an earlier try at the call."""
+    """The current file and its new content; `is_done` if an earlier run of the call replaced it."""
 
     path: str
     snapshot: FileSnapshot | None
@@ -73,9 +73,9 @@ class _ChangePlan(msgspec.Struct, frozen=True):
 
 
 class FileChanger:
-    """Changes files of workspaces. `folder` is the data folder; the notes lie in it.
+    """Change files of workspaces, with notes in the data folder, `folder`.
 
-    A folder in which others change files is waited for, `wait_ms_max` at most.
+    Waits at most `wait_ms_max` for the lock of a file's folder.
     """
 
     def __init__(
@@ -88,21 +88,21 @@ class FileChanger:
     async def apply(
         self, call: ToolRun, path: str, compute: ComputeContent, is_exact: bool, create_folders: bool
     ) -> FileChangeResult:
-        """Replace the file by what `make` makes of it. Raises Refused.
+        """Replace the file's content by what `compute` returns. Raises ToolError.
 
-        With `is_exact`, a call that is made again does nothing to a file that is neither as the first try
-        found it nor as that would have left it: nobody knows whether it had been done.
+        With `is_exact`, a call that runs again fails if the file has neither the old nor the new content of
+        the first run: nobody knows then whether that run had replaced it.
         """
         return await run_to_completion(self._apply(call, path, compute, is_exact, create_folders))
 
     async def preflight(
         self, workspace: Path, path: str, compute: ComputeContent, create_folders: bool
     ) -> None:
-        """Look whether the same would be refused as things are now. Raises Refused; changes nothing."""
+        """Raise ToolError if `apply` would fail in the current state. Changes nothing."""
         await asyncio.to_thread(self._preflight, workspace, path, compute, create_folders)
 
     def discard_note(self, call_id: CallId) -> None:
-        """The call's result is durable: nobody will ask what it did."""
+        """Remove a call's note, once its result is durable."""
         with suppress(OSError):
             self._note_path(call_id).unlink()
 
@@ -110,18 +110,18 @@ class FileChanger:
         self, call: ToolRun, path: str, compute: ComputeContent, is_exact: bool, create_folders: bool
     ) -> FileChangeResult:
         for attempt in range(_TRIES_MAX):
-            # After the first attempt the note is our own, and says nothing that we do not know.
+            # After the first attempt the note is from this run, so it tells nothing new.
             must_match_note = is_exact and attempt == 0
             plan = await asyncio.to_thread(self._plan, call, path, compute, must_match_note, create_folders)
             change = await self._build_change(call, plan)
-            # Who writes a whole file has the last word in the end, and then nobody knows what was before.
+            # A whole-file write finally overwrites any version, and then the old content is unknown.
             overwrite = not is_exact and attempt == _TRIES_MAX - 1
             if plan.is_done:
                 return FileChangeResult(plan.existed, plan.after, change)
             if await self._try_write(call, path, plan, create_folders, overwrite):
                 change = self._change_without_content(call, plan) if overwrite else change
                 return FileChangeResult(plan.existed, plan.after, change)
-        self.discard_note(call.call_id)  # Nothing was done, so there is nothing to know.
+        self.discard_note(call.call_id)  # The call changed nothing.
         raise ToolError(f"{quote_path(path)} is being changed by somebody else; nothing was done to it")
 
     def _preflight(self, workspace: Path, path: str, compute: ComputeContent, create_folders: bool) -> None:
@@ -154,12 +154,12 @@ class FileChanger:
     def _read_target(
         self, walk: WorkspaceWalk, path: str, create_folders: bool
     ) -> tuple[FileSnapshot | None, str]:
-        """What is at `path`, and its real path. Raises Refused, OSError, UnicodeError."""
+        """Return the file at `path` and its real path. Raises ToolError, OSError, UnicodeError."""
         name = walk.open_parent(path, create_folders)
         if not name:
             raise ToolError(f"{quote_path(path)} is a folder")
         snapshot, real = read_snapshot(name, walk.folder, path), walk.path_for(name)
-        real.encode()  # It is written down, so it must be text; where a link leads may be none.
+        real.encode()  # The note stores the path as text, which a link's target may not be.
         return snapshot, real
 
     async def _try_write(
@@ -169,7 +169,7 @@ class FileChanger:
         try:
             return await retry_while_locked(path, operation, self._wait_ms_max)
         except FolderLockTimeout:
-            self.discard_note(call.call_id)  # Nothing was done, so there is nothing to know.
+            self.discard_note(call.call_id)  # The call changed nothing.
             raise
 
     def _write_locked(
@@ -197,8 +197,6 @@ class FileChanger:
     def _change_without_content(self, call: ToolRun, plan: _ChangePlan) -> Change:
         return Change(plan.path, kept=False, workspace=self._protected_paths.chosen_path(call.workspace))
 
-    # Notes.
-
     def _note_path(self, call_id: CallId) -> Path:
         assert is_id(call_id), f"{call_id!r} is not an id"
         return self._notes / f"{call_id}{_SUFFIX}"
@@ -207,7 +205,7 @@ class FileChanger:
         try:
             return msgspec.msgpack.decode(self._note_path(call_id).read_bytes(), type=_ChangeNote)
         except (FileNotFoundError, msgspec.DecodeError):
-            return None  # A half of one: nothing was done after it.
+            return None  # A half-written note means that the call had not yet replaced the file.
 
     def _write_note(self, call_id: CallId, note: _ChangeNote) -> None:
         self._notes.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -239,7 +237,7 @@ _NO_FOLDER = "the folder that the run worked in is no longer there"
 
 
 class WorkspaceFileRestorer:
-    """Knows its way as tools do: nothing outside of a workspace is reached."""
+    """Restore files, and only inside a workspace, as tools do."""
 
     def __init__(self, protected_paths: ProtectedPaths) -> None:
         self._protected_paths = protected_paths
@@ -247,38 +245,41 @@ class WorkspaceFileRestorer:
     async def restore(
         self, files: Sequence[FileRestore], read: Callable[[str], Awaitable[bytes]]
     ) -> FileRestoreResult:
-        """Put all of them back, unless one is neither as it was left nor as it was before."""
+        """Restore all files, or none if one has neither its old content nor the run's content."""
         return await run_to_completion(self._restore(files, read))
 
     async def _restore(
         self, files: Sequence[FileRestore], read: Callable[[str], Awaitable[bytes]]
     ) -> FileRestoreResult:
         checked = [(file.path, await self._restore_one(file, None)) for file in files]
-        refused = tuple((path, why) for path, why in checked if why)
+        refused = tuple((path, reason) for path, reason in checked if reason)
         if refused:
             return FileRestoreResult((), refused)
-        # Looked at once more as each is replaced: whoever changes one meanwhile keeps what they wrote.
+        # Each file is checked again, so that a change made meanwhile is not lost.
         done: list[tuple[str, str]] = []
         for file in files:
             content = await read(file.before) if file.before is not None else b""
             done.append((file.path, await self._restore_one(file, content)))
         return FileRestoreResult(
-            tuple(path for path, why in done if not why), tuple(each for each in done if each[1])
+            tuple(path for path, reason in done if not reason),
+            tuple((path, reason) for path, reason in done if reason),
         )
 
     async def _restore_one(self, file: FileRestore, content: bytes | None) -> str:
-        """Why it was not done; nothing if it was or, without the content, could be."""
+        """Restore a file, or only check it without `content`, and return the reason for a failure."""
         try:
             for _ in range(_RESTORE_TRIES):
-                why = await retry_while_locked(file.path, partial(self._restore_in_workspace, file, content))
-                if not why:
+                reason = await retry_while_locked(
+                    file.path, partial(self._restore_in_workspace, file, content)
+                )
+                if not reason:
                     break
-            return why
+            return reason
         except ToolError as error:
             return str(error)
 
     def _restore_in_workspace(self, file: FileRestore, content: bytes | None) -> str:
-        # Never made anew: in an empty one, all that a run made would seem to be removed already.
+        # Not created here: in an empty workspace, every file that a run made would seem removed already.
         if not file.workspace.is_dir():
             return _NO_FOLDER
         with open_walk(file.workspace, file.path, self._protected_paths, create=False) as walk:
@@ -289,7 +290,7 @@ def _restore_file(walk: WorkspaceWalk, file: FileRestore, content: bytes | None)
     try:
         name = walk.open_parent(file.path)
     except FileNotFoundError:
-        # A folder on the way there is gone, and with it a file that was not there before either.
+        # A parent folder is gone; that is the right state for a file that did not exist before.
         return "" if file.before is None else _GONE
     if not name or walk.path_for(name) != file.path:
         return "a link is in its way"

@@ -1,4 +1,4 @@
-"""`list_files`: what is in a folder of the workspace."""
+"""Implement `list_files`: list a folder of the workspace."""
 
 import asyncio
 import os
@@ -31,8 +31,6 @@ class ListFilesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class ListFilesTool:
-    """Lists a folder; changes nothing."""
-
     spec = tool_spec(
         "list_files",
         "List a folder of the workspace, hidden files included: folders end in `/`, files have their size,"
@@ -60,11 +58,11 @@ class ListFilesTool:
             return failed_result(error)
 
     async def is_finished(self, call_id: CallId) -> bool:
-        return True  # It lives and dies with its process.
+        return True  # The call runs inside the server process.
 
 
 class _FolderListing:
-    """Entries so far, in the order of their paths, up to the limits."""
+    """Collect entries in the order of their paths, up to the limits."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -72,7 +70,7 @@ class _FolderListing:
         self._scanned = 0
 
     def add_folder(self, walk: WorkspaceWalk, prefix: str, depth: int) -> None:
-        """List the folder that the walk has come to."""
+        """Add the entries of the walk's current folder."""
         entries = self._scan(walk.folder)
         for index, entry in enumerate(entries):
             if len(self.lines) >= LIST_FILES_MAX:

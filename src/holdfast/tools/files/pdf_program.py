@@ -1,7 +1,7 @@
-"""A program of its own: reads a PDF file from standard input and writes its text to standard output.
+"""A standalone program: read a PDF file from standard input and write its text to standard output.
 
-The parser reads hostile input, so it runs in a process of its own behind the walls of commands: no network,
-no writing, and nothing to read but its own program. Each page goes out as it is read. The exit code says why
+The parser reads hostile input, so it runs in its own process in the sandbox of commands: without network or
+writing, and with nothing to read but its own program. It writes each page at once. The exit code says why
 there is no text.
 """
 
@@ -22,21 +22,21 @@ _PARSER_ERRORS = (
     ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
     struct.error, zlib.error,
 )  # fmt: skip
-"""Raised by the parser where a file is broken in a way that it does not expect."""
+"""Errors that the parser raises for files that are broken in ways that it does not expect."""
 
 
 class OutputFull(Exception):
-    """There is no room for more text."""
+    """The text has reached its limit."""
 
 
 class BoundedWriter:
-    """The text that goes out, as far as there is room."""
+    """Write text to standard output up to a limit."""
 
     def __init__(self, bytes_max: int) -> None:
         self._room = bytes_max
 
     def write(self, text: str) -> None:
-        """Raises Full, after as much as there is room for."""
+        """Write `text`, or its beginning. Raises OutputFull at the limit."""
         body = text.encode("utf-8", "replace")
         sys.stdout.buffer.write(body[: self._room])
         sys.stdout.flush()
@@ -46,7 +46,7 @@ class BoundedWriter:
 
 
 def extract(reader: Any, pages_max: int, bytes_max: int, refusal: type[Exception]) -> None:
-    """Write the text of the first pages, each below its number; then lines about what was left out."""
+    """Write the text of the first pages, each below its number, then notes on what is left out."""
     pages, output, is_scan, broken = reader.pages, BoundedWriter(bytes_max), True, 0
     try:
         for number in range(1, min(len(pages), pages_max) + 1):
@@ -67,7 +67,7 @@ def extract(reader: Any, pages_max: int, bytes_max: int, refusal: type[Exception
 
 
 def text_of(page: Any, refusal: type[Exception]) -> str | None:
-    """Return a page's text; None where the page is broken. `refusal` is what the parser raises on purpose."""
+    """Return a page's text, or None if the page is broken. `refusal` is the parser's own error class."""
     try:
         return _CONTROL.sub("", page.extract_text()).strip()
     except (refusal, *_PARSER_ERRORS):
@@ -75,7 +75,7 @@ def text_of(page: Any, refusal: type[Exception]) -> str | None:
 
 
 def limit_resources(cpu_s: int, memory_bytes: int) -> None:
-    """Bound what this process may use."""
+    """Limit the resources of this process."""
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -87,11 +87,11 @@ def main(
     enter_sandbox: Callable[[str, int, str, str, list[str], list[str]], None],
     restrict: Callable[[list[str]], None],
 ) -> None:
-    """Read the limits and the walls from the command line, then go behind the walls and do the work."""
+    """Read the limits and the sandbox from the command line, enter the sandbox and extract the text."""
     pages_max, bytes_max, memory_max, cpu_s, mechanism, port_ruleset, identity, *paths = sys.argv[1:]
     end = paths.index("")
     content = sys.stdin.buffer.read()
-    import pypdf  # Before the walls, and only here: the server never loads it.
+    import pypdf  # Before the sandbox, which would hide it, and only here, so the server never loads it.
 
     if mechanism:
         enter_sandbox(mechanism, int(port_ruleset), identity, "/", paths[:end], paths[end + 1 :])

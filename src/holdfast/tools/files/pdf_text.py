@@ -1,4 +1,4 @@
-"""The text of PDF files, for models that take none: read in a process of its own, behind walls."""
+"""Extract the text of PDF files in a sandboxed process, for models that accept no PDF files."""
 
 import asyncio
 import math
@@ -38,9 +38,9 @@ _PROGRAM = (
 _FOLDERS = (Path(__file__).parent, Path(linux_sandbox.__file__).parent)
 _CHUNK_BYTES = 65_536
 _FINAL_EXIT_CODES = (0, BROKEN_FILE, EXIT_ENCRYPTED, EXIT_OUT_OF_MEMORY)
-"""Exit codes of a program that was not cut off."""
+"""Exit codes of a program that ended by itself."""
 _LINE_BYTES_MAX = 200
-"""Room for the line that says what was left out."""
+"""Room for the note on what is left out."""
 TOO_LARGE = FileContent("note", f"is a PDF of more than {FILE_BYTES_MAX // 1_000_000} MB, and was not read")
 NO_TEXT = FileContent("note", "is a PDF without text, probably a scan")
 PASSWORD_PROTECTED = FileContent("note", "is a PDF with a password, and was not read")
@@ -59,7 +59,7 @@ class _CacheEntry(msgspec.Struct, frozen=True):
 
 
 class PdfTextExtractor:
-    """Extracts the text of PDF files, and keeps what it has read. Belongs to one event loop."""
+    """Extract and cache the text of PDF files. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class PdfTextExtractor:
         self._cache_bytes = 0
 
     def cached(self, blob: str) -> FileContent | None:
-        """Return what was read of this file, if that is still held."""
+        """Return the text of this file if it is in the cache."""
         found = self._cache.get(blob)
         if found is None or found.expires_at <= self._now():
             return None
@@ -85,7 +85,7 @@ class PdfTextExtractor:
         return found.content
 
     async def read(self, blob: str, content: bytes) -> FileContent:
-        """Return the text of a PDF file, or a note that says why there is none. Never raises."""
+        """Return the text of a PDF file, or a note on why there is none. Never raises."""
         if len(content) > FILE_BYTES_MAX:
             return TOO_LARGE
         async with self._slots:
@@ -115,7 +115,7 @@ class PdfTextExtractor:
         try:
             assert process.stdin is not None and process.stdout is not None, "both were asked for"
             async with asyncio.timeout(self._seconds_max):
-                with suppress(ConnectionError):  # It may end before it has read everything.
+                with suppress(ConnectionError):  # The program may end before it has read everything.
                     process.stdin.write(content)
                     await process.stdin.drain()
                 process.stdin.close()

@@ -1,4 +1,4 @@
-"""`read_file`: lines of a text file in the workspace."""
+"""Implement `read_file`: read lines of a text file in the workspace."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ from holdfast.tools.ports import ToolResult, ToolRun
 from holdfast.tools.sandbox.protected_paths import ProtectedPaths
 
 _SNIFF_BYTES = 8_192
-_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # A pipe must not hold the call up.
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # Opening a pipe must not block the call.
 
 
 class ReadFileArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,24 +40,22 @@ class ReadFileArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class LineRange(msgspec.Struct):
-    """What was read: whole lines, or the beginning of one that is too long."""
+    """Whole lines of a file, or the beginning of one that is too long."""
 
     body: bytes = b""
     lines: int = 0
     is_cut: bool = False
-    """The last line goes on."""
+    """True if the last line is incomplete."""
     has_more: bool = False
-    """Lines follow."""
+    """True if the file has more text."""
 
 
 class ReadFileTool:
-    """Reads a text file; changes nothing."""
-
     spec = tool_spec(
         "read_file",
-        f"Read a text file of the workspace, or long output of an earlier call as {OUTPUT_PREFIX}ID. Gives at most"
-        f" {READ_FILE_LINES_MAX} lines and {READ_FILE_BYTES_MAX} bytes; the first line says so when there is"
-        " more.",
+        f"Read a text file of the workspace, or long output of an earlier call as {OUTPUT_PREFIX}ID. Gives at"
+        f" most {READ_FILE_LINES_MAX} lines and {READ_FILE_BYTES_MAX} bytes; the first line says so when"
+        " there is more.",
         ReadFileArguments,
     )
     effect: Effect = "pure"
@@ -86,7 +84,7 @@ class ReadFileTool:
             return failed_result(error)
 
     async def is_finished(self, call_id: CallId) -> bool:
-        return True  # It lives and dies with its process.
+        return True  # The call runs inside the server process.
 
 
 async def _call_output(call: ToolRun, path: str) -> bytes:
@@ -164,7 +162,7 @@ def _read_lines(file: BinaryIO, lines_max: int) -> LineRange:
             pieces.append(line)
             room -= len(line)
             result.lines += 1
-        elif pieces:  # It does not fit behind the others; it comes first the next time.
+        elif pieces:  # The next call begins with this line, so that it is whole if possible.
             result.has_more = True
         else:
             pieces.append(trim_partial_character(line[:room]))

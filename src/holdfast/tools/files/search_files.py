@@ -1,4 +1,4 @@
-"""`search_files`: lines of the workspace's files, or their names, that fit a regular expression."""
+"""Implement `search_files`: search lines or paths of the workspace by a regular expression."""
 
 import asyncio
 import os
@@ -65,7 +65,7 @@ class SearchFilesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
 
 
 class SearchFilesTool:
-    """Searches files; changes nothing."""
+    """Search files in a child process, which can be killed."""
 
     spec = tool_spec(
         "search_files",
@@ -99,15 +99,15 @@ class SearchFilesTool:
         except ToolError as refusal:
             return failed_result(refusal)
         except UnicodeError:
-            return failed_result(ToolError("a path must be text"))  # Where a link leads may be none.
+            return failed_result(ToolError("a path must be text"))  # A link's target may not be text.
         except OSError as error:
             return failed_result(ToolError(f"the search could not be started: {error}"))
 
     async def is_finished(self, call_id: CallId) -> bool:
-        return True  # It ends when nobody reads what it finds.
+        return True  # The search program ends once nobody reads its output.
 
     def _open(self, call: ToolRun, path: str) -> tuple[int, list[str]]:
-        """The workspace, and the way from there to what is to be searched, without links."""
+        """Return the open workspace, and the names of the path below it without links."""
         with open_walk(call.workspace, path, self._protected_paths) as walk:
             name = walk.open_parent(path)
             found = walk.path_for(name)
@@ -143,7 +143,7 @@ class SearchFilesTool:
         text = bytes(output).decode("utf-8", "replace")
         if has_exited and process.returncode == _REFUSED_EXIT_CODE:
             raise ToolError(text.strip())
-        # What was cut off in the middle of a line is not shown as if it were all of it.
+        # A killed search may end in the middle of a line, which must not look complete.
         return text if has_exited else text[: text.rfind("\n") + 1] + _OUT_OF_TIME
 
     def _request(self, arguments: SearchFilesArguments, root: int, path_parts: list[str]) -> dict[str, Any]:

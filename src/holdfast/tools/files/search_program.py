@@ -1,9 +1,9 @@
-"""A program of its own: looks through a folder for lines, or for names, that fit a regular expression.
+"""A standalone program: search a folder for lines or paths that match a regular expression.
 
-Python's expressions can take for ever, so they run here, where they can be killed. It knows nothing of
-Holdfast and uses the standard library alone. Its order is JSON on standard input; it has the workspace as an
-open folder, and goes from there by names, never through a link. What it finds goes to standard output as it
-is found; exit code 2 says that what is there is why nothing was looked for.
+Python's regular expressions can run for ever, so they run in a process that the server can kill. The program
+imports nothing from Holdfast and uses only the standard library. It reads a JSON request from standard input,
+inherits the workspace as an open folder, and follows names from there, never links. It writes each result to
+standard output at once. Exit code 2 means that it refused to search; the output then says why.
 """
 
 import json
@@ -26,11 +26,11 @@ _STAR = "[^/]*"
 
 
 class LimitReached(Exception):
-    """There is no room for more; says why."""
+    """The search has reached a limit; the message names it."""
 
 
 class IgnoreRule(NamedTuple):
-    """One line of a `.gitignore`, for what is below the folder that it lies in."""
+    """One line of a `.gitignore` file in the folder `base`."""
 
     base: str
     pattern: "re.Pattern[str]"
@@ -39,7 +39,7 @@ class IgnoreRule(NamedTuple):
 
 
 class ResultWriter:
-    """What goes out, as far as there is room."""
+    """Write results to standard output up to the limits."""
 
     def __init__(self, request: dict[str, Any]) -> None:
         self._results, self._bytes = request["results_max"], request["bytes_max"]
@@ -60,7 +60,7 @@ class ResultWriter:
         self.write_line(text)
 
     def truncate_line(self, line: str, at: int = 0) -> str:
-        """As much of a line as is shown, around what was found."""
+        """Return the part of a long line around the match at `at`."""
         if len(line) <= self._line_chars:
             return line
         start = max(0, min(at - self._line_chars // 4, len(line) - self._line_chars))
@@ -69,7 +69,7 @@ class ResultWriter:
 
 
 class FileSearch:
-    """One look through a workspace."""
+    """One search through a workspace."""
 
     def __init__(self, request: dict[str, Any]) -> None:
         self._pattern = re.compile(request["pattern"], 0 if request["case"] else re.IGNORECASE)
@@ -87,7 +87,7 @@ class FileSearch:
         self._matches_glob = self._glob.fullmatch if self._glob is not None else lambda path: True
 
     def run(self, root: int, path_parts: list[str]) -> None:
-        """Look at what `trail` names, from the open folder `root`: a folder and all below, or one file."""
+        """Search the file or folder at `path_parts` below the open folder `root`."""
         fd, path = root, ""
         for index, name in enumerate(path_parts):
             self._read_ignore_file(fd, path)
@@ -138,7 +138,7 @@ class FileSearch:
         try:
             opened = self._open_folder(name, folder)
         except OSError:
-            return  # Gone, closed, or a link by now.
+            return  # It is gone, protected, or a link by now.
         try:
             self._search_folder(opened, path, depth)
         finally:
@@ -159,7 +159,7 @@ class FileSearch:
             self.notes.append(note)
 
     def _search_file(self, name: str, folder: int, path: str) -> bool:
-        """Whether it could be looked at."""
+        """Search one file and return whether it was searchable."""
         if self._names:
             self._match_name(path)
             return True
@@ -214,7 +214,7 @@ class FileSearch:
             sys.stdout.flush()
 
     def _write_context_after(self, lines: list[str], number: int, shown: str) -> int:
-        """The lines behind one that fits, up to the next that does; the last that was shown."""
+        """Write context lines up to the next match, and return the number of the last one."""
         for other in range(number + 1, min(number + self._context, len(lines)) + 1):
             line = lines[other - 1].rstrip("\r")
             if self._pattern.search(line) or (other == len(lines) and not line):
@@ -235,14 +235,14 @@ class FileSearch:
                 self._ignore_rules += parse_ignore_rules(text, path)
 
     def _is_ignored(self, path: str, is_folder: bool) -> bool:
-        for rule in reversed(self._ignore_rules):  # The last that fits has its way.
+        for rule in reversed(self._ignore_rules):  # The last matching rule wins.
             if (is_folder or not rule.folders_only) and rule.pattern.fullmatch(path[len(rule.base) :]):
                 return not rule.negated
         return False
 
 
 def parse_ignore_rules(text: str, base: str) -> Iterator[IgnoreRule]:
-    """What the lines of a `.gitignore` say; one that cannot be understood says nothing."""
+    """Parse a `.gitignore` file, skipping lines that are not valid."""
     for raw in text.splitlines():
         line = raw.rstrip()
         if not line or line.startswith("#"):
@@ -256,12 +256,15 @@ def parse_ignore_rules(text: str, base: str) -> Iterator[IgnoreRule]:
 
 
 def glob_pattern(glob: str, braces: bool = False) -> "re.Pattern[str]":
-    """As git reads one: with a slash in it from the base on, else at any depth. `{a,b}` if with `braces`."""
+    """Compile a glob as git reads it: with a slash it is anchored, else it matches at any depth.
+
+    With `braces`, it may contain alternatives such as `{a,b}`.
+    """
     anchored, glob = "/" in glob.strip("/") or glob.startswith("/"), glob.strip("/")
     text, pieces, at, open_braces = "", list[str](), 0, 0
     while at < len(glob):
         rest = glob[at:]
-        # However many stars there are, they are one: each more would be tried in all ways with the others.
+        # Adjacent stars become one, since each more would multiply the backtracking.
         stars = len(rest) - len(rest.lstrip("*"))
         if stars > 1 and rest[stars : stars + 1] == "/":
             text, pieces = (
@@ -291,17 +294,19 @@ def glob_pattern(glob: str, braces: bool = False) -> "re.Pattern[str]":
 
 
 def _join_pattern(pieces: list[str]) -> str:
-    """The pieces of one name as an expression. What lies between two stars is taken where it comes first, and
-    nowhere else: that is enough, and else a few stars would take for ever."""
+    """Join the pieces of one name into an expression that does not backtrack between stars.
+
+    The first match of the text between two stars suffices; backtracking over a few stars could take for ever.
+    """
     stars = [at for at, piece in enumerate(pieces) if piece == _STAR]
     if len(stars) < 2 or not {".*", "(?:"}.isdisjoint(pieces):
         return "".join(pieces)
     between = ["".join(pieces[one + 1 : other]) for one, other in pairwise(stars)]
-    return "".join((*pieces[: stars[0]], *(f"(?>{_STAR}?{each})" for each in between), *pieces[stars[-1] :]))
+    return "".join((*pieces[: stars[0]], *(f"(?>{_STAR}?{text})" for text in between), *pieces[stars[-1] :]))
 
 
 def printable(text: str) -> str:
-    """On one line, whatever it holds."""
+    """Return `text` on one line, with escapes for unprintable characters."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c == "\t" else _escaped(c) for c in text)
@@ -312,7 +317,7 @@ def _escaped(character: str) -> str:
 
 
 def main() -> None:
-    """Carry out the order on standard input."""
+    """Run the request on standard input."""
     request = json.loads(sys.stdin.buffer.read())
     resource.setrlimit(resource.RLIMIT_CPU, (request["cpu_s_max"], request["cpu_s_max"] + 1))
     if sys.platform == "linux":

@@ -1,10 +1,10 @@
-"""The way into a session's workspace, and never out of it.
+"""Resolve paths inside a session's workspace, and refuse any that lead outside.
 
-A path is walked one name at a time from the open root, each folder opened relative to the one before without
-following links. A link is read and its target walked the same way, so that one that stays inside works; `..`
-goes back along the folders that are open. Whoever swaps a name for a link meanwhile gains nothing: the link
-is not followed. The data folder and the system's own are not entered even where they lie inside. What this
-cannot see: a hard link to a file outside, and a mount inside.
+A walk opens one name at a time from the open root, each folder relative to the one before and without
+following links. It reads a link and walks its target the same way, so links that stay inside work; `..` goes
+back along the open folders. A process that swaps a name for a link meanwhile gains nothing, since the walk
+does not follow it. The walk refuses to enter the data folder and system folders even inside a workspace.
+It cannot detect a hard link to a file outside, or a mount inside.
 """
 
 import errno
@@ -34,7 +34,10 @@ _OS_ERROR_SENTENCES = (
 
 
 class WorkspaceWalk:
-    """A way down from the root, made if it may be `new`: one open folder for each step. Must be closed."""
+    """A walk down from the workspace, with one open folder per step. The caller must close it.
+
+    With `create`, it makes a missing workspace.
+    """
 
     def __init__(self, workspace: Path, protected_paths: ProtectedPaths, create: bool = True) -> None:
         if create:
@@ -51,16 +54,16 @@ class WorkspaceWalk:
 
     @property
     def folder(self) -> int:
-        """The folder that the walk has come to, as an open file descriptor."""
+        """The current folder, as an open file descriptor."""
         return self._folders[-1]
 
     @property
     def root(self) -> int:
-        """The workspace itself."""
+        """The workspace, as an open file descriptor."""
         return self._folders[0]
 
     def path_for(self, name: str) -> str:
-        """Where something in this folder lies, from the root and without links."""
+        """Return the path of an entry of this folder, relative to the root and without links."""
         return "/".join((*self._path_parts, name))
 
     def close(self) -> None:
@@ -68,9 +71,10 @@ class WorkspaceWalk:
             os.close(self._folders.pop())
 
     def open_parent(self, path: str, create_folders: bool = False) -> str:
-        """Go to the folder that holds what `path` names; its name there, or nothing if it is that folder.
+        """Go to the parent folder of `path` and return the last name, or an empty text if there is none.
 
-        The name may be missing, and may become a link meanwhile: open it without following. Raises Refused.
+        The name may not exist, and may become a link meanwhile: open it without following links.
+        Raises ToolError.
         """
         remaining = deque(self._path_names(path))
         for _ in range(PATH_STEPS_MAX):
@@ -92,17 +96,17 @@ class WorkspaceWalk:
         raise ToolError(f"{quote_path(path)} has too many steps or its links go in circles")
 
     def enter(self, name: str) -> None:
-        """Go into a folder of this one, which must not be a link."""
+        """Enter a subfolder, which must not be a link."""
         self._enter(name, False, name)
 
     def leave(self) -> None:
-        """Go back from a folder that was entered."""
+        """Return to the parent of the current folder."""
         assert len(self._folders) > 1, "the walk is at its root"
         os.close(self._folders.pop())
         self._path_parts.pop()
 
     def _path_names(self, path: str, requested: str = "") -> list[str]:
-        """The steps from the root (of an absolute path) or from here (of another)."""
+        """Split an absolute path into names below the root, or a relative one into names below here."""
         if "\0" in path or len(path) > PATH_CHARS_MAX:
             raise ToolError(f"a path holds no NUL and has at most {PATH_CHARS_MAX} characters")
         if not path.startswith("/"):
@@ -148,9 +152,9 @@ class WorkspaceWalk:
 def open_walk(
     workspace: Path, path: str, protected_paths: ProtectedPaths, create: bool = True
 ) -> Iterator[WorkspaceWalk]:
-    """A walk for one call, in a workspace that is made if it may be `new`. Raises Refused.
+    """Open a walk for one call, and close it afterwards. With `create`, make a missing workspace.
 
-    What the system says of `path` becomes a sentence.
+    Raises ToolError, also in place of an OSError or UnicodeError in the body.
     """
     try:
         walk = WorkspaceWalk(workspace, protected_paths, create)
@@ -167,7 +171,7 @@ def open_walk(
 
 
 def quote_path(path: str) -> str:
-    """A path for people and models to read: what cannot be printed is written as an escape."""
+    """Quote a path for people and models, with escapes for unprintable characters."""
     plain = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return "`" + "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in plain) + "`"
 

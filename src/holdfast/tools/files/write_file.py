@@ -1,4 +1,4 @@
-"""`write_file`: a whole file in the workspace, made or replaced in one step."""
+"""Implement `write_file`: create or atomically replace a whole file in the workspace."""
 
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ class WriteFileArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class WriteFileTool:
-    """Writes a file. Doing it again leaves the same file, unless someone else wrote it in between."""
+    """Write a file; running the call again leaves the same file, unless somebody wrote it in between."""
 
     spec = tool_spec(
         "write_file",
@@ -63,11 +63,10 @@ class WriteFileTool:
         )
 
     async def is_finished(self, call_id: CallId) -> bool:
-        return True  # It lives and dies with its process.
+        return True  # The call runs inside the server process.
 
 
 def _read_write_arguments(text: str) -> tuple[str, bytes]:
-    """Raises Refused."""
     arguments = read_arguments(text, WriteFileArguments)
     content = arguments.content.encode("utf-8")
     if len(content) > WRITE_FILE_BYTES_MAX:

@@ -1,1 +1,1 @@
-"""Where commands run: confined, supervised and gone when their call is."""
+"""Run commands in a sandbox, under a supervisor that stops all that they started."""

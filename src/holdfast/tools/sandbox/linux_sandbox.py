@@ -1,17 +1,17 @@
-"""Walls around a command on Linux: what the kernel refuses it from here on, and everything that it starts.
+"""Sandbox a command on Linux: restrict its process, and every process that it starts, for good.
 
-Knows nothing of Holdfast and uses the standard library alone: the supervisor applies it in the child that is
-about to become the command. The data folder is hidden in one of two ways. `mounts`: in a view of the file
-system of its own an empty folder lies over it, so that for the command nothing is there. `landlock`: the
-kernel refuses to open anything in it. It can only be told what is allowed, so every neighbour on the way down
-to the folder is; the folders on the way themselves cannot be listed and get no new entries.
+Imports nothing from Holdfast and uses only the standard library: the supervisor applies it in the child that
+is about to execute the command. It hides the data folder by one of two mechanisms. `mounts` mounts an empty
+folder over it in a private mount namespace. `landlock` makes the kernel refuse to open anything in it.
+Landlock rules can only allow, so they allow every sibling on the way down to the folder; a command cannot
+list the folders on the way or create entries in them.
 
-The server's program, interpreter and environment are read-only in both ways: what a command wrote there would
-run outside of the walls.
+With both mechanisms the server's program, interpreter and environment are read-only: what a command wrote
+there would run outside the sandbox.
 
-Either way Landlock refuses to look into processes outside, to signal them, to mount anything, and to connect
-to the closed port or pose as it; root keeps no power over the kernel, and disks cannot be opened as devices.
-A filter for system calls refuses to change limits, priority or processors of other processes.
+With both mechanisms Landlock refuses to inspect or signal processes outside, to mount anything, and to
+connect to the server's port or listen on it. Root loses its power over the kernel, and no command can open
+disks as devices. A system call filter refuses to change limits, priority or processors of other processes.
 """
 
 import ctypes
@@ -35,14 +35,14 @@ _MAKE_CHARACTER_DEVICE, _MAKE_BLOCK_DEVICE = 1 << 6, 1 << 11
 _TRUNCATE, _IOCTL = 1 << 14, 1 << 15
 _ON_FILES = _EXECUTE | _WRITE | _READ | _TRUNCATE | _IOCTL
 _RIGHTS_BY_ABI = (0, 13, 14, 15, 15)
-"""How many kinds of access each version of Landlock knows; since the fifth it is 16."""
+"""The number of access rights that each version of Landlock knows; since the fifth it is 16."""
 _BIND_AND_CONNECT, _NET_ABI = 3, 4
 _SCOPES, _SCOPE_ABI = 3, 6  # Abstract sockets and signals.
 
 _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 22, 24, 38
 _CAPABILITIES = 64
 _KEPT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 6, 7, 8, 10, 18, 29, 31})
-"""What root still needs for files and users of its own: chown, dac_override, fowner, fsetid, kill, setgid,
+"""Capabilities that root needs to manage files and users: chown, dac_override, fowner, fsetid, kill, setgid,
 setuid, setpcap, net_bind_service, sys_chroot, audit_write, setfcap."""
 
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm", "mqueue", "fuse", "kvm",
@@ -53,13 +53,13 @@ _NEWNS, _NEWUSER = 0x20000, 0x10000000
 _NOSUID, _NODEV, _NOEXEC, _READ_ONLY, _REMOUNT, _BIND, _REC, _SLAVE = 2, 4, 8, 1, 32, 4096, 16384, 1 << 19
 
 _SYSTEM_CALLS = MappingProxyType({
-    # The audit number of an architecture; its socket, sendto, sendmsg, sendmmsg; one to refuse altogether.
+    # The audit number of an architecture; its socket, sendto, sendmsg, sendmmsg; one to refuse always.
     "x86_64": ((0xC000003E, 41, 44, 46, 307, -1), (0x40000003, 359, 369, 370, 345, 102)),
     "aarch64": ((0xC00000B7, 198, 206, 211, 269, -1), (0x40000028, 281, 290, 296, 374, -1)),
     "riscv64": ((0xC00000F3, 198, 206, 211, 269, -1),),
 })  # fmt: skip
 _FORKS = MappingProxyType({
-    # By the same audit number: fork, vfork, clone, clone3, unshare, as far as there are.
+    # By the same audit number: fork, vfork, clone, clone3, unshare, as far as they exist.
     0xC000003E: (57, 58, 56, 435, 272),
     0x40000003: (2, 190, 120, 435, 310),
     0xC00000B7: (220, 435, 97),
@@ -67,7 +67,7 @@ _FORKS = MappingProxyType({
     0xC00000F3: (220, 435, 97),
 })  # fmt: skip
 _X32 = 0x40000000
-"""Numbers from here on are of another kind of program on x86_64, which nobody has."""
+"""Numbers from here on belong to the x32 ABI of x86_64, which nobody uses."""
 _CALLS_ON_PROCESSES = MappingProxyType(
     {
         # By the same audit number: prlimit64, setpriority, ioprio_set; sched_setparam, sched_setscheduler,
@@ -80,7 +80,7 @@ _CALLS_ON_PROCESSES = MappingProxyType(
     }
 )
 _PRIORITY_OF_USER, _IO_PRIORITY_OF_USER = 2, 3
-"""Which processes a priority is for: all of a user's, the server's included."""
+"""Targets of a priority change that cover all processes of a user, including the server."""
 _IO_URING_SETUP = 425
 _X32_BIT = 0x40000000
 _MPTCP, _SMC, _AF_SMC, _FASTOPEN = 262, 256, 43, 0x20000000
@@ -88,14 +88,14 @@ _EPERM, _ENOSYS, _EPROTONOSUPPORT = 1, 38, 93
 
 
 def landlock_abi() -> int:
-    """The version of Landlock here; 0 where there is none."""
+    """Return the version of Landlock on this machine, or 0 without it."""
     return max(0, int(_LIBC.syscall(_CREATE_RULESET, None, 0, 1))) if sys.platform == "linux" else 0
 
 
 def create_port_ruleset(port: int) -> int:
-    """A ruleset, as an open file, that allows every port but one; -1 where Landlock knows none.
+    """Create a ruleset that allows every port but one, as an open file; -1 if Landlock has no port rules.
 
-    Made once for all commands: it takes some 70 ms. Raises OSError.
+    It takes some 70 ms, so all commands share one. Raises OSError.
     """
     if landlock_abi() < _NET_ABI:
         return -1
@@ -109,7 +109,7 @@ def create_port_ruleset(port: int) -> int:
 
 
 def folder_identity(path: str) -> str:
-    """What a folder is, whatever its name. Raises OSError."""
+    """Return a folder's device and inode, which do not depend on its name. Raises OSError."""
     found = os.stat(path)  # noqa: PTH116
     return f"{found.st_dev}:{found.st_ino}"
 
@@ -117,10 +117,10 @@ def folder_identity(path: str) -> str:
 def enter_sandbox(
     mechanism: str, port_ruleset: int, identity: str, workspace: str, hidden: list[str], read_only: list[str]
 ) -> None:
-    """Wall in this process for good. Raises OSError; then it may be walled in part, and must end.
+    """Sandbox this process for good. Raises OSError; the process may then be half sandboxed and must exit.
 
-    `hidden` are the paths of one folder, whose identity is known; they, `read_only` and `workspace` are
-    without links. A workspace inside of what is hidden stays usable.
+    `hidden` holds the paths of the one folder with `identity`. These, `read_only` and `workspace` contain no
+    links. A workspace inside the hidden folder stays usable.
     """
     version, is_root = landlock_abi(), os.geteuid() == 0
     if any(folder_identity(folder) != identity for folder in hidden):
@@ -142,7 +142,7 @@ def enter_sandbox(
 
 
 def restrict_to_reading(readable: list[str]) -> None:
-    """Let this process only read those folders, whose paths are resolved.
+    """Let this process only read the folders in `readable`, whose paths are resolved.
 
     It can no longer write, run a program, use the network or start another process. Open files stay open.
     Without Landlock it can still read and write files. Raises OSError.
@@ -161,13 +161,13 @@ def restrict_to_reading(readable: list[str]) -> None:
     _install_filter(_no_sockets_or_forks_filter)
 
 
-# Hiding by mounts.
+# Mounts.
 
 
 def _hide_by_mounts(hidden: list[str], read_only: list[str], workspace: str, is_root: bool) -> None:
-    """Lay an empty folder over each of the hidden ones, with a way to the workspace where it lies inside.
+    """Mount an empty folder over each hidden one, and in it the workspace if it lies inside.
 
-    What is `read_only` is laid over itself, and can no longer be written to.
+    Bind each `read_only` path to itself, read-only.
     """
     user, group = os.geteuid(), os.getegid()
     _raise_on_error(_LIBC.unshare(_NEWNS if is_root else _NEWNS | _NEWUSER))
@@ -180,10 +180,10 @@ def _hide_by_mounts(hidden: list[str], read_only: list[str], workspace: str, is_
     if os.readlink(f"/proc/self/fd/{workspace_fd}") != workspace:  # noqa: PTH115
         raise OSError(f"{workspace} has been moved")
     for above in sorted({above for path in (*hidden, *read_only) for above in _parents(path)}):
-        _mount(above, above, "", _BIND | _REC)  # What something is mounted on cannot be renamed.
+        _mount(above, above, "", _BIND | _REC)  # A mount point cannot be renamed.
     for path in read_only:
         _mount(path, path, "", _BIND | _REC)
-        # What the system has switched off there stays off: the kernel insists on it.
+        # The kernel insists that a remount keeps the restrictions of the original mount.
         inherited_flags = os.statvfs(path).f_flag & (_NOSUID | _NODEV | _NOEXEC)
         _mount("none", path, "", _REMOUNT | _BIND | _READ_ONLY | inherited_flags)
     for folder in hidden:
@@ -197,7 +197,7 @@ def _hide_by_mounts(hidden: list[str], read_only: list[str], workspace: str, is_
 
 
 def _parents(path: str) -> list[str]:
-    """The folders on the way to it, from the top; not the root itself."""
+    """Return the parent folders of `path` from the top, without the root."""
     names = path.strip("/").split("/")[:-1]
     return ["/" + "/".join(names[: count + 1]) for count in range(len(names))]
 
@@ -228,12 +228,12 @@ def _apply_landlock(
     full = handled & ~(_MAKE_BLOCK_DEVICE | _MAKE_CHARACTER_DEVICE)
     ruleset = _ruleset(handled, 0, _scopes(version))
     limits = {"/dev": _READ_FOLDER}
-    if is_root:  # Through these, root asks the kernel to run programs outside of all walls.
+    if is_root:  # Through these, root could make the kernel run programs outside the sandbox.
         limits |= {"/proc": _EXECUTE | _READ | _READ_FOLDER, "/sys": _EXECUTE | _READ | _READ_FOLDER}
     if mechanism == LANDLOCK:
         limits |= dict.fromkeys(hidden, 0) | dict.fromkeys(read_only, _EXECUTE | _READ | _READ_FOLDER)
     else:
-        _allow(ruleset, "/", _READ_FOLDER)  # What is hidden is not there to be listed.
+        _allow(ruleset, "/", _READ_FOLDER)  # The mounts have hidden the data folder from listings already.
     _allow_around(ruleset, "/", full, limits, identity)
     for name in _list_dir("/dev"):
         if name in _DEVICES or name.startswith(_DEVICE_BEGINNINGS):
@@ -245,7 +245,7 @@ def _apply_landlock(
 
 
 def _rights(version: int) -> int:
-    """Every kind of access to files that this version of Landlock knows."""
+    """Return every file access right that this version of Landlock knows."""
     return (1 << _RIGHTS_BY_ABI[version]) - 1 if version < len(_RIGHTS_BY_ABI) else (1 << 16) - 1
 
 
@@ -254,7 +254,7 @@ def _scopes(version: int) -> int:
 
 
 def _allow_around(ruleset: int, path: str, rights: int, limits: dict[str, int], excluded: str) -> None:
-    """Allow `rights` at `path`, and where there is a limit at or below it, no more than that."""
+    """Allow `rights` at `path`, reduced to the limits at or below it."""
     rights &= limits.get(path, rights)
     if not any(limited != path and _is_in(limited, path) for limited in limits):
         _allow(ruleset, path, rights, excluded)
@@ -264,7 +264,7 @@ def _allow_around(ruleset: int, path: str, rights: int, limits: dict[str, int], 
 
 
 def _allow(ruleset: int, path: str, rights: int, excluded: str = "") -> None:
-    """One rule. What has gone meanwhile needs none; a link is judged by what it leads to, and gets none."""
+    """Add one rule, unless the path is gone or a link, which Landlock judges by its target."""
     if not rights:
         return
     try:
@@ -278,7 +278,7 @@ def _allow(ruleset: int, path: str, rights: int, excluded: str = "") -> None:
         rights &= -1 if stat.S_ISDIR(found.st_mode) else _ON_FILES
         if rights:
             rule = struct.pack("=Qi", rights, fd)
-            # Some internal file systems take no rules, and nothing in them is refused.
+            # Some internal file systems accept no rules, and Landlock refuses nothing in them.
             with suppress(OSError):
                 _raise_on_error(_LIBC.syscall(_ADD_RULE, ruleset, _RULE_PATH, rule, 0))
     finally:
@@ -287,7 +287,7 @@ def _allow(ruleset: int, path: str, rights: int, excluded: str = "") -> None:
 
 def _ruleset(paths: int, ports: int, scopes: int) -> int:
     fields = struct.pack("=QQQ", paths, ports, scopes)
-    # Older versions know fewer fields and refuse to be given more.
+    # Older versions know fewer fields and refuse a larger struct.
     size = 24 if landlock_abi() >= _SCOPE_ABI else 16 if landlock_abi() >= _NET_ABI else 8
     return _raise_on_error(_LIBC.syscall(_CREATE_RULESET, fields, ctypes.c_size_t(size), 0))
 
@@ -303,11 +303,11 @@ def _is_in(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-# What root may not do any more, and ways to connect that Landlock does not see.
+# Capabilities and system call filters.
 
 
 def _drop_capabilities() -> None:
-    """Leave only harmless powers; whoever has none keeps none."""
+    """Drop all capabilities but the harmless ones."""
     for number in range(_CAPABILITIES):
         if number not in _KEPT_CAPABILITIES:
             _LIBC.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
@@ -315,21 +315,21 @@ def _drop_capabilities() -> None:
     _raise_on_error(_LIBC.capget(header, now))
     kept = sum(1 << number for number in _KEPT_CAPABILITIES)
     masks = (kept & 0xFFFFFFFF, kept >> 32)
-    fields = [each & masks[index // 3] for index, each in enumerate(struct.unpack("=6I", now.raw))]
+    fields = [field & masks[index // 3] for index, field in enumerate(struct.unpack("=6I", now.raw))]
     _raise_on_error(_LIBC.capset(header, struct.pack("=6I", *fields)))
 
 
 def _install_default_filter() -> None:
-    """Refuse what Landlock has no rules for.
+    """Refuse system calls that Landlock has no rules for.
 
-    Ways past its rules for ports: MPTCP, SMC, fast open; io_uring could make them. And changes to limits,
-    priority and processors of other processes.
+    MPTCP, SMC, fast open and io_uring would bypass its port rules. Others change limits, priority and
+    processors of other processes.
     """
     _install_filter(_default_filter)
 
 
 def _install_filter(filter_for: Callable[[int, int, int, int, int, int], bytes]) -> None:
-    """Have the kernel filter calls by what `filter_for` makes for each architecture."""
+    """Install the system call filter that `filter_for` builds for each architecture."""
     blocks = _SYSTEM_CALLS.get(platform.machine())
     if blocks is None:
         return
@@ -340,7 +340,7 @@ def _install_filter(filter_for: Callable[[int, int, int, int, int, int], bytes])
 
 
 def _default_filter(audit: int, socket: int, sendto: int, sendmsg: int, sendmmsg: int, refused: int) -> bytes:
-    """For one architecture; goes on behind its last step for any other."""
+    """Build the filter for one architecture; for any other, control passes to the next instruction."""
     allow, no_call = _bpf_instruction(0x06, 0x7FFF0000), _bpf_instruction(0x06, 0x00050000 | _ENOSYS)
     no_protocol = _bpf_instruction(0x06, 0x00050000 | _EPROTONOSUPPORT)
     no_right = _bpf_instruction(0x06, 0x00050000 | _EPERM)
@@ -368,7 +368,7 @@ def _default_filter(audit: int, socket: int, sendto: int, sendmsg: int, sendmmsg
     for call, flags in ((sendto, 3), (sendmsg, 2), (sendmmsg, 3)):
         body += if_equal(call, argument(flags) + if_any(_FASTOPEN, no_protocol) + allow)
     limit, priority, io_priority, scheduling = _CALLS_ON_PROCESSES[audit]
-    # 0 is the caller itself. Without new limits the old ones are only read.
+    # 0 is the caller itself. Without new limits, prlimit only reads the old ones.
     itself = if_equal(0, allow)
     new_limits = argument(2) + if_any(0xFFFFFFFF, no_right) + argument(2, True) + if_any(0xFFFFFFFF, no_right)
     body += if_equal(limit, argument(0) + itself + new_limits + allow)
@@ -384,7 +384,7 @@ def _default_filter(audit: int, socket: int, sendto: int, sendmsg: int, sendmmsg
 
 
 def _no_sockets_or_forks_filter(audit: int, socket: int, *_: int) -> bytes:
-    """Return the filter for one architecture that refuses to make a socket or another process."""
+    """Build the filter for one architecture that refuses to create a socket or another process."""
     refused, allow = _bpf_instruction(0x06, 0x00050000 | _EPERM), _bpf_instruction(0x06, 0x7FFF0000)
     body = _bpf_instruction(0x20, 0) + _bpf_instruction(0x35, _X32, 0, 1) + refused
     for number in (socket, *_FORKS[audit]):

@@ -1,5 +1,4 @@
-"""Folders that no tool may reach into: the system's own, and the data folder but for a conversation's own
-workspace in it."""
+"""Refuse folders that no tool may access: those of the system, and the data folder except workspaces."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -9,19 +8,19 @@ from pathlib import Path
 from holdfast.tools.arguments import ToolError
 
 WORKSPACES = "workspaces"
-"""Where in the data folder the workspaces lie that the server made itself."""
+"""The subfolder of the data folder for the workspaces that the server creates."""
 _SYSTEM_FOLDERS = ("/proc", "/sys", "/dev")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def make_workspace(workspace: Path) -> None:
-    """Make a folder for its owner alone, and the one that it lies in. Raises OSError."""
+    """Create a workspace and its parent, accessible only to their owner. Raises OSError."""
     for folder in (workspace.parent, workspace):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 class ProtectedPaths:
-    """Knows the data folder by what it is and not by its name, so that no link or mount leads around."""
+    """Recognise protected folders by identity rather than name, so that no link or mount leads around."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = Path(os.path.abspath(folder))  # noqa: PTH100
@@ -29,7 +28,7 @@ class ProtectedPaths:
         self._system_ids = frozenset(_identities(_SYSTEM_FOLDERS))
 
     def resolve_workspace(self, workspace: Path) -> Path:
-        """The real path of a workspace that tools may use. Raises Refused for another, OSError."""
+        """Return the real path of a workspace. Raises OSError, and ToolError if no tool may use it."""
         real = workspace.resolve()
         fd = os.open(real, _FOLDER)
         try:
@@ -39,7 +38,7 @@ class ProtectedPaths:
         return real
 
     def check_workspace(self, workspace: Path, fd: int) -> None:
-        """Raises Refused when the open folder lies in a closed one and was not made for a conversation."""
+        """Raise ToolError if a workspace that somebody chose lies in a protected folder."""
         if not self.chosen_path(workspace):
             return
         for folder in _ancestor_identities(fd):
@@ -47,16 +46,16 @@ class ProtectedPaths:
                 raise ToolError(f"the workspace lies in {name}, which no tool may use")
 
     def chosen_path(self, workspace: Path) -> str:
-        """Where a workspace lies that somebody chose; nothing for one that was made for a conversation."""
+        """Return the path of a workspace that somebody chose, or an empty text if the server created it."""
         path = Path(os.path.abspath(workspace))  # noqa: PTH100
         return str(path) if path.parent != self._folder / WORKSPACES else ""
 
     def protected_name(self, fd: int) -> str:
-        """Which of the closed folders the open one is; nothing if it is none of them."""
+        """Return which protected folder an open one is, or an empty text if it is none."""
         return self._name_of(_identity_of(fd))
 
     def identities(self) -> list[tuple[int, int]]:
-        """What the closed folders are."""
+        """Return the identities of the protected folders."""
         own = self._identity()
         return sorted({*self._system_ids, *([own] if own is not None else [])})
 
@@ -66,7 +65,7 @@ class ProtectedPaths:
         return "the server's own folder" if folder == self._identity() else ""
 
     def _identity(self) -> tuple[int, int] | None:
-        if self._data_folder_id is None:  # Kept: another folder that takes its name later is not it.
+        if self._data_folder_id is None:  # Remembered, since another folder could take its name later.
             try:
                 found = self._folder.stat()
             except OSError:
@@ -76,7 +75,7 @@ class ProtectedPaths:
 
 
 def _ancestor_identities(fd: int) -> list[tuple[int, int]]:
-    """The folder and all above it."""
+    """Return the identities of an open folder and all its parents."""
     found, current = [_identity_of(fd)], os.dup(fd)
     try:
         while True:

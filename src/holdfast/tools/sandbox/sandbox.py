@@ -1,4 +1,4 @@
-"""Which walls there are for commands on this machine, and what they do not keep out: found by trying it."""
+"""Detect which sandbox this machine offers for commands, and probe what it does not prevent."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ _FOLDER = Path(__file__).parent
 _MOUNTS = Path("/proc/self/mountinfo")
 _PROBE_S_MAX = 10.0
 _SHARED = frozenset({Path("/"), Path("/usr"), Path("/usr/local")})
-"""Prefixes that an interpreter shares with other programs; its own folders in them are the server's."""
+"""Prefixes that an interpreter shares with other programs; only its own folders in them are protected."""
 _SENTENCES = (
     ("read", "A command can read the data folder: every conversation, and the token of this machine."),
     ("write", "A command can change the data folder."),
@@ -49,21 +49,21 @@ _STARTER_SENTENCE = "A command can have {names} run programs outside of its wall
 
 
 class Sandbox(NamedTuple):
-    """What commands are walled in with: how the data folder is hidden, which it is and where it is found."""
+    """The sandbox of commands: the mechanism, and the identity and paths of the hidden data folder."""
 
     mechanism: str
     port_ruleset: int
-    """An open file, or -1; it stays open as long as commands are started."""
+    """An open file, or -1; it stays open as long as the server starts commands."""
     identity: str
     hidden: tuple[str, ...]
     read_only: tuple[str, ...] = ()
 
     def to_args(self) -> list[str]:
-        """As the supervisor reads them."""
+        """Return the sandbox as command-line words for the supervisor."""
         return [self.mechanism, str(self.port_ruleset), self.identity, *self.hidden, "", *self.read_only]
 
     def inherited_fds(self) -> tuple[int, ...]:
-        """What the supervisor must inherit."""
+        """Return the open files that the supervisor must inherit."""
         return (self.port_ruleset,) if self.port_ruleset >= 0 else ()
 
 
@@ -71,7 +71,7 @@ NO_SANDBOX = Sandbox("", -1, "", ())
 
 
 class SandboxReport(NamedTuple):
-    """The walls, what they are made of, and in plain sentences what is not protected here."""
+    """The sandbox, its description, and one sentence for each thing that it does not protect here."""
 
     sandbox: Sandbox
     description: str
@@ -81,9 +81,9 @@ class SandboxReport(NamedTuple):
 def detect_sandbox(
     folder: Path, host: str, port: int, mechanisms: tuple[str, ...] = (MOUNTS, LANDLOCK)
 ) -> SandboxReport:
-    """The first of `ways` that holds here, tried by a process behind the walls. Takes 0.2 s; never raises.
+    """Return the first of `mechanisms` that works here, as a process in the sandbox finds out.
 
-    `folder` is the data folder of this process, which listens on `port`.
+    `folder` is the data folder of this process, which listens on `port`. Takes 0.2 s; never raises.
     """
     if sys.platform != "linux":
         return SandboxReport(NO_SANDBOX, "none", _NOT_LINUX)
@@ -94,7 +94,7 @@ def detect_sandbox(
             folder_identity(str(folder)),
             all_paths_of(folder),
         )
-        read_only = tuple(place for path in program_paths() for place in all_paths_of(path))
+        read_only = tuple(alias for path in program_paths() for alias in all_paths_of(path))
     except OSError:
         return SandboxReport(NO_SANDBOX, "none", (_PROBE_FAILED,))
     for mechanism in mechanisms:
@@ -114,7 +114,7 @@ def _describe(sandbox: Sandbox) -> str:
 
 
 def _probe(sandbox: Sandbox, folder: Path, host: str, port: int) -> list[str] | None:
-    """What got through the walls; None when they cannot be put up."""
+    """Return the names of the successful breaches, or None if the sandbox cannot be set up."""
     args = [str(folder), host, str(port), str(os.getpid()), *sandbox.to_args()]
     try:
         completed = subprocess.run(
@@ -135,7 +135,7 @@ def _probe(sandbox: Sandbox, folder: Path, host: str, port: int) -> list[str] | 
 
 def _gaps(breaches: list[str]) -> tuple[str, ...]:
     sentences = [sentence for name, sentence in _SENTENCES if name in breaches]
-    starters = [each.removeprefix("starter ") for each in breaches if each.startswith("starter ")]
+    starters = [name.removeprefix("starter ") for name in breaches if name.startswith("starter ")]
     if starters:
         sentences.append(_STARTER_SENTENCE.format(names=" and ".join(starters)))
     return (*sentences, _ROOT_SENTENCE) if os.geteuid() == 0 else tuple(sentences)
@@ -155,7 +155,7 @@ def program_paths() -> list[Path]:
         sys.executable,
         *_import_roots(loaded),
     )
-    found = {path for path in (Path(each).resolve() for each in candidates) if path.exists()}.difference(
+    found = {path for path in (Path(name).resolve() for name in candidates) if path.exists()}.difference(
         _SHARED
     )
     return sorted(
@@ -167,16 +167,16 @@ def program_paths() -> list[Path]:
 
 
 def _import_roots(files: Sequence[str]) -> set[str]:
-    """Return the folders of `sys.path` that files were imported from: of each file, the nearest one above."""
+    """Return the folders of `sys.path` that files were imported from: for each, the nearest one above."""
     above = [[path for path in sys.path if path and Path(file).is_relative_to(path)] for file in files]
     return {max(paths, key=len) for paths in above if paths}
 
 
 def all_paths_of(folder: Path) -> tuple[str, ...]:
-    """The paths under which the folder is found: its own, and those that further mounts give it."""
+    """Return every path of a folder: its own, and those through other mounts of its file system."""
     mounts = [_Mount.read(line) for line in _MOUNTS.read_text("utf-8", "surrogateescape").splitlines()]
     above = [mount for mount in mounts if folder.is_relative_to(mount.point)]
-    # Of two mounts on one point the later one is seen.
+    # A later mount on the same point hides the earlier one.
     containing = max(reversed(above), key=lambda mount: len(mount.point.parts))
     inside = containing.root / folder.relative_to(containing.point)
     found = {folder: None}
@@ -189,7 +189,7 @@ def all_paths_of(folder: Path) -> tuple[str, ...]:
 
 
 class _Mount(NamedTuple):
-    """A part of a disk, from `root` down, that is seen at `point`."""
+    """A mount of a device's folder `root` at `point`."""
 
     device: str
     root: Path

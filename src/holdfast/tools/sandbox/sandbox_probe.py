@@ -1,7 +1,7 @@
-"""A program of its own: goes behind the walls and tries what they are there to refuse; says what got through.
+"""A standalone program: enter the sandbox, try what it should refuse, and print what succeeded.
 
-Changes nothing: what it opens it neither reads nor writes, and what it makes it removes. Like the supervisor
-it uses the standard library alone.
+It changes nothing: it neither reads nor writes what it opens, and removes what it creates. Like the
+supervisor, it uses only the standard library.
 """
 
 import os
@@ -29,7 +29,7 @@ _STARTERS = (
 
 
 def main(enter_sandbox: Callable[[str, int, str, str, list[str], list[str]], None]) -> None:
-    """A line for each thing that got through. Exit code 3: the walls could not be put up."""
+    """Print a line for each attempt that succeeded. Exit code 3 means that the sandbox failed to start."""
     folder, host, port, server, mechanism, port_ruleset, identity, *paths = sys.argv[1:]
     end = paths.index("")
     signal.alarm(8)
@@ -65,7 +65,7 @@ def _succeeds(attempt: Callable[[], bool]) -> bool:
 
 
 def _find_file(folder: str) -> str | None:
-    """A file of the store, if one can be seen."""
+    """Return a file of the store if one is visible."""
     names = sorted(os.listdir(folder))  # noqa: PTH208
     return next((f"{folder}/{name}" for name in names if os.path.isfile(f"{folder}/{name}")), None)  # noqa: PTH113
 
@@ -86,7 +86,7 @@ def _can_make_folder(folder: str) -> bool:
 
 
 def _process_changes(process: int) -> list[Callable[[], bool]]:
-    """Ways to change another process. Each gives it what it has already."""
+    """Return attempts to change another process, each to the values that it already has."""
 
     def limits() -> bool:
         resource.prlimit(process, resource.RLIMIT_NOFILE, resource.prlimit(process, resource.RLIMIT_NOFILE))

@@ -1,4 +1,4 @@
-"""A command under its supervisor, as the server sees it: started, listened to, stopped."""
+"""Start a command under its supervisor, read its output and stop it."""
 
 import asyncio
 import fcntl
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from holdfast.domain.limits import SHELL_GRACE_MS, SHELL_HEAD_BYTES_MAX, SHELL_TAIL_BYTES_MAX
 from holdfast.tools.sandbox.sandbox import Sandbox
 
-# Imported by a line of code and not run as a file: so its compiled form is kept between calls.
+# Imported rather than run as a file, so that Python caches the bytecode between calls.
 _PROGRAM = (
     "import sys; sys.path.append(sys.argv.pop(1)); import linux_sandbox, supervisor;"
     "supervisor.main(linux_sandbox.enter_sandbox)"
@@ -26,14 +26,14 @@ _CHUNK_BYTES = 65_536
 _HEADER_BYTES = 5
 _POLL_S = 0.002
 _SEND_TIMEOUT_S = 5
-"""How long a supervisor may take to come up and take its order, where the socket cannot hold all of it."""
+"""Seconds that a supervisor has to start and read its request, if the socket cannot buffer all of it."""
 
 
 class CommandSpec(NamedTuple):
-    """What to run: where, with what, for how long, behind which walls; and the lock held meanwhile.
+    """A command to run, with its workspace, environment, time limit, sandbox and lock.
 
-    Without a time limit, 0, it runs until it is stopped. `talk` are two open files to be its standard input
-    and output, where somebody talks with it: then only what it says on the side comes as frames.
+    With a time limit of 0 it runs until it is stopped. `stdio_fds` are two open files for its standard input
+    and output; then only its error output comes as frames.
     """
 
     command: str
@@ -46,7 +46,7 @@ class CommandSpec(NamedTuple):
     stdio_fds: tuple[int, int] | None = None
 
     def encode(self) -> bytes:
-        """As the supervisor reads it. Everyone can see a command line, so it does not stand there."""
+        """Encode the request for the supervisor's socket, since everyone can see a command line."""
         words = [
             str(self.lock), str(self.workspace), self.shell, self.command,
             str(self.timeout_s * 1000), str(SHELL_GRACE_MS),
@@ -58,12 +58,12 @@ class CommandSpec(NamedTuple):
         return len(body).to_bytes(4, "big") + body
 
     def inherited_fds(self) -> tuple[int, ...]:
-        """What the supervisor must inherit."""
+        """Return the open files that the supervisor must inherit."""
         return (*self.sandbox.inherited_fds(), *(self.stdio_fds or ()))
 
 
 def is_finished(lock: Path) -> bool:
-    """Whether nothing of what was ordered with this lock is left on this machine: it is free or not there."""
+    """Return whether no process of the command with this lock is left: the lock is free or does not exist."""
     try:
         file = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -78,7 +78,7 @@ def is_finished(lock: Path) -> bool:
 
 
 class SupervisedProcess:
-    """One command and all it starts. `end` must be awaited once `start` has returned."""
+    """One command and all that it starts. The caller must await `stop` once `start` has returned."""
 
     def __init__(self, process: subprocess.Popen[bytes], connection: socket.socket) -> None:
         self._process = process
@@ -86,16 +86,16 @@ class SupervisedProcess:
         self._leader: int | None = None
         self._has_ended = False
         self._buffer = bytearray()
-        """What has come of a frame that is not whole yet."""
+        """The received part of an incomplete frame."""
 
     @property
     def has_started(self) -> bool:
-        """Whether the command was started, as far as was heard."""
+        """True once the supervisor has reported that it started the command."""
         return self._leader is not None
 
     @classmethod
     def start(cls, spec: CommandSpec) -> "SupervisedProcess":
-        """Start it. Raises OSError; then nothing runs."""
+        """Start the command. Raises OSError; then nothing runs."""
         request = spec.encode()
         ours, theirs = socket.socketpair()
         try:
@@ -107,7 +107,7 @@ class SupervisedProcess:
                 cwd="/",
                 env=dict(spec.environ),
                 pass_fds=spec.inherited_fds(),
-                start_new_session=True,  # What stops the server's group must not stop the one who cleans up.
+                start_new_session=True,  # A signal to the server's group must not stop the supervisor.
             )
         except BaseException:
             ours.close()
@@ -119,16 +119,16 @@ class SupervisedProcess:
             ours.sendall(request)
             ours.setblocking(False)
         except BaseException:
-            ours.close()  # It begins with a whole order or not at all.
+            ours.close()  # The supervisor ignores an incomplete request.
             process.kill()
             process.wait()
             raise
         return cls(process, ours)
 
     async def frames(self) -> AsyncIterator[tuple[str, bytes]]:
-        """What the supervisor says, as `supervisor.py` explains; ends when it has gone.
+        """Yield the frames that `supervisor.py` describes until the supervisor exits.
 
-        The last is `x`; without one, the supervisor was killed and what became of the command is not known.
+        The last is `x`; without it, the supervisor was killed and nobody knows how the command ended.
         """
         loop, buffer = asyncio.get_running_loop(), self._buffer
         while chunk := await self._receive(loop):
@@ -152,26 +152,26 @@ class SupervisedProcess:
             return b""
 
     async def stop(self, timeout_s: float) -> bool:
-        """Stop whatever is left and wait until it is gone, at most `timeout_s`; whether it is."""
+        """Stop all that is left, wait at most `timeout_s`, and return whether everything has ended."""
         try:
             with suppress(OSError):
                 self._connection.shutdown(socket.SHUT_WR)
             async with asyncio.timeout(timeout_s):
                 async for _ in self.frames():
                     pass
-                # A thread that waits could not be taken back when patience ends.
+                # Polled, because a waiting thread could not be cancelled at the timeout.
                 while True:
                     if self._process.poll() is not None:
                         return True
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
             if self._process.poll() is not None:
-                return True  # It ended while this process stood still.
-            # Reap it in the background: no caller waits for it any more.
+                return True  # It ended while this process was suspended.
+            # Reaped in the background, because no caller waits for it any more.
             threading.Thread(target=self._process.wait, daemon=True).start()
             return False
         finally:
             self._connection.close()
             if self._process.returncode is not None and not self._has_ended and self._leader is not None:
                 with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self._leader, signal.SIGKILL)  # Someone killed its keeper.
+                    os.killpg(self._leader, signal.SIGKILL)  # Somebody killed the supervisor.

@@ -1,14 +1,14 @@
-"""A program of its own: runs one command for the server and leaves nothing of it behind.
+"""A standalone program: run one command for the server and stop every process that it started.
 
-It knows nothing of Holdfast and uses the standard library alone, so that it starts in a few milliseconds.
-Its standard input is a socket to the server, from which it reads its order: the length in four bytes, then
-words with a zero byte between them. The command runs in a session of its own; when it ends, runs out
-of time, or the socket is closed (the call was cancelled, or the server is dead), everything it started is
-ended: asked with SIGTERM, then killed. A lock is held until nothing of it is left.
+It imports nothing from Holdfast and uses only the standard library, so it starts in a few milliseconds. Its
+standard input is a socket to the server, from which it reads a request: the length in four bytes, then words
+separated by zero bytes. The command runs in its own session. When it ends, when it runs out of time, or when
+the socket closes (the call was cancelled, or the server is dead), the supervisor ends every process that the
+command started, first with SIGTERM, then with SIGKILL. It holds a lock until none of them is left.
 
-To the server go frames: one letter, the length of the body in four bytes, the body. `p` the command's process
-id, `o` and `e` its output and error output, `n` how many bytes were left out before the `o` and `e` that
-follow, `x` how it ended; always last.
+It sends frames to the server: one letter, the length of the body in four bytes, the body. `p` is the
+command's process id, `o` and `e` are its output and error output, `n` is the number of bytes left out before
+the `o` and `e` that follow, and `x` says how it ended; `x` is always last.
 """
 
 import fcntl
@@ -29,24 +29,23 @@ _POLL_S_MAX = 3_600
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _COMMAND = "_HOLDFAST_COMMAND"
 _EVAL_COMMAND = f'eval "unset {_COMMAND}; ${_COMMAND}"'
-"""What the shell is told on its command line, which everyone can see; its environment others cannot."""
+"""The shell's command line, which everyone can see; only its user can see its environment."""
 _LINUX = sys.platform == "linux"
 
 EnterSandbox = Callable[[str, int, str, str, list[str], list[str]], None]
-"""Walls in who calls it: the way, the ruleset for ports, what is hidden, the workspace, where it lies, what
-cannot be changed."""
+"""Sandbox the calling process: mechanism, port ruleset, identity, workspace, hidden and read-only paths."""
 
 
 class ParsedCommandSpec:
-    """What to run and within which bounds, as the server has sent it."""
+    """The command, its limits and its sandbox, from the server's request."""
 
     def __init__(self, words: list[str]) -> None:
         self.lock, self.workspace, self.shell, self.command = words[:4]
         timeout_ms, grace_ms, self.head_bytes, self.tail_bytes = (int(word) for word in words[4:8])
         self.timeout_s, self.grace_s = timeout_ms / 1000 or float("inf"), grace_ms / 1000
-        # Files that somebody at the other end talks with the command through; none is -1.
+        # Open files for the command's standard input and output; -1 without them.
         self.input, self.output = int(words[8]), int(words[9])
-        # With no way given there are no walls.
+        # An empty mechanism means no sandbox.
         self.mechanism, self.port_ruleset, self.identity, paths = (
             words[10],
             int(words[11]),
@@ -58,7 +57,7 @@ class ParsedCommandSpec:
 
 
 class ServerConnection:
-    """The way back to the server. Never blocks; once nobody reads, what is sent is forgotten."""
+    """The socket to the server. Sending never blocks, and once nobody reads, it discards frames."""
 
     def __init__(self, fd: int) -> None:
         os.set_blocking(fd, False)
@@ -83,7 +82,7 @@ class ServerConnection:
             self.pending.clear()
 
     def check_closed(self) -> None:
-        """See whether the server has closed its end; it never says anything else."""
+        """Set `closed` if the server has closed its end; after the request it sends nothing."""
         try:
             self.closed = self.closed or not os.read(self.fd, 1)
         except BlockingIOError:
@@ -92,7 +91,7 @@ class ServerConnection:
             self.closed = True
 
     def drain(self) -> None:
-        """Wait until everything is sent or the server is gone."""
+        """Wait until all frames are sent or the server is gone."""
         poll = select.poll()
         poll.register(self.fd, select.POLLOUT)
         while self.pending:
@@ -101,7 +100,7 @@ class ServerConnection:
 
 
 class HeadTailBuffer:
-    """Passes on the first bytes as they come, then keeps only the last ones, for the end."""
+    """Send the first bytes at once, then keep only the last ones and send them at the end."""
 
     def __init__(self, connection: ServerConnection, head_bytes: int, tail_bytes: int) -> None:
         self._connection = connection
@@ -134,10 +133,10 @@ class HeadTailBuffer:
 
 
 class ProcessTree:
-    """Every process that comes from this one, however deep and in whatever session.
+    """All descendants of this process, however deep and in whatever session.
 
-    On Linux orphans come back to us, so that having no child is having no descendant. Elsewhere a process
-    that left its group and lost its parent before it was first looked for cannot be found.
+    On Linux the kernel gives us orphans as children, so no child means no descendant. Elsewhere we cannot
+    find a process that left its group and lost its parent before we first looked.
     """
 
     def __init__(self, leader: int, is_subreaper: bool) -> None:
@@ -147,7 +146,7 @@ class ProcessTree:
         self.leader_status: int | None = None
 
     def reap(self) -> bool:
-        """Take leave of those who have died; whether nobody is left."""
+        """Reap dead children, and return whether no process is left."""
         try:
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -163,15 +162,15 @@ class ProcessTree:
         _signal(-self._leader, signal.SIGTERM)
         for pid in self._live_members():
             _signal(pid, signal.SIGTERM)
-            _signal(pid, signal.SIGCONT)  # One that is stopped would never hear of it.
+            _signal(pid, signal.SIGCONT)  # A stopped process would not handle the signal.
 
     def kill(self) -> bool:
-        """Kill all that can be found; whether nobody is left."""
+        """Kill all processes that can be found, and return whether none is left."""
         _signal(-self._leader, signal.SIGKILL)
         for _ in range(_KILL_ROUNDS_MAX):
             members = self._live_members()
             for pid in members:
-                _signal(pid, signal.SIGSTOP)  # First hold all of them: one that forks would stay ahead.
+                _signal(pid, signal.SIGSTOP)  # Stop all first: a process that forks could escape.
             for pid in members:
                 _signal(pid, signal.SIGKILL)
             if self.reap():
@@ -206,19 +205,19 @@ def _children(pid: int) -> list[int]:
             with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:  # noqa: PTH123
                 children += map(int, file.read().split())
     except OSError:
-        pass  # It has died meanwhile; its children are ours now and will be found there.
+        pass  # It has died meanwhile, and its children are now our own.
     return children
 
 
 def _parents() -> dict[int, int]:
-    """Every process with its parent, for systems without a list of children."""
+    """Return every process with its parent, for systems without a list of children."""
     with os.popen("/bin/ps -A -o pid= -o ppid=") as listing:
         rows = [line.split() for line in listing]
     return {int(row[0]): int(row[1]) for row in rows if len(row) == 2}
 
 
 def _signal(pid: int, number: int) -> None:
-    # It is gone; or another user's, as with sudo: then the lock stays held until it has ended by itself.
+    # It is gone, or belongs to another user, as with sudo: then the lock stays held until it ends by itself.
     with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 
@@ -242,7 +241,7 @@ def _prctl(option: int, value: int) -> bool:
 
 
 def _receive_words(fd: int) -> list[str]:
-    """The words of the order; none if the server was gone before it had sent all of them."""
+    """Read the request's words, or none if the server died before it had sent all of them."""
     size = int.from_bytes(_read_exactly(fd, 4), "big")
     body = _read_exactly(fd, size)
     return os.fsdecode(body).split("\0") if size and len(body) == size else []
@@ -256,8 +255,8 @@ def _read_exactly(fd: int, size: int) -> bytes:
 
 
 def _acquire_lock(path: str) -> bool:
-    """Take the call's lock for as long as this process lives."""
-    deadline = time.monotonic() + _LOCK_WAIT_S  # Someone who only looks holds it for an instant.
+    """Acquire the call's lock for the lifetime of this process, and return whether it was free."""
+    deadline = time.monotonic() + _LOCK_WAIT_S  # `is_finished` holds it for an instant.
     while time.monotonic() < deadline:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -274,15 +273,15 @@ def _acquire_lock(path: str) -> bool:
 def _exec_command(
     spec: ParsedCommandSpec, enter_sandbox: EnterSandbox, output: int, errors: int, supervisor: int
 ) -> None:
-    """In the child: turn into the command. Returns only when that fails."""
+    """Execute the command in the child process. Returns only on failure."""
     os.setsid()
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # Should the supervisor itself be killed.
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # In case somebody kills the supervisor.
     if os.getppid() != supervisor:
         return
     os.dup2(spec.input if spec.input >= 0 else os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(spec.output if spec.output >= 0 else output, 1)
     os.dup2(errors, 2)
-    # All that can be set: a server started in the background was itself started with some of them ignored.
+    # All signals, because a server that was started in the background inherited some as ignored.
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -298,7 +297,7 @@ def _exec_command(
 
 
 class CommandSupervisor:
-    """One command, from its start until nothing of it is left."""
+    """Run one command until no process of it is left."""
 
     def __init__(
         self, spec: ParsedCommandSpec, connection: ServerConnection, enter_sandbox: EnterSandbox
@@ -337,7 +336,7 @@ class CommandSupervisor:
         return pid, {output: b"o", errors: b"e"}
 
     def run(self) -> str:
-        """Until nothing of the command is left; how it ended."""
+        """Wait until no process of the command is left, and return how it ended."""
         while not self._processes.reap() and not self._advance_shutdown():
             self._poll_events()
         for fd in tuple(self._pipes):
@@ -351,7 +350,7 @@ class CommandSupervisor:
         return f"exit {code}" if code >= 0 else f"signal {-code}"
 
     def _advance_shutdown(self) -> bool:
-        """Begin to end it where there is a reason, kill where asking did not help; whether it is all over."""
+        """Terminate the command if there is a reason, later kill it, and return whether all is over."""
         if not self._ending:
             if self._processes.leader_status is not None:
                 self._ending = "ended"
@@ -371,7 +370,7 @@ class CommandSupervisor:
         return False
 
     def _poll_events(self) -> None:
-        """Wait for output, a death, the server or the time to act, whichever comes first."""
+        """Wait for output, a dead child, the server or the next deadline, whichever comes first."""
         poll = select.poll()
         for fd in (self._wakeup_fd, *self._pipes):
             poll.register(fd, select.POLLIN)
@@ -404,9 +403,9 @@ class CommandSupervisor:
 
 
 def main(enter_sandbox: EnterSandbox) -> None:
-    """Carry out the order that comes first. The exit code says nothing; the last frame does."""
+    """Run the request from the socket. The last frame, not the exit code, says how it ended."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # Only the server ends a call: by closing, or by dying.
+        signal.signal(number, signal.SIG_IGN)  # Only a closed socket ends a call.
     words = _receive_words(0)
     if not words:
         return
@@ -417,10 +416,10 @@ def main(enter_sandbox: EnterSandbox) -> None:
     if not _acquire_lock(spec.lock):
         connection.send(b"x", b"busy")
         return
-    # The lock comes first: whoever finds the server dead and the lock free may be sure that nothing starts.
+    # The lock comes first: if the server is dead and the lock is free, nothing can start any more.
     connection.check_closed()
     ending = "stopped" if connection.closed else CommandSupervisor(spec, connection, enter_sandbox).run()
     os.unlink(spec.lock)  # noqa: PTH108
     connection.send(b"x", ending.encode())
     connection.drain()
-    os._exit(0)  # Nothing is left to tidy up, and the server waits.
+    os._exit(0)  # The server waits, so skip the interpreter's cleanup.

@@ -1,4 +1,4 @@
-"""Bytes from the web as text: what they are, and in which characters."""
+"""Decode bytes from the web as text by their content type and charset."""
 
 import codecs
 import re
@@ -30,18 +30,18 @@ _BYTE_ORDER_MARKS = (
 _BROWSER_ALIASES = MappingProxyType(
     {"ascii": "cp1252", "iso8859-1": "cp1252", "gb2312": "gb18030", "gbk": "gb18030"}
 )
-"""What pages call one thing and mean another by, as browsers know."""
+"""Charset names that pages use for a superset, as browsers know."""
 _CHARSETS = frozenset({
     "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be", "gb18030",
     "big5", "big5hkscs", "cp950", "cp932", "shift_jis", "euc_jp", "iso2022_jp", "euc_kr", "cp949", "koi8-r",
     "koi8-u", "mac-roman", "mac-cyrillic", "cp437", "cp850", "cp866", "cp874", "tis-620",
     *(f"cp125{number}" for number in range(9)), *(f"iso8859-{number}" for number in range(2, 17)),
 })  # fmt: skip
-"""Charsets that stand for characters and nothing else: Python knows more, some of them slow or dangerous."""
+"""Codecs that only map characters: Python has others, some of them slow or dangerous."""
 
 
 def content_kind(content_type: str) -> ContentKind | None:
-    """What a server says that it sends; None if it does not say. Raises Refused for what is not text."""
+    """Return the kind of a content type, or None if it names none. Raises ToolError if it is not text."""
     name = content_type.partition(";")[0].strip().lower()
     if name in ("text/html", "application/xhtml+xml"):
         return "html"
@@ -53,7 +53,7 @@ def content_kind(content_type: str) -> ContentKind | None:
 
 
 def decode_body(body: bytes, content_type: str) -> tuple[ContentKind, str]:
-    """A body as text. Raises Refused for what is none, whatever its server says."""
+    """Decode a body as text. Raises ToolError if it is not text, whatever its server declares."""
     kind, charset = content_kind(content_type), _declared_charset(content_type)
     charset = next((name for mark, name in _BYTE_ORDER_MARKS if body.startswith(mark)), charset)
     is_wide = charset.startswith(("utf-16", "utf-32"))
@@ -64,7 +64,8 @@ def decode_body(body: bytes, content_type: str) -> tuple[ContentKind, str]:
         kind = "html" if _HTML.match(body[:_META_BYTES]) else "text"
     if not charset and (declared := _META.search(body[:_META_BYTES])):
         charset = _codec_name(declared[1].decode("ascii", "replace"))
-        charset = "utf-8" if charset.startswith(("utf-16", "utf-32")) else charset  # It could not say so.
+        # In UTF-16 or UTF-32 the pattern would not have found the tag.
+        charset = "utf-8" if charset.startswith(("utf-16", "utf-32")) else charset
     return kind, body.decode(charset or _guess_charset(body), "replace")
 
 
@@ -86,7 +87,7 @@ def _guess_charset(body: bytes) -> str:
     try:
         body.decode("utf-8")
     except UnicodeDecodeError as error:
-        # The end may be cut within a character; any other wrong byte tells more.
+        # The body may be cut within its last character; any other error means another charset.
         return "utf-8" if error.reason == "unexpected end of data" else "cp1252"
     return "utf-8"
 

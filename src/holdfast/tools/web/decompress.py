@@ -1,4 +1,4 @@
-"""Bodies of answers as they come over the network: unpacked while they come, and never past a limit."""
+"""Read response bodies and decompress them on the fly, up to a limit."""
 
 import zlib
 from collections.abc import AsyncIterator
@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator
 from holdfast.tools.arguments import ToolError
 
 ACCEPTED_ENCODINGS = "gzip, deflate"
-"""What a server is told that it may send."""
+"""The value of Accept-Encoding."""
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
 
 async def read_body(chunks: AsyncIterator[bytes], encoding: str, bytes_max: int) -> tuple[bytes, bool]:
-    """The beginning of a body, unpacked, and whether more follows. Raises Refused.
+    """Return the beginning of a body, decompressed, and whether more follows. Raises ToolError.
 
-    Neither what comes nor what is made of it grows past `bytes_max`.
+    Both the received and the decompressed bytes stay within `bytes_max`.
     """
     decoder = _decoder_for(encoding.strip().lower())
     body, received_bytes = bytearray(), 0
@@ -33,7 +33,7 @@ class _IdentityDecoder:
 
 
 class _DeflateDecoder:
-    """gzip, or deflate with its header or, as some servers send it, without."""
+    """Decompress gzip, or deflate with or without its header, since some servers omit it."""
 
     def __init__(self, may_be_raw: bool) -> None:
         self._may_be_raw = may_be_raw
@@ -46,7 +46,7 @@ class _DeflateDecoder:
 
     def feed(self, chunk: bytes, room: int) -> bytes:
         if self._stream.eof or not chunk:
-            return b""  # What follows the end belongs to nothing.
+            return b""  # Bytes after the end of the stream have no meaning.
         try:
             return self._inflate(chunk, room)
         except zlib.error:

@@ -1,4 +1,4 @@
-"""`fetch_url`: a page of the web, as text."""
+"""Implement `fetch_url`: fetch a web page as text."""
 
 import asyncio
 from typing import Annotated
@@ -43,7 +43,7 @@ class FetchUrlArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class _FetchedPage(msgspec.Struct, frozen=True):
-    """An answer with its body, as far as that is read."""
+    """A response with its body, which `is_cut` if the rest was not read."""
 
     url: Url
     content_type: str
@@ -52,11 +52,11 @@ class _FetchedPage(msgspec.Struct, frozen=True):
 
 
 class FetchUrlTool:
-    """Asks a server for a page. That changes nothing there, as the web has it, so it may be repeated.
+    """Fetch a page. A GET request changes nothing on the server, so a call may be repeated.
 
-    But the address tells the server something, and whoever made it up chose what: so a person is asked, or
-    has allowed that server by a rule. For the same reason no answer leads on to another server: that is
-    another call.
+    But a model can put information into the address, so a person must approve the call or have allowed the
+    server by a rule. For the same reason the tool follows no redirect to another server: that needs another
+    call.
     """
 
     spec = replace(
@@ -77,7 +77,7 @@ class FetchUrlTool:
         self._seconds_max = seconds_max
 
     def validate(self, arguments: str) -> str:
-        """Also where the address itself is one that may not be asked: whoever is asked could not allow it."""
+        """Also refuse a forbidden literal address, which no approval could allow."""
         return argument_error(
             arguments,
             lambda text: self._client.check_literal(_parse_url(read_arguments(text, FetchUrlArguments).url)),
@@ -97,10 +97,10 @@ class FetchUrlTool:
             return failed_result(ToolError(f"the page did not come within {self._seconds_max:g} s"))
 
     async def is_finished(self, call_id: CallId) -> bool:
-        return True  # It lives and dies with its process.
+        return True  # The call runs inside the server process.
 
     async def _fetch(self, url: Url) -> _FetchedPage:
-        """The page at `url`, or where its server says that it is. Raises Refused."""
+        """Fetch the page at `url`, following redirects on the same server. Raises ToolError."""
         visited = {url}
         while True:
             found = await self._request(url)
@@ -114,7 +114,7 @@ class FetchUrlTool:
             url = found
 
     async def _request(self, url: Url) -> _FetchedPage | Url:
-        """The page, or the next one to ask for. Raises Refused."""
+        """Return the page, or the target of a redirect. Raises ToolError."""
         async with self._client.get(url) as response:
             if response.status in _REDIRECT_STATUSES and "Location" in response.headers:
                 to = _redirect_target(url, response.headers["Location"])
@@ -123,7 +123,7 @@ class FetchUrlTool:
             if not 200 <= response.status < 300:
                 raise await _status_error(url, response)
             content_type = response.headers.get("Content-Type", "")
-            content_kind(content_type)  # What is no text is not read at all.
+            content_kind(content_type)  # Refuses a body that is not text before reading it.
             return await _read_answer(url, response, FETCH_URL_BYTES_MAX)
 
 
@@ -142,7 +142,7 @@ def _redirect_target(url: Url, location: str) -> Url:
 
 
 def check_redirect(url: Url, to: Url) -> Url:
-    """The page that an answer points to, if it is one of the same server. Raises Refused."""
+    """Return the target of a redirect if it is on the same server. Raises ToolError."""
     if to.scheme == "http" and url.scheme == "https":
         raise ToolError(f"{url.authority} points from https to http, which others could read: {to}")
     if _site(to) != _site(url):
@@ -161,7 +161,7 @@ async def _read_answer(url: Url, response: aiohttp.ClientResponse, bytes_max: in
 
 
 async def _status_error(url: Url, response: aiohttp.ClientResponse) -> ToolError:
-    """What a server says instead of a page."""
+    """Build the error for a response with an error status, with the beginning of its text."""
     reason = strip_invisible(response.reason or "")[:100]
     summary = f"{url.authority} answers {response.status} {reason}".rstrip()
     try:
@@ -173,7 +173,7 @@ async def _status_error(url: Url, response: aiohttp.ClientResponse) -> ToolError
 
 
 def _text_of(found: _FetchedPage) -> tuple[str, str, bool]:
-    """Title and text of an answer, and whether there is more of it. Raises Refused."""
+    """Return the title and text of a page, and whether the text is cut. Raises ToolError."""
     try:
         kind, text = decode_body(found.body, found.content_type)
     except ToolError as error:

@@ -1,4 +1,4 @@
-"""A web page as text to read: headings, lists, links and tables as Markdown has them, the main part first."""
+"""Convert a web page to Markdown with headings, lists, links and tables, its main part first."""
 
 import re
 from urllib.parse import urljoin
@@ -31,11 +31,11 @@ _INVISIBLE = re.compile(
     "[\0-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
     "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
 )
-"""What does not show, and so might say something to a model that no person sees."""
+"""Invisible characters, which could tell a model something that no person sees."""
 
 
 class MarkdownPage(msgspec.Struct, frozen=True):
-    """What a page says. `is_cut`: it says more."""
+    """A page's title and text; `is_cut` if the page has more."""
 
     title: str
     text: str
@@ -43,7 +43,7 @@ class MarkdownPage(msgspec.Struct, frozen=True):
 
 
 def html_to_markdown(page: str, address: str) -> MarkdownPage:
-    """The text of a page that came from `address`, to which its links are relative. Takes any text."""
+    """Convert a page from `address`, the base of its links. Accepts any text."""
     writer, is_cut = _MarkdownWriter(address), False
     for count, token in enumerate(tokenize(page)):
         if count >= FETCH_URL_PIECES_MAX or writer.is_full:
@@ -55,12 +55,12 @@ def html_to_markdown(page: str, address: str) -> MarkdownPage:
 
 
 def strip_invisible(text: str) -> str:
-    """`text` without characters that do not show, but for line ends and tabs."""
+    """Remove invisible characters except line ends and tabs."""
     return _INVISIBLE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 class _MarkdownWriter:
-    """Writes lines, until there is no more room for them."""
+    """Write tokens as lines of Markdown, up to a limit."""
 
     def __init__(self, address: str) -> None:
         self.title = ""
@@ -70,10 +70,10 @@ class _MarkdownWriter:
         self._lines: list[tuple[bool, str]] = []
         self._line: list[str] = []
         self._line_prefix = ""
-        """What the line under way begins with: a bullet, the mark of a heading."""
+        """The prefix of the current line, such as a bullet or heading mark."""
         self._link: tuple[int, str] | None = None
         self._lists: list[int | None] = []
-        """The lists around, each with the number of its last item, or without numbers."""
+        """The enclosing lists, each with its last item's number, or None if it is not numbered."""
         self._quotes = self._mains = self._verbatim = 0
         self._skipping: tuple[str, int] | None = None
         self._in_title = False
@@ -94,7 +94,7 @@ class _MarkdownWriter:
             self._close(token.value)
 
     def finish(self) -> str:
-        """All of it. The main part comes first, where the page says which that is."""
+        """Return the text, with the main part first if the page marks it."""
         self._end_line()
         main = [line for is_main, line in self._lines if is_main]
         rest = [line for is_main, line in self._lines if not is_main]
@@ -232,7 +232,7 @@ class _MarkdownWriter:
             self._room -= len(address)
 
     def _end_line(self) -> None:
-        """What has been said becomes a line; a link that goes on is a link in each of its lines."""
+        """End the current line; a link that continues becomes a link in each of its lines."""
         href = self._link[1] if self._link is not None else None
         self._end_link()
         text = "".join(self._line)
@@ -253,7 +253,7 @@ class _MarkdownWriter:
         self._lines.append((self._mains > 0, marks + line))
 
     def _absolute_url(self, href: str) -> str:
-        """Where a link leads to, if it is one to follow."""
+        """Return a link's absolute address, or an empty text if nobody can follow it."""
         href = href.strip()
         if not href or href.startswith("#") or len(href) > _LINK_CHARS_MAX:
             return ""
@@ -266,7 +266,7 @@ class _MarkdownWriter:
 
 
 def _join_lines(lines: list[str]) -> str:
-    """Lines as one text, with at most one empty line between any two."""
+    """Join lines with at most one empty line between any two."""
     result: list[str] = []
     is_verbatim = False
     for line in lines:

@@ -1,7 +1,7 @@
-"""HTML as a run of texts and tags, read once from front to back.
+"""Split HTML into texts and tags in one pass.
 
-No page takes longer than its length says, and none is refused: what is broken is read as browsers do, or
-roughly so. Whatever never ends goes on to the end of the page.
+The time is linear in the page's length. The tokenizer accepts any page: it reads broken markup roughly as
+browsers do, and an unclosed construct extends to the end of the page.
 """
 
 import html
@@ -14,7 +14,7 @@ _TAG = re.compile(
     r"<(?P<close>/?)(?P<name>[a-zA-Z][^\s/>]*+)"
     r"(?P<rest>(?:[^>=]++|=\s*+(?:\"[^\"]*+\"|'[^']*+')?+)*+)>"
 )
-"""Quotes count only where a value begins. One that is never closed is looked for once: none follows it."""
+"""Quotes count only at the start of a value. The pattern searches for a missing closing quote only once."""
 _ATTRIBUTE = re.compile(
     r"(?P<name>[^\s/>=]++)(?:\s*+=\s*+(?:\"(?P<two>[^\"]*+)\"|'(?P<one>[^']*+)'|(?P<bare>[^\s>]*+)))?+"
 )
@@ -22,20 +22,20 @@ _KEPT_ATTRIBUTES = MappingProxyType({
     "a": frozenset({"href"}), "area": frozenset({"href"}), "base": frozenset({"href"}),
     "img": frozenset({"alt"}), "ol": frozenset({"start"}),
 })  # fmt: skip
-"""The attributes that anybody asks for, by tag."""
+"""The attributes in use, by tag."""
 _RAW = frozenset({"script", "style", "iframe", "noembed", "noframes", "xmp", "plaintext"})
 _TEXT_ONLY = frozenset({"title", "textarea"})
 _END_TAGS = MappingProxyType(
     {name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in _RAW | _TEXT_ONLY}
 )
 _LONG_NUMBER = re.compile(r"&#(?:[0-9]{8,}+|[xX][0-9a-fA-F]{7,}+);?")
-"""More than any character has; and more digits than a number may have."""
+"""References with more digits than any character needs, which `html.unescape` may refuse to convert."""
 _ATTRIBUTES_CHARS_MAX = 8_000
 _NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 
 
 class HtmlToken(NamedTuple):
-    """A text, or a tag that opens or closes. `value` is the text or the tag's name."""
+    """A text, or an opening or closing tag. `value` is the text or the tag's name."""
 
     kind: Literal["text", "open", "close"]
     value: str
@@ -43,7 +43,7 @@ class HtmlToken(NamedTuple):
 
 
 def tokenize(page: str) -> Iterator[HtmlToken]:
-    """The page, piece by piece. What scripts and styles hold is left out."""
+    """Yield the tokens of a page, without the content of scripts and styles."""
     at = 0
     while at < len(page):
         tag_start = page.find("<", at)
@@ -78,7 +78,7 @@ def tokenize(page: str) -> Iterator[HtmlToken]:
 
 
 def unescape(text: str) -> str:
-    """`text` with its character references replaced."""
+    """Return `text` with its character references replaced."""
     return html.unescape(_LONG_NUMBER.sub("\ufffd", text)) if "&" in text else text
 
 
@@ -87,9 +87,9 @@ def _is_letter(text: str) -> bool:
 
 
 def _declaration(page: str, at: int) -> tuple[str, int]:
-    """What `<!` or `<?` begins: the text in it, if there is any, and where it ends."""
+    """Parse a declaration or comment, and return its CDATA text, if any, and its end."""
     if page.startswith("<!--", at):
-        return "", _end_of(page, "-->", at + 2)  # `<!-->` is a whole one.
+        return "", _end_of(page, "-->", at + 2)  # `<!-->` is a whole comment.
     if page.startswith("<![CDATA[", at):
         ends = _end_of(page, "]]>", at)
         return page[at + 9 : ends].removesuffix("]]>"), ends
@@ -111,8 +111,8 @@ def _tag_token(tag: re.Match[str]) -> HtmlToken:
 
 def _attributes(text: str, names: frozenset[str]) -> Mapping[str, str]:
     found: dict[str, str] = {}
-    for each in _ATTRIBUTE.finditer(text[:_ATTRIBUTES_CHARS_MAX]):
-        name = each["name"].lower()
+    for match in _ATTRIBUTE.finditer(text[:_ATTRIBUTES_CHARS_MAX]):
+        name = match["name"].lower()
         if name in names and name not in found:
-            found[name] = unescape(each["two"] or each["one"] or each["bare"] or "")
+            found[name] = unescape(match["two"] or match["one"] or match["bare"] or "")
     return found

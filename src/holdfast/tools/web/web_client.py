@@ -1,7 +1,7 @@
-"""Asking for one page, of whoever may be asked and of nobody else.
+"""Fetch one page, and only from an address that the policy allows.
 
-A name is looked up once for each request; what comes of it is checked, and the connection goes to exactly
-those addresses. Nothing of the environment, no cookies and no credentials go along.
+The client resolves a name once per request, checks the addresses, and connects only to those. It sends no
+cookies or credentials and ignores the proxies in the environment.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from holdfast.tools.web.address_policy import Address, AddressPolicy, family_of,
 from holdfast.tools.web.decompress import ACCEPTED_ENCODINGS
 
 ResolveHost = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The addresses that a host stands for. Raises OSError."""
+"""Return the addresses of a host. Raises OSError."""
 _HEADERS = (
     ("Accept", "text/html, application/xhtml+xml, text/*;q=0.9, application/json;q=0.9, */*;q=0.1"),
     ("Accept-Encoding", ACCEPTED_ENCODINGS),
@@ -30,7 +30,7 @@ _HEADERS = (
 
 
 async def resolve_host(host: str, port: int) -> Sequence[str]:
-    """As this machine does."""
+    """Resolve a host with the system's resolver. Raises OSError."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except UnicodeError as error:
@@ -39,7 +39,7 @@ async def resolve_host(host: str, port: int) -> Sequence[str]:
 
 
 class _PinnedResolver(AbstractResolver):
-    """Knows one host, and the addresses that were found good for it."""
+    """Resolve one host to the addresses that have been checked for it."""
 
     def __init__(self, host: str, addresses: Sequence[Address]) -> None:
         self._host = host
@@ -52,10 +52,10 @@ class _PinnedResolver(AbstractResolver):
             raise OSError(f"{host} is not what was asked for")
         return [
             ResolveResult(
-                hostname=host, host=str(each), port=port, family=family_of(each), proto=0,
+                hostname=host, host=str(address), port=port, family=family_of(address), proto=0,
                 flags=socket.AI_NUMERICHOST,
             )
-            for each in self._addresses
+            for address in self._addresses
         ]  # fmt: skip
 
     async def close(self) -> None:
@@ -63,7 +63,7 @@ class _PinnedResolver(AbstractResolver):
 
 
 class WebClient:
-    """Asks for pages, each over a connection of its own."""
+    """Fetch pages, each over its own connection."""
 
     def __init__(self, address_policy: AddressPolicy, resolve: ResolveHost = resolve_host) -> None:
         self._address_policy = address_policy
@@ -71,12 +71,12 @@ class WebClient:
 
     @asynccontextmanager
     async def get(self, url: Url) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The answer, its body not read, as it was sent. Raises Refused."""
+        """Send a GET request and yield the response, its body unread and undecoded. Raises ToolError."""
         addresses = await self._resolve_addresses(url)
 
         def connect(addr_info: AddrInfoType) -> socket.socket:
             family, kind, protocol, _, address = addr_info
-            # Whatever the way here was: no connection begins to an address that was not looked at.
+            # A last check, however the address came here: connect to no address that is unchecked.
             if read_address(str(address[0])) not in addresses:
                 raise OSError(f"{address[0]} was not found good")
             return socket.socket(family, kind, protocol)
@@ -104,17 +104,14 @@ class WebClient:
             raise ToolError(f"{url.authority} cannot be asked: {_error_text(error)}") from None
 
     def check_literal(self, url: Url) -> None:
-        """Refuse an address that may not be asked, where it stands there as one. Raises Refused.
-
-        The name that every machine has for itself is one too.
-        """
+        """Raise ToolError if the host is a literal address, or localhost, that the policy forbids."""
         if url.ip_address is not None:
             self._check(url, [read_address(str(url.ip_address))])
         elif f".{url.host}".endswith(".localhost"):
             self._check(url, [read_address("127.0.0.1")])
 
     async def _resolve_addresses(self, url: Url) -> Sequence[Address]:
-        """Where the page may be asked for. Raises Refused."""
+        """Return the host's addresses, all of which the policy allows. Raises ToolError."""
         if url.ip_address is not None:
             found: Sequence[str] = [str(url.ip_address)]
         else:
@@ -129,12 +126,12 @@ class WebClient:
         return addresses
 
     def _check(self, url: Url, addresses: Sequence[Address]) -> None:
-        # All that a name stands for: which of them answers is not up to us.
+        # All addresses must be allowed, since we do not choose which of them answers.
         for address in addresses:
             if not self._address_policy.allows(url, address):
                 raise ToolError(
-                    f"{url.authority} is not asked: {address} is not an address of the internet, but one of this"
-                    " machine or of a network around it; the setting fetch_allow can allow it"
+                    f"{url.authority} is not asked: {address} is not an address of the internet, but one of"
+                    " this machine or of a network around it; the setting fetch_allow can allow it"
                 )
 
 

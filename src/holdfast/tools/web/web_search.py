@@ -1,4 +1,4 @@
-"""`web_search`: ask a search engine (SearxngEngine, Brave Search, Tavily), where one is set up."""
+"""Implement `web_search`: query a configured search engine (SearXNG, Brave Search or Tavily)."""
 
 import asyncio
 import re
@@ -48,14 +48,14 @@ class WebSearchHit(msgspec.Struct, frozen=True):
 
 
 class SearchEngine(Protocol):
-    """Something that finds pages."""
+    """A search engine for web pages."""
 
     async def search(self, query: str, results_max: int) -> tuple[WebSearchHit, ...]:
-        """The best first. Raises Refused, in words for whoever asked."""
+        """Return results, best first. Raises ToolError with a sentence for the model."""
 
 
 class _Result(msgspec.Struct, frozen=True):
-    """A result as any of them gives it; what may be missing or nothing is."""
+    """A result of any engine; each field may be missing or null."""
 
     url: str | None = None
     title: str | None = None
@@ -72,10 +72,10 @@ class _BraveResponse(msgspec.Struct, frozen=True):
 
 
 class SearxngEngine:
-    """One's own metasearch engine. A person has set it up, so it may be anywhere, this machine included."""
+    """A SearXNG instance. A person has configured it, so it may be anywhere, even on this machine."""
 
     def __init__(self, base_url: str, seconds_max: float = WEB_SEARCH_S_MAX) -> None:
-        self._client = _JsonClient("SearxngEngine", base_url, seconds_max)
+        self._client = _JsonClient("SearXNG", base_url, seconds_max)
 
     async def search(self, query: str, results_max: int) -> tuple[WebSearchHit, ...]:
         try:
@@ -83,14 +83,14 @@ class SearxngEngine:
         except _StatusError as status:
             if status.code == 403:
                 raise ToolError(
-                    "SearxngEngine gives no JSON: in its settings.yml, search.formats must name json"
+                    "SearXNG gives no JSON: in its settings.yml, search.formats must name json"
                 ) from None
             raise ToolError(str(status)) from None
         return _collect_hits(found)
 
 
 class BraveEngine:
-    """Brave Search, by a key of one's own."""
+    """Brave Search, with the user's own key."""
 
     def __init__(self, key: Secret, base_url: str = BRAVE_URL, seconds_max: float = WEB_SEARCH_S_MAX) -> None:
         self._key = key
@@ -111,7 +111,7 @@ class BraveEngine:
 
 
 class TavilyEngine:
-    """Tavily, by a key of one's own."""
+    """Tavily, with the user's own key."""
 
     def __init__(
         self, key: Secret, base_url: str = TAVILY_URL, seconds_max: float = WEB_SEARCH_S_MAX
@@ -130,7 +130,7 @@ class TavilyEngine:
 
 
 class _StatusError(Exception):
-    """A server answered something else than results."""
+    """A server answered with an error status."""
 
     def __init__(self, name: str, code: int) -> None:
         super().__init__(f"{name} answers {code} and no results")
@@ -138,7 +138,7 @@ class _StatusError(Exception):
 
 
 class _JsonClient:
-    """Asks one server for JSON. No redirects: a key goes only to the server that it is for."""
+    """Fetch JSON from one server, without redirects, which could send the key to another one."""
 
     def __init__(self, name: str, base_url: str, seconds_max: float) -> None:
         self._name = name
@@ -146,11 +146,11 @@ class _JsonClient:
         self._seconds_max = seconds_max
 
     async def get(self, path: str, params: dict[str, str], headers: dict[str, str], shape: type[T]) -> T:
-        """Raises _Status, Refused."""
+        """Send a GET request and decode the response. Raises _StatusError, ToolError."""
         return self._decode(await self._request("GET", path, headers, params=params), shape)
 
     async def post(self, path: str, request: object, headers: dict[str, str], shape: type[T]) -> T:
-        """Raises _Status, Refused."""
+        """Send a POST request and decode the response. Raises _StatusError, ToolError."""
         headers = {"Content-Type": "application/json", **headers}
         return self._decode(
             await self._request("POST", path, headers, body=msgspec.json.encode(request)), shape
@@ -165,8 +165,11 @@ class _JsonClient:
         body: bytes | None = None,
     ) -> bytes:
         headers = {
-            "Accept": "application/json", "Accept-Encoding": ACCEPTED_ENCODINGS, "User-Agent": "holdfast", **headers,
-        }  # fmt: skip
+            "Accept": "application/json",
+            "Accept-Encoding": ACCEPTED_ENCODINGS,
+            "User-Agent": "holdfast",
+            **headers,
+        }
         try:
             async with (
                 asyncio.timeout(self._seconds_max),
@@ -209,13 +212,13 @@ def _error_for_status(
 
 
 def _collect_hits(found: _Results) -> tuple[WebSearchHit, ...]:
-    """The results that lead to a page of the web, each once."""
+    """Return the results with a web address, each address once."""
     hits: dict[str, WebSearchHit] = {}
-    for each in found.results:
-        url = (each.url or "").strip()
+    for result in found.results:
+        url = (result.url or "").strip()
         if url.lower().startswith(("http://", "https://")) and url not in hits:
-            snippet = each.content or each.description or ""
-            hits[url] = WebSearchHit(_strip_tags(each.title or ""), url, _strip_tags(snippet))
+            snippet = result.content or result.description or ""
+            hits[url] = WebSearchHit(_strip_tags(result.title or ""), url, _strip_tags(snippet))
     return tuple(hits.values())
 
 
@@ -229,9 +232,9 @@ class WebSearchArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class WebSearchTool:
-    """Asks the search engine that a person has set up, and no other; changes nothing.
+    """Query the configured search engine.
 
-    So nobody is asked: what is looked for goes to whom that person has chosen.
+    It needs no approval, because a query goes only to the engine that a person has chosen.
     """
 
     spec = tool_spec(
@@ -263,11 +266,11 @@ class WebSearchTool:
         return done_result(_format_hits(hits[: arguments.max_results]))
 
     async def is_finished(self, call_id: CallId) -> bool:
-        return True  # It lives and dies with its process.
+        return True  # The call runs inside the server process.
 
 
 def select_search_engine(searxng_url: str, environ: Mapping[str, str]) -> SearchEngine | None:
-    """The engine that is set up: one's own before the others; None where there is none."""
+    """Return the configured engine, the user's own SearXNG first, or None."""
     if url := searxng_url or environ.get("SEARXNG_URL", "").strip():
         return SearxngEngine(url)
     if key := environ.get("BRAVE_API_KEY", "").strip():

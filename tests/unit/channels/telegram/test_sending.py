@@ -163,9 +163,10 @@ async def test_files_are_fetched_up_to_what_telegram_gives() -> None:
         for said in (0, FETCH_BYTES_MAX + 1):
             with pytest.raises(TooLarge) as large:
                 await harness.channel.fetch(FileRef("large", "film.mp4", size_bytes=said))
-            told = " (20.1 MB)" if said else ""
+            size_text = " (20.1 MB)" if said else ""
             assert (
-                str(large.value) == f"The file “film.mp4” is too large{told}: at most 20 MB can be fetched."
+                str(large.value)
+                == f"The file “film.mp4” is too large{size_text}: at most 20 MB can be fetched."
             )
         with pytest.raises(ChannelFailure) as caught:
             await harness.channel.fetch(FileRef("unknown"))
@@ -330,17 +331,17 @@ async def test_the_platform_refuses_what_telegram_refuses(asked: dict[str, str],
         api.open_chat(ADA)
         url = f"{api.url}/bot{TOKEN}/sendMessage"
         async with http.post(url, data={"chat_id": str(ADA), **asked}) as answer:
-            told = await answer.json()
-        assert (answer.status, told["error_code"]) == (400, 400) and words in told["description"]
+            reply = await answer.json()
+        assert (answer.status, reply["error_code"]) == (400, 400) and words in reply["description"]
         assert api.shown(ADA) == []
 
 
 def test_what_is_documented_is_what_telegram_can_do() -> None:
     page = CHANNELS_PAGE.read_text("utf-8")
     row = next(line for line in page.splitlines() if line.startswith("| Telegram |"))
-    told = [cell.strip() for cell in row.strip("|").split("|")][1:]
+    cells = [cell.strip() for cell in row.strip("|").split("|")][1:]
     yes = {True: "yes", False: "no"}
-    assert told == [
+    assert cells == [
         f"{ABILITIES.text_chars_max:,}",
         yes[ABILITIES.edits],
         yes[ABILITIES.buttons],

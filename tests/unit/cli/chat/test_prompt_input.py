@@ -178,7 +178,7 @@ class TestParseAnswer:
         assert answer_hint(LIMIT) == "[g] go on"
 
     @pytest.mark.parametrize(
-        ("line", "told"),
+        ("line", "hint"),
         [
             ("", ""),
             ("/status", ""),
@@ -188,8 +188,8 @@ class TestParseAnswer:
             ("and now", "Enter sends this message and denies this."),
         ],
     )
-    def test_a_partial_line_shows_what_enter_does(self, line: str, told: str) -> None:
-        assert enter_hint(line, APPROVAL) == told
+    def test_a_partial_line_shows_what_enter_does(self, line: str, hint: str) -> None:
+        assert enter_hint(line, APPROVAL) == hint
 
     def test_an_answer_body_contains_only_fields_of_its_decision(self) -> None:
         assert QuestionAnswer("answer", choices=("a",)).body() == {"decision": "answer", "choices": ("a",)}
@@ -210,7 +210,7 @@ class TestParseAnswer:
 class TestStreamedAnswer:
     def test_streamed_text_is_returned_once_and_continues_after_a_restart(self) -> None:
         answering = StreamedAnswer(RUN)
-        told = [
+        texts = [
             answering.apply_fact(fact)
             for fact in (
                 f.ModelStepStarted(RUN, 1, 1, ONE, "small"),
@@ -224,7 +224,7 @@ class TestStreamedAnswer:
                 f.RunCompleted(RUN),
             )
         ]
-        assert "".join(told) == answering.text == "0 1 2 3"
+        assert "".join(texts) == answering.text == "0 1 2 3"
         assert answering.status == "completed"
 
     def test_messages_of_an_answer_are_separated_and_other_runs_ignored(self) -> None:

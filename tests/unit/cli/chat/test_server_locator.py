@@ -6,7 +6,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from holdfast.app import build_wiring
+from holdfast.app import build_dependencies
 from holdfast.cli.chat.client import ServerEndpoint
 from holdfast.cli.chat.server_locator import ServerFinder
 from holdfast.cli.command_context import CommandContext
@@ -16,7 +16,7 @@ async def locate_twice(
     folder: Path, before: str, environ: dict[str, str]
 ) -> tuple[ServerEndpoint | None, list[str]]:
     """What is found, asked twice, by a chat whose server answered with `before` and did not come back."""
-    dependencies, said = build_wiring(environ), list[str]()
+    dependencies, said = build_dependencies(environ), list[str]()
     command = CommandContext(dependencies, dependencies.settings(data=folder), as_json=False)
     async with aiohttp.ClientSession() as http, AsyncExitStack() as parts:
         finder = ServerFinder(command, http, parts, said.append, takeover_delay_s=0.0)

@@ -152,9 +152,9 @@ class TestToolLines:
         shown = plain(Renderer(str).render_items([tool], 80))
         assert shown.splitlines() == ["  ✗ shell  make · 14 s", "    3", "    4", "    Error�[31m"]
 
-    @pytest.mark.parametrize(("ms", "told"), [(300, "0.3 s"), (14_200, "14 s"), (125_000, "2 min 5 s")])
-    def test_durations(self, ms: int, told: str) -> None:
-        assert format_duration(ms) == told
+    @pytest.mark.parametrize(("ms", "expected"), [(300, "0.3 s"), (14_200, "14 s"), (125_000, "2 min 5 s")])
+    def test_durations(self, ms: int, expected: str) -> None:
+        assert format_duration(ms) == expected
 
 
 def pieces_of(name: str, arguments: dict[str, object], mask: MaskFunction = str) -> StyledPieces:
@@ -227,9 +227,9 @@ class TestNarrowScreen:
             "s_1", RUN, "approval", "It works in " + "x" * 50, CALL, "shell", '{"command":"ls"}'
         )
         conversation.apply_feed_update(FeedUpdate(None, (question, question)))
-        told = "".join(text for _, text in Renderer(str).render_live(conversation, 40, 24, 0))
-        assert max(len(line) for line in told.split("\n")) <= 40
-        assert " ".join(told.split()).endswith(" ".join(f"{answer_hint(question)} (1 more)".split()))
+        screen = "".join(text for _, text in Renderer(str).render_live(conversation, 40, 24, 0))
+        assert max(len(line) for line in screen.split("\n")) <= 40
+        assert " ".join(screen.split()).endswith(" ".join(f"{answer_hint(question)} (1 more)".split()))
 
     def test_the_toolbar_always_shows_the_status(self) -> None:
         conversation = ConversationViewModel(
@@ -255,7 +255,7 @@ class TestNarrowScreen:
 
 class TestFailedAnswer:
     @pytest.mark.parametrize(
-        ("run", "told"),
+        ("run", "printed"),
         [
             (
                 RunData(RUN, "failed", failure=f.Failure("x", "No key.")),
@@ -266,7 +266,7 @@ class TestFailedAnswer:
         ],
     )
     def test_a_failed_answer_is_shown_when_the_conversation_is_reopened(
-        self, run: RunData, told: list[PrintedItem]
+        self, run: RunData, printed: list[PrintedItem]
     ) -> None:
         asked = MessageData("u_1", "user", "settled", True, 1, 0, run_id=RUN, parts=(Text("hi"),))
         cut = MessageData("m_1", "assistant", "interrupted", True, 1, 1, run_id=RUN, parts=(Text("Well"),))
@@ -275,7 +275,7 @@ class TestFailedAnswer:
         assert ConversationViewModel(SESSION).load_page(page, 8) == [
             UserMessageItem("hi"),
             MarkdownBlock("Well"),
-            *told,
+            *printed,
             UserMessageItem("And?"),
         ]
 

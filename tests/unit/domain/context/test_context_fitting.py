@@ -204,8 +204,8 @@ def test_tools_that_fill_the_window_are_reported() -> None:
 
 
 async def test_a_run_fails_clearly_where_its_tools_leave_no_room_for_what_is_said(tmp_path: Path) -> None:
-    levers = [FakeTool(f"lever_{n}", "pure") for n in range(110)]
-    async with running_app(tmp_path, *levers) as app:
+    tools = [FakeTool(f"lever_{n}", "pure") for n in range(110)]
+    async with running_app(tmp_path, *tools) as app:
         app.model.profile = ModelProfile("puppet", 4_000, answer_tokens=1_000)
         session_id = await app.create_session()
         sent = await app.send(session_id, MATTERS)
@@ -220,10 +220,10 @@ async def test_a_run_fails_clearly_where_its_tools_leave_no_room_for_what_is_sai
 async def test_where_they_leave_no_room_in_the_first_window_a_larger_one_answers_instead(
     tmp_path: Path,
 ) -> None:
-    levers = [FakeTool(f"lever_{n}", "pure") for n in range(110)]
+    tools = [FakeTool(f"lever_{n}", "pure") for n in range(110)]
     large = ScriptedModel()
     large.name = "large"
-    async with running_app(tmp_path, *levers, fallbacks=[large]) as app:
+    async with running_app(tmp_path, *tools, fallbacks=[large]) as app:
         app.model.profile = ModelProfile("puppet", 4_000, answer_tokens=1_000)
         session_id = await app.create_session()
         for text in ("word " * 3_000, MATTERS):

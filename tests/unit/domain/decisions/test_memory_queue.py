@@ -19,24 +19,24 @@ from tests.support.memory_queue_session import HERE, MemoryQueueSession
 
 
 def test_turns_join_one_queue_entry_until_its_commit_starts() -> None:
-    owing = MemoryQueueSession().complete_turns(3)
-    assert owing.segments == [("pending", ((1, 3),))]
-    owing.start_commit()
-    owing.complete_turns(2)
-    assert owing.segments == [("committing", ((1, 3),)), ("pending", ((4, 5),))]
+    session = MemoryQueueSession().complete_turns(3)
+    assert session.segments == [("pending", ((1, 3),))]
+    session.start_commit()
+    session.complete_turns(2)
+    assert session.segments == [("committing", ((1, 3),)), ("pending", ((4, 5),))]
 
 
 def test_another_owner_begins_another_queue_entry() -> None:
-    owing = MemoryQueueSession().complete_turns(1, "a").complete_turns(2, "b").complete_turns(1, "a")
-    assert [(row.owner, row.turns) for row in owing.book.queued_commits.values()] == [
+    session = MemoryQueueSession().complete_turns(1, "a").complete_turns(2, "b").complete_turns(1, "a")
+    assert [(row.owner, row.turns) for row in session.book.queued_commits.values()] == [
         ("a", ((1, 1),)), ("b", ((2, 3),)), ("a", ((4, 4),))
     ]  # fmt: skip
 
 
 def test_a_queue_entry_has_a_maximum_number_of_turns() -> None:
-    owing = MemoryQueueSession().complete_turns(SEGMENT_TURNS_MAX + 1)
+    session = MemoryQueueSession().complete_turns(SEGMENT_TURNS_MAX + 1)
     last = SEGMENT_TURNS_MAX + 1
-    assert owing.segments == [("pending", ((1, SEGMENT_TURNS_MAX),)), ("pending", ((last, last),))]
+    assert session.segments == [("pending", ((1, SEGMENT_TURNS_MAX),)), ("pending", ((last, last),))]
 
 
 def test_a_turn_kept_out_of_memory_leaves_a_gap() -> None:
@@ -46,46 +46,49 @@ def test_a_turn_kept_out_of_memory_leaves_a_gap() -> None:
 
 
 def test_undone_turns_leave_a_pending_queue_entry() -> None:
-    owing = MemoryQueueSession().complete_turns(3).undo(2)
-    assert owing.segments == [("pending", ((1, 1),))]
-    owing.complete_turns(1)
-    assert owing.segments == [("pending", ((1, 1), (4, 4)))]
-    owing.undo(1)
-    assert owing.segments == [("void", ((1, 1), (4, 4)))] and memory_queue.oldest_pending(owing.book) is None
+    session = MemoryQueueSession().complete_turns(3).undo(2)
+    assert session.segments == [("pending", ((1, 1),))]
+    session.complete_turns(1)
+    assert session.segments == [("pending", ((1, 1), (4, 4)))]
+    session.undo(1)
+    assert (
+        session.segments == [("void", ((1, 1), (4, 4)))] and memory_queue.oldest_pending(session.book) is None
+    )
 
 
 def test_clearing_keeps_every_pending_commit() -> None:
-    owing = MemoryQueueSession().complete_turns(2).clear()
-    assert owing.segments == [("pending", ((1, 2),))]
+    session = MemoryQueueSession().complete_turns(2).clear()
+    assert session.segments == [("pending", ((1, 2),))]
 
 
 def test_deleting_drops_pending_commits() -> None:
-    owing = (
+    session = (
         MemoryQueueSession()
         .complete_turns(1, "a")
         .complete_turns(1, "b")
         .complete_turns(1, "c")
         .complete_turns(1, "d")
     )
-    owing.commit(owing.start_commit("a"))
-    owing.give_up(owing.start_commit("b"), takes_key=False)
-    owing.fail_commit(owing.start_commit("c"))
-    assert [state for state, _ in owing.segments] == ["committed", "in_doubt", "failed", "pending"]
-    owing.delete()
-    assert [state for state, _ in owing.segments] == ["committed", "dropped", "dropped", "dropped"]
-    assert not owing.book.pending_commits() and owing.book.queued_commits[3].retry_at == 0
+    session.commit(session.start_commit("a"))
+    session.give_up(session.start_commit("b"), takes_key=False)
+    session.fail_commit(session.start_commit("c"))
+    assert [state for state, _ in session.segments] == ["committed", "in_doubt", "failed", "pending"]
+    session.delete()
+    assert [state for state, _ in session.segments] == ["committed", "dropped", "dropped", "dropped"]
+    assert not session.book.pending_commits() and session.book.queued_commits[3].retry_at == 0
 
 
 @pytest.mark.parametrize(
-    ("end", "state"), [("pay", "committed"), ("fail", "dropped"), ("lose_keyed", "dropped"), ("lose", "dropped")]
+    ("end", "state"),
+    [("pay", "committed"), ("fail", "dropped"), ("lose_keyed", "dropped"), ("lose", "dropped")],
 )
 def test_a_commit_under_way_is_not_retried_after_deletion(end: str, state: str) -> None:
-    owing = MemoryQueueSession().complete_turns(1)
-    row = owing.start_commit()
-    owing.delete()
-    assert owing.segments == [("committing", ((1, 1),))]
-    _end_attempt(owing, row, end)
-    assert owing.segments == [(state, ((1, 1),))] and not owing.book.pending_commits()
+    session = MemoryQueueSession().complete_turns(1)
+    row = session.start_commit()
+    session.delete()
+    assert session.segments == [("committing", ((1, 1),))]
+    _end_attempt(session, row, end)
+    assert session.segments == [(state, ((1, 1),))] and not session.book.pending_commits()
 
 
 @pytest.mark.parametrize("outcome", ["done", "cannot"])
@@ -93,40 +96,40 @@ def test_a_commit_under_way_is_not_retried_after_deletion(end: str, state: str) 
 def test_after_deletion_undone_turns_are_retracted_and_the_rest_is_not_requeued(
     end: str, outcome: str
 ) -> None:
-    owing = MemoryQueueSession().complete_turns(2)
-    _end_attempt(owing, owing.start_commit(), end)
-    owing.undo(2).delete()
-    assert owing.book.queued_commits[1].retraction == "wanted"
-    owing.forget(1, "failed", retry_at=99)
-    assert owing.book.pending_commits()
-    owing.forget(1, outcome)
-    assert not owing.book.pending_commits() and len(owing.book.queued_commits) == 1
+    session = MemoryQueueSession().complete_turns(2)
+    _end_attempt(session, session.start_commit(), end)
+    session.undo(2).delete()
+    assert session.book.queued_commits[1].retraction == "wanted"
+    session.forget(1, "failed", retry_at=99)
+    assert session.book.pending_commits()
+    session.forget(1, outcome)
+    assert not session.book.pending_commits() and len(session.book.queued_commits) == 1
 
 
 @pytest.mark.parametrize("end", ["pay", "fail", "lose_keyed", "lose"])
 def test_deleting_with_notes_retracts_every_commit(end: str) -> None:
-    owing = MemoryQueueSession().complete_turns(1, "a").complete_turns(1, "b")
-    row = owing.start_commit("a")
+    session = MemoryQueueSession().complete_turns(1, "a").complete_turns(1, "b")
+    row = session.start_commit("a")
     if end in ("pay", "fail"):
-        _end_attempt(owing, row, end)
-        owing.delete(notes=True)
+        _end_attempt(session, row, end)
+        session.delete(notes=True)
     else:
-        owing.delete(notes=True)
-        _end_attempt(owing, row, end)
-    assert [debt.n for debt in owing.book.pending_commits()] == [1]
+        session.delete(notes=True)
+        _end_attempt(session, row, end)
+    assert [debt.n for debt in session.book.pending_commits()] == [1]
     assert (
-        owing.book.queued_commits[1].retraction == "wanted"
-        and memory_queue.oldest_pending(owing.book) is None
+        session.book.queued_commits[1].retraction == "wanted"
+        and memory_queue.oldest_pending(session.book) is None
     )
-    owing.forget(1, "done")
-    assert not owing.book.pending_commits()
+    session.forget(1, "done")
+    assert not session.book.pending_commits()
 
 
 def test_deleting_without_notes_retracts_nothing() -> None:
-    owing = MemoryQueueSession().complete_turns(1)
-    owing.commit(owing.start_commit())
-    owing.delete()
-    assert owing.book.queued_commits[1].retraction == "" and not owing.book.pending_commits()
+    session = MemoryQueueSession().complete_turns(1)
+    session.commit(session.start_commit())
+    session.delete()
+    assert session.book.queued_commits[1].retraction == "" and not session.book.pending_commits()
 
 
 def _end_attempt(session: MemoryQueueSession, row: QueuedCommitRow, end: str) -> None:
@@ -141,52 +144,52 @@ def _end_attempt(session: MemoryQueueSession, row: QueuedCommitRow, end: str) ->
 
 @pytest.mark.parametrize("end", ["pay", "fail", "lose_keyed", "lose"])
 def test_turns_undone_during_a_commit_are_retracted_and_the_rest_requeued(end: str) -> None:
-    owing = MemoryQueueSession().complete_turns(3)
-    row = owing.start_commit()
-    owing.undo(3)
-    assert owing.book.queued_commits[1].retraction == "wanted"
-    assert not owing.forget(1, "done")  # Not while it is being told.
-    _end_attempt(owing, row, end)
-    assert memory_queue.oldest_pending(owing.book) is None  # It is not told again: it is taken back first.
-    assert owing.book.queued_commits[1].retry_at == 0
-    owing.forget(1, "done")
-    assert owing.segments == [("void", ((1, 3),)), ("pending", ((1, 2),))]
-    assert owing.book.queued_commits[2].owner == "me" and owing.book.queued_commits[2].key == ""
+    session = MemoryQueueSession().complete_turns(3)
+    row = session.start_commit()
+    session.undo(3)
+    assert session.book.queued_commits[1].retraction == "wanted"
+    assert not session.forget(1, "done")  # Not while it is being told.
+    _end_attempt(session, row, end)
+    assert memory_queue.oldest_pending(session.book) is None  # It is not told again: it is taken back first.
+    assert session.book.queued_commits[1].retry_at == 0
+    session.forget(1, "done")
+    assert session.segments == [("void", ((1, 3),)), ("pending", ((1, 2),))]
+    assert session.book.queued_commits[2].owner == "me" and session.book.queued_commits[2].key == ""
 
 
 def test_turns_undone_after_their_commit_are_retracted() -> None:
-    owing = MemoryQueueSession().complete_turns(2)
-    owing.commit(owing.start_commit())
-    owing.undo(1).complete_turns(1)
-    row = owing.book.queued_commits[1]
+    session = MemoryQueueSession().complete_turns(2)
+    session.commit(session.start_commit())
+    session.undo(1).complete_turns(1)
+    row = session.book.queued_commits[1]
     assert (row.state, row.retraction, row.receipt) == ("committed", "wanted", "receipt")
-    owing.forget(1, "failed", retry_at=50)
-    assert owing.book.queued_commits[1].is_open and owing.book.queued_commits[1].retry_at == 50
-    owing.forget(1, "done")
-    assert owing.segments == [("void", ((1, 2),)), ("pending", ((3, 3),))]
-    assert not owing.forget(1, "done")
+    session.forget(1, "failed", retry_at=50)
+    assert session.book.queued_commits[1].is_open and session.book.queued_commits[1].retry_at == 50
+    session.forget(1, "done")
+    assert session.segments == [("void", ((1, 2),)), ("pending", ((3, 3),))]
+    assert not session.forget(1, "done")
 
 
 def test_a_commit_that_cannot_be_retracted_stays_committed() -> None:
-    owing = MemoryQueueSession().complete_turns(2)
-    owing.commit(owing.start_commit())
-    owing.undo(2)
-    owing.forget(1, "cannot")
-    assert owing.segments == [("committed", ((1, 2),))]
-    assert owing.book.queued_commits[1].retraction == "cannot" and not owing.book.pending_commits()
-    owing.undo(1)
-    assert not owing.book.pending_commits()
+    session = MemoryQueueSession().complete_turns(2)
+    session.commit(session.start_commit())
+    session.undo(2)
+    session.forget(1, "cannot")
+    assert session.segments == [("committed", ((1, 2),))]
+    assert session.book.queued_commits[1].retraction == "cannot" and not session.book.pending_commits()
+    session.undo(1)
+    assert not session.book.pending_commits()
 
 
 def test_a_commit_in_doubt_that_cannot_be_retracted_waits_for_a_person() -> None:
     def doubtful() -> MemoryQueueSession:
-        owing = MemoryQueueSession().complete_turns(2)
-        row = owing.start_commit()
-        owing.undo(2)
-        owing.give_up(row, takes_key=False)
-        owing.forget(1, "cannot")
-        assert owing.segments == [("in_doubt", ((1, 2),))]
-        return owing
+        session = MemoryQueueSession().complete_turns(2)
+        row = session.start_commit()
+        session.undo(2)
+        session.give_up(row, takes_key=False)
+        session.forget(1, "cannot")
+        assert session.segments == [("in_doubt", ((1, 2),))]
+        return session
 
     again, done = doubtful(), doubtful()
     again.resolve(1, "retry")
@@ -201,95 +204,95 @@ def test_turning_memory_off_drops_pending_commits() -> None:
         session.decide(lambda view: turns.configure(view, session.id, unwanted))
         return session
 
-    owing = MemoryQueueSession().complete_turns(1, "a")
-    owing.commit(owing.start_commit())
-    owing.complete_turns(1, "b")
-    owing.fail_commit(owing.start_commit())
-    owing.complete_turns(1, "c")
-    forgo(owing)
-    assert [row.state for row in owing.book.queued_commits.values()] == ["committed", "dropped", "dropped"]
-    assert forgo(owing).book.pending_commits() == []
-    told = MemoryQueueSession().complete_turns(1)
-    row = told.start_commit()
-    assert [each.state for each in forgo(told).book.pending_commits()] == ["committing"]
-    told.fail_commit(row)
-    assert forgo(told).segments == [("dropped", ((1, 1),))]
+    queue = MemoryQueueSession().complete_turns(1, "a")
+    queue.commit(queue.start_commit())
+    queue.complete_turns(1, "b")
+    queue.fail_commit(queue.start_commit())
+    queue.complete_turns(1, "c")
+    forgo(queue)
+    assert [row.state for row in queue.book.queued_commits.values()] == ["committed", "dropped", "dropped"]
+    assert forgo(queue).book.pending_commits() == []
+    other = MemoryQueueSession().complete_turns(1)
+    row = other.start_commit()
+    assert [each.state for each in forgo(other).book.pending_commits()] == ["committing"]
+    other.fail_commit(row)
+    assert forgo(other).segments == [("dropped", ((1, 1),))]
 
 
-@pytest.mark.parametrize("was_told", [True, False])
+@pytest.mark.parametrize("was_committed", [True, False])
 def test_a_retraction_continues_after_memory_is_turned_off(
-    was_told: bool,
+    was_committed: bool,
 ) -> None:
-    owing = MemoryQueueSession().complete_turns(2)
-    row = owing.start_commit()
-    owing.commit(row) if was_told else owing.fail_commit(row)
-    owing.undo(2)
+    session = MemoryQueueSession().complete_turns(2)
+    row = session.start_commit()
+    session.commit(row) if was_committed else session.fail_commit(row)
+    session.undo(2)
     unwanted = f.SessionConfigured(remember=False)
-    owing.decide(lambda view: turns.configure(view, owing.id, unwanted))
-    assert owing.book.queued_commits[1].retraction == "wanted"
-    owing.forget(1, "done")
+    session.decide(lambda view: turns.configure(view, session.id, unwanted))
+    assert session.book.queued_commits[1].retraction == "wanted"
+    session.forget(1, "done")
     # What memory had of it stays remembered; what it never had is not told now.
-    assert owing.segments == [("void", ((1, 2),))] + ([("pending", ((1, 1),))] if was_told else [])
+    assert session.segments == [("void", ((1, 2),))] + ([("pending", ((1, 1),))] if was_committed else [])
 
 
 def test_a_retry_keeps_key_turns_and_digest() -> None:
-    owing = MemoryQueueSession().complete_turns(1)
-    first = owing.start_commit()
-    owing.fail_commit(first)
-    owing.complete_turns(1)
-    row = owing.book.queued_commits[1]
-    owing.decide(
+    session = MemoryQueueSession().complete_turns(1)
+    first = session.start_commit()
+    session.fail_commit(first)
+    session.complete_turns(1)
+    row = session.book.queued_commits[1]
+    session.decide(
         lambda view: memory_queue.start(view, 1, row.turns, "you", "another key", "another digest", HERE)
     )
-    again = owing.book.queued_commits[1]
+    again = session.book.queued_commits[1]
     assert (again.key, again.digest, again.turns, again.attempts) == (first.key, "digest", ((1, 1),), 2)
     assert again.owner == "you"
-    assert not owing.commit(first) and not owing.fail_commit(first)  # The first try is fenced.
-    assert owing.commit(again)
+    assert not session.commit(first) and not session.fail_commit(first)  # The first try is fenced.
+    assert session.commit(again)
 
 
 def test_a_queue_entry_that_grew_since_it_was_read_is_not_started() -> None:
-    owing = MemoryQueueSession().complete_turns(1)
-    assert not owing.decide(lambda view: memory_queue.start(view, 1, ((1, 2),), "me", "k", "d", HERE))
-    assert not owing.decide(lambda view: memory_queue.start(view, 2, ((1, 1),), "me", "k", "d", HERE))
-    owing.start_commit()
-    assert not owing.decide(lambda view: memory_queue.start(view, 1, ((1, 1),), "me", "k", "d", HERE))
+    session = MemoryQueueSession().complete_turns(1)
+    assert not session.decide(lambda view: memory_queue.start(view, 1, ((1, 2),), "me", "k", "d", HERE))
+    assert not session.decide(lambda view: memory_queue.start(view, 2, ((1, 1),), "me", "k", "d", HERE))
+    session.start_commit()
+    assert not session.decide(lambda view: memory_queue.start(view, 1, ((1, 1),), "me", "k", "d", HERE))
 
 
 def test_a_commit_in_doubt_does_not_block_others() -> None:
-    owing = MemoryQueueSession().complete_turns(1)
-    owing.give_up(owing.start_commit(), takes_key=False)
-    owing.complete_turns(1)
-    oldest = memory_queue.oldest_pending(owing.book)
+    session = MemoryQueueSession().complete_turns(1)
+    session.give_up(session.start_commit(), takes_key=False)
+    session.complete_turns(1)
+    oldest = memory_queue.oldest_pending(session.book)
     assert oldest is not None and oldest.n == 2
 
 
 def test_a_person_resolves_a_queued_commit() -> None:
-    owing = MemoryQueueSession().complete_turns(1)
+    session = MemoryQueueSession().complete_turns(1)
     with pytest.raises(NoSuchQueuedCommit):
-        owing.resolve(2, "drop")
+        session.resolve(2, "drop")
     for decision in ("retry", "done", "sing"):
         with pytest.raises(CommitDecisionRefused):
-            owing.resolve(1, decision)
-    row = owing.start_commit()
+            session.resolve(1, decision)
+    row = session.start_commit()
     with pytest.raises(CommitDecisionRefused):
-        owing.resolve(1, "drop")  # It is being told this very moment.
-    owing.give_up(row, takes_key=False)
-    owing.resolve(1, "retry")
-    assert owing.book.queued_commits[1].state == "failed" and owing.book.queued_commits[1].retry_at == 0
-    owing.resolve(1, "drop")
-    assert owing.segments == [("dropped", ((1, 1),))] and not owing.book.pending_commits()
-    owing.undo(1)
-    assert not owing.book.pending_commits()
+        session.resolve(1, "drop")  # It is being told this very moment.
+    session.give_up(row, takes_key=False)
+    session.resolve(1, "retry")
+    assert session.book.queued_commits[1].state == "failed" and session.book.queued_commits[1].retry_at == 0
+    session.resolve(1, "drop")
+    assert session.segments == [("dropped", ((1, 1),))] and not session.book.pending_commits()
+    session.undo(1)
+    assert not session.book.pending_commits()
 
 
 def test_a_person_may_retry_a_commit_being_retracted() -> None:
-    owing = MemoryQueueSession().complete_turns(1)
-    owing.commit(owing.start_commit())
-    owing.undo(1)
-    assert owing.resolve(1, "retry") == [] and owing.book.queued_commits[1].retraction == "wanted"
-    owing.resolve(1, "drop")
-    assert owing.segments == [("dropped", ((1, 1),))] and not owing.book.pending_commits()
+    session = MemoryQueueSession().complete_turns(1)
+    session.commit(session.start_commit())
+    session.undo(1)
+    assert session.resolve(1, "retry") == [] and session.book.queued_commits[1].retraction == "wanted"
+    session.resolve(1, "drop")
+    assert session.segments == [("dropped", ((1, 1),))] and not session.book.pending_commits()
 
 
 def test_each_further_failure_waits_longer_up_to_a_limit() -> None:
@@ -378,8 +381,8 @@ async def test_undoing_a_committed_turn_retracts_it(tmp_path: Path) -> None:
             "committed", 1
         )
         assert provider.retracted == [(first, f"receipt {first}")] * 2
-        (told,) = provider.stored.values()
-        assert told.key != first and [said.text for said in told.messages] == ["one", "Noted."]
+        (commit,) = provider.stored.values()
+        assert commit.key != first and [said.text for said in commit.messages] == ["one", "Noted."]
         assert harness.scheduler.counts == {"committed": 2, "forget_failed": 1, "forget_done": 1}
 
 
@@ -424,29 +427,29 @@ async def test_a_delayed_retry_does_not_block_due_commits(tmp_path: Path) -> Non
 
 
 async def test_doctor_agrees_after_every_queued_commit_transition(tmp_path: Path) -> None:
-    owing = MemoryQueueSession().complete_turns(2).complete_turns(1, "you")
-    owing.fail_commit(owing.start_commit())
-    owing.give_up(owing.start_commit(), takes_key=False)
-    owing.resolve(1, "retry")
-    owing.commit(owing.start_commit())
-    owing.complete_turns(1).undo(2)
-    owing.forget(1, "failed")
-    owing.forget(1, "done")
-    owing.start_commit()
+    session = MemoryQueueSession().complete_turns(2).complete_turns(1, "you")
+    session.fail_commit(session.start_commit())
+    session.give_up(session.start_commit(), takes_key=False)
+    session.resolve(1, "retry")
+    session.commit(session.start_commit())
+    session.complete_turns(1).undo(2)
+    session.forget(1, "failed")
+    session.forget(1, "done")
+    session.start_commit()
     store = await SqliteStore.open(tmp_path)
     try:
-        await store.import_session(owing.id, owing.events)
+        await store.import_session(session.id, session.events)
         assert not await store.check(False, lambda done, total: None)
-        rows = await store.queued_commits(owing.id)
-        assert [row.n for row in rows] == list(owing.book.queued_commits)
-        closed = {row.n: row for row in owing.book.queued_commits.values() if not row.is_open}
+        rows = await store.queued_commits(session.id)
+        assert [row.n for row in rows] == list(session.book.queued_commits)
+        closed = {row.n: row for row in session.book.queued_commits.values() if not row.is_open}
         assert closed and all(row == closed[row.n] for row in rows if row.n in closed)
     finally:
         await store.close()
 
 
 def test_a_queue_entry_names_its_owner() -> None:
-    owing = MemoryQueueSession().complete_turns(1, "")
-    assert owing.book.queued_commits[1].owner == ""
-    completed = [event.fact for event in owing.events if isinstance(event.fact, f.RunCompleted)]
+    session = MemoryQueueSession().complete_turns(1, "")
+    assert session.book.queued_commits[1].owner == ""
+    completed = [event.fact for event in session.events if isinstance(event.fact, f.RunCompleted)]
     assert [(fact.owed, fact.owner) for fact in completed] == [(True, "")]

@@ -120,5 +120,5 @@ def test_a_typed_reply_only_names_offered_choices(choices: list[str], line: str)
 
 
 def test_a_question_is_shown_without_extra_whitespace() -> None:
-    told = msgspec.json.encode({"question": " Which?\n", "choices": [" a\tb ", "c"]}).decode()
-    assert parse_question(told) == Question("Which?", ("a b", "c"))
+    arguments = msgspec.json.encode({"question": " Which?\n", "choices": [" a\tb ", "c"]}).decode()
+    assert parse_question(arguments) == Question("Which?", ("a b", "c"))

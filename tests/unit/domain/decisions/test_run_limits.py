@@ -32,9 +32,12 @@ def run_with_usage(steps: int = 0, tokens: int = 0, cost_micros: int = 0, allowa
 @pytest.mark.parametrize(("allowance", "below", "at", "says"), [
     (RunLimits(steps=50), run_with_usage(steps=49), run_with_usage(steps=50), "50 steps"),
     (RunLimits(steps=1), run_with_usage(), run_with_usage(steps=1), "1 step"),
-    (RunLimits(steps=2), run_with_usage(steps=3, allowances=2), run_with_usage(steps=4, allowances=2), "4 steps"),
-    (RunLimits(tokens=2_000_000), run_with_usage(tokens=1_999_999), run_with_usage(tokens=2_000_000), "2,000,000 tokens"),
-    (RunLimits(cost_micros=5_000_000), run_with_usage(cost_micros=4_999_999), run_with_usage(cost_micros=5_000_000),
+    (RunLimits(steps=2), run_with_usage(steps=3, allowances=2), run_with_usage(steps=4, allowances=2),
+        "4 steps"),
+    (RunLimits(tokens=2_000_000), run_with_usage(tokens=1_999_999), run_with_usage(tokens=2_000_000),
+        "2,000,000 tokens"),
+    (RunLimits(cost_micros=5_000_000), run_with_usage(cost_micros=4_999_999),
+        run_with_usage(cost_micros=5_000_000),
      "5.00 US dollars"),
     (RunLimits(), run_with_usage(10_000, 10**9, 10**9), None, ""),
 ])  # fmt: skip
@@ -336,14 +339,14 @@ async def test_a_run_at_its_limit_reads_a_steering_message_when_continued(tmp_pa
         session = await app.create_session()
         first = await app.send(session, "Go")
         await tool.started.wait()
-        told = await app.send(session, "Quick", if_busy="steer")
+        receipt = await app.send(session, "Quick", if_busy="steer")
         tool.hold.set()
         run = await app.wait_for_run(first.run_id, "waiting")
-        assert (await app.run(told.run_id)).status == "queued"
+        assert (await app.run(receipt.run_id)).status == "queued"
         await app.engine.resume(run.id)
         await app.wait_for_run(first.run_id, "completed")
         assert [said for role, _, said in await app.entry_texts(session) if role == "user"] == ["Go", "Quick"]
-        assert (await app.run(told.run_id)).status == "completed"
+        assert (await app.run(receipt.run_id)).status == "completed"
 
 
 def test_a_run_at_its_limit_can_be_stopped() -> None:

@@ -89,8 +89,8 @@ def test_a_turn_ends_a_run_that_waits_for_a_person() -> None:
 def test_a_message_that_steers_is_queued_and_says_whom_it_is_meant_for(status: str) -> None:
     journal = journal_with_session()
     run = in_state(journal, accept(journal), status)
-    told = accept(journal, "quick", "steer")
-    assert (told.status, told.steers, run.steers) == ("queued", run.id, None)
+    steered = accept(journal, "quick", "steer")
+    assert (steered.status, steered.steers, run.steers) == ("queued", run.id, None)
     # Nothing under way, only a queue that stood still: it is a turn like any other.
     journal.append(*endings.cancel(journal.book, journal.run(run.id)))
     assert accept(journal, "and this", "steer").steers is None
@@ -109,13 +109,13 @@ def test_a_steering_message_moves_into_the_turn_of_its_run() -> None:
     journal = journal_with_session()
     run = in_state(journal, accept(journal), "running")
     accept(journal, "for later")
-    told = [accept(journal, text, "steer") for text in ("first", "second")]
+    steered = [accept(journal, text, "steer") for text in ("first", "second")]
     facts = turns.take_steering(journal.book, journal.run(run.id), journal.written)
     journal.append(*facts)
     assert [(fact.turn, fact.place, fact.from_turn) for fact in facts if isinstance(fact, f.TurnSteered)] == [
         (1, 1, 3), (1, 2, 4),
     ]  # fmt: skip
-    assert [journal.run(each.id).status for each in told] == ["completed"] * 2
+    assert [journal.run(each.id).status for each in steered] == ["completed"] * 2
     assert [journal.book.turns[number].status for number in (1, 2, 3, 4)] == ["live", "live"] + 2 * [
         "steered"
     ]

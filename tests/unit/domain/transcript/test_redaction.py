@@ -64,7 +64,8 @@ def test_redaction_removes_secrets_and_nothing_else(story: SampleConversation) -
 def test_redacted_events_fold_and_can_be_imported(story: SampleConversation) -> None:
     kept, _ = redacted(events_of(story), SECRET)
     document = b"".join((
-        exports.export_head(story.id, "Title"), b",".join(map(exports.export_event, kept)), exports.FILES_START,
+        exports.export_head(story.id, "Title"), b",".join(map(exports.export_event, kept)),
+        exports.FILES_START,
         exports.EXPORT_END,
     ))  # fmt: skip
     assert exports.parse_export(document, "a file").events == tuple(kept)

@@ -18,7 +18,7 @@ from holdfast.memory.providers.installed import (
 from tests.support.fake_installed_package import install
 from tests.support.source_files import ROOT
 
-SHELF = (ROOT / "docs/examples/memory_provider.py").read_text("utf-8")
+EXAMPLE = (ROOT / "docs/examples/memory_provider.py").read_text("utf-8")
 
 
 @pytest.fixture
@@ -42,14 +42,14 @@ async def refusal_of(name: str, folder: Path, wait_s: float = 30) -> BadMemoryPr
 
 def test_names_are_listed_and_nothing_is_imported(site: Path) -> None:
     entries = {"shelf": "hf_shelf:make", "bomb": "hf_bomb:make"}
-    install(site, "hf_two", entries, {"hf_shelf": SHELF, "hf_bomb": "raise SystemExit('imported')"})
+    install(site, "hf_two", entries, {"hf_shelf": EXAMPLE, "hf_bomb": "raise SystemExit('imported')"})
     assert {"bomb", "shelf"} <= set(installed_names()) and installed_names() == sorted(installed_names())
     assert not {"hf_shelf", "hf_bomb"} & set(sys.modules)
 
 
 async def test_only_the_chosen_provider_is_imported(site: Path, tmp_path: Path) -> None:
     entries = {"shelf": "hf_shelf:make", "bomb": "hf_bomb:make"}
-    install(site, "hf_two", entries, {"hf_shelf": SHELF, "hf_bomb": "raise SystemExit('imported')"})
+    install(site, "hf_two", entries, {"hf_shelf": EXAMPLE, "hf_bomb": "raise SystemExit('imported')"})
     provider = await open_installed_provider("shelf", tmp_path, {}, None)
     assert (provider.name, provider.takes_key) == ("shelf", True)
     assert (await provider.health()).ok
@@ -63,7 +63,7 @@ async def test_a_provider_receives_its_folder_options_and_model(
     site: Path, tmp_path: Path, kind: str
 ) -> None:
     note = f"\n\n{kind} make_it(given):\n    shelf = make(given)\n    shelf.given = given\n    return shelf\n"
-    install(site, "hf_one", {"shelf": "hf_noting:make_it"}, {"hf_noting": SHELF + note})
+    install(site, "hf_one", {"shelf": "hf_noting:make_it"}, {"hf_noting": EXAMPLE + note})
 
     async def ask(instructions: str, text: str) -> str:
         return instructions + text
@@ -76,7 +76,7 @@ async def test_a_provider_receives_its_folder_options_and_model(
 
 
 async def test_an_unknown_provider_error_lists_the_installed_ones(site: Path, tmp_path: Path) -> None:
-    install(site, "hf_one", {"shelf": "hf_shelf:make"}, {"hf_shelf": SHELF})
+    install(site, "hf_one", {"shelf": "hf_shelf:make"}, {"hf_shelf": EXAMPLE})
     with pytest.raises(
         NoSuchMemoryProvider, match=r"no memory named attic: there are notes, webhook, .*shelf"
     ) as caught:
@@ -111,14 +111,14 @@ async def test_an_unusable_provider_is_refused_with_a_reason(
 
 
 async def test_a_missing_provider_method_is_named(site: Path, tmp_path: Path) -> None:
-    less = SHELF + "\n\ndel Shelf.retract, Shelf.takes_key\n"
+    less = EXAMPLE + "\n\ndel Shelf.retract, Shelf.takes_key\n"
     install(site, "hf_one", {"less": "hf_less:make"}, {"hf_less": less})
     assert str(await refusal_of("less", tmp_path)).endswith("Shelf has no retract, takes_key.")
 
 
 async def test_two_packages_with_the_same_provider_name_are_refused(site: Path, tmp_path: Path) -> None:
-    install(site, "hf_one", {"shelf": "hf_shelf:make"}, {"hf_shelf": SHELF})
-    install(site, "hf_two", {"shelf": "hf_other:make"}, {"hf_other": SHELF})
+    install(site, "hf_one", {"shelf": "hf_shelf:make"}, {"hf_shelf": EXAMPLE})
+    install(site, "hf_two", {"shelf": "hf_other:make"}, {"hf_other": EXAMPLE})
     assert str(await refusal_of("shelf", tmp_path)).endswith("2 packages have one of that name.")
 
 
@@ -131,13 +131,14 @@ async def test_opening_a_provider_times_out(site: Path, tmp_path: Path) -> None:
 def test_a_hanging_import_does_not_block_shutdown(tmp_path: Path) -> None:
     text = "import threading\nthreading.Event().wait()\n"
     site = install(tmp_path / "site", "hf_one", {"stuck": "hf_stuck:make"}, {"hf_stuck": text})
-    told = (
+    script = (
         "import asyncio, sys\nfrom pathlib import Path\n"
         "from holdfast.memory.providers.installed import BadMemoryProvider, open_installed_provider\n"
-        "try:\n    asyncio.run(open_installed_provider('stuck', Path(sys.argv[1]), {}, None, wait_s=0.2))\n"
+        "try:\n"
+        "    asyncio.run(open_installed_provider('stuck', Path(sys.argv[1]), {}, None, timeout_s=0.2))\n"
         "except BadMemoryProvider as error:\n    print(error)\n"
     )
     environ = {**os.environ, "PYTHONPATH": f"{site}:{ROOT / 'src'}"}
-    command = [sys.executable, "-c", told, str(tmp_path)]
+    command = [sys.executable, "-c", script, str(tmp_path)]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip().endswith("it was not loaded within 0.2 s.")

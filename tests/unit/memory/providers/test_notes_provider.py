@@ -145,7 +145,7 @@ async def test_a_repeated_commit_calls_no_model_and_returns_the_same_receipt(
 class CrashingNotes(NotesProvider):
     """Its process dies once what was told is kept, before anyone hears the receipt."""
 
-    def _changed(self, scope: str | None = None) -> None:
+    def _refresh_index(self, scope: str | None = None) -> None:
         os._exit(9)
 
 
@@ -389,12 +389,12 @@ async def test_existing_notes_are_embedded_later(make: Make, store: SqliteStore)
 
 
 async def test_a_new_embedding_model_re_embeds_all_notes(make: Make, store: SqliteStore) -> None:
-    first = make(FakeExtractor(), TopicEmbedder(), embed_name="one")
+    first = make(FakeExtractor(), TopicEmbedder(), embedding_model="one")
     await first.remember("Rex is a puppy.", "", USER, "k")
     await wait_for_embeddings(first)
     ((_, before),) = await store.vectors("")
     embedder = TopicEmbedder()
-    second = make(FakeExtractor(), embedder, embed_name="two")
+    second = make(FakeExtractor(), embedder, embedding_model="two")
     await second.recall("pet", "", 3)
     await wait_for_embeddings(second)
     assert await recalled_texts(second, "pet") == ["Rex is a puppy."]

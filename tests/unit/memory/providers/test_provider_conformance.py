@@ -179,9 +179,9 @@ def test_one_that_is_installed_passes_every_case_and_pytest_is_not_needed(tmp_pa
     command = [sys.executable, "-c", CHILD, str(tmp_path)]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    told: dict[str, str] = json.loads(done.stdout)
-    assert len(told) > 15
-    assert {name: why for name, why in told.items() if why} == {}
+    results: dict[str, str] = json.loads(done.stdout)
+    assert len(results) > 15
+    assert {name: why for name, why in results.items() if why} == {}
 
 
 # A suite that nothing fails shows nothing: each of these is wrong in one way.
@@ -195,20 +195,20 @@ def example() -> Any:
     return module
 
 
-Shelf: Any = example().Shelf
+ExampleProvider: Any = example().Shelf
 
 
-class CommitIgnoringProvider(Shelf):  # type: ignore[misc]
+class CommitIgnoringProvider(ExampleProvider):  # type: ignore[misc]
     async def commit(self, segment: Segment) -> str:
         return "noted"
 
 
-class ReceiptlessProvider(Shelf):  # type: ignore[misc]
+class ReceiptlessProvider(ExampleProvider):  # type: ignore[misc]
     async def commit(self, segment: Segment) -> None:
         await super().commit(segment)
 
 
-class DoubleCommitProvider(Shelf):  # type: ignore[misc]
+class DoubleCommitProvider(ExampleProvider):  # type: ignore[misc]
     times = 0
 
     async def commit(self, segment: Segment) -> str:
@@ -218,41 +218,43 @@ class DoubleCommitProvider(Shelf):  # type: ignore[misc]
         return key
 
 
-class RetractIgnoringProvider(Shelf):  # type: ignore[misc]
+class RetractIgnoringProvider(ExampleProvider):  # type: ignore[misc]
     async def retract(self, key: str, receipt: str) -> None:
         pass
 
 
-class OverRetractingProvider(Shelf):  # type: ignore[misc]
+class OverRetractingProvider(ExampleProvider):  # type: ignore[misc]
     async def retract(self, key: str, receipt: str) -> None:
         self._keep({})
 
 
-class StrictRetractProvider(Shelf):  # type: ignore[misc]
+class StrictRetractProvider(ExampleProvider):  # type: ignore[misc]
     async def retract(self, key: str, receipt: str) -> None:
         if key not in self._told:
             raise ProviderFailure(detail=f"there is no {key}")
         await super().retract(key, receipt)
 
 
-class ScopeLeakingProvider(Shelf):  # type: ignore[misc]
+class ScopeLeakingProvider(ExampleProvider):  # type: ignore[misc]
     async def recall(self, query: str, scope: str, limit: int) -> Sequence[Memory]:
-        others = {told["scope"] for told in self._told.values()} - {scope}
-        return [each for one in (scope, *others) for each in await Shelf.recall(self, query, one, limit)]
+        others = {note["scope"] for note in self._told.values()} - {scope}
+        return [
+            each for one in (scope, *others) for each in await ExampleProvider.recall(self, query, one, limit)
+        ]
 
 
-class LimitIgnoringProvider(Shelf):  # type: ignore[misc]
+class LimitIgnoringProvider(ExampleProvider):  # type: ignore[misc]
     async def recall(self, query: str, scope: str, limit: int) -> Sequence[Memory]:
         found: Sequence[Memory] = await super().recall(query, scope, 100)
         return found
 
 
-class ForgetIgnoringProvider(Shelf):  # type: ignore[misc]
+class ForgetIgnoringProvider(ExampleProvider):  # type: ignore[misc]
     async def forget(self, memory_id: str) -> None:
         pass
 
 
-class RecallFailingProvider(Shelf):  # type: ignore[misc]
+class RecallFailingProvider(ExampleProvider):  # type: ignore[misc]
     async def recall(self, query: str, scope: str, limit: int) -> Sequence[Memory]:
         if "\0" in query:
             raise ValueError("embedded null byte")
@@ -260,12 +262,12 @@ class RecallFailingProvider(Shelf):  # type: ignore[misc]
         return found
 
 
-class UnhealthyProvider(Shelf):  # type: ignore[misc]
+class UnhealthyProvider(ExampleProvider):  # type: ignore[misc]
     async def health(self) -> Health:
         raise RuntimeError("ill")
 
 
-class SecondCloseFailsProvider(Shelf):  # type: ignore[misc]
+class SecondCloseFailsProvider(ExampleProvider):  # type: ignore[misc]
     is_closed = False
 
     async def close(self) -> None:
@@ -277,19 +279,19 @@ class SecondCloseFailsProvider(Shelf):  # type: ignore[misc]
 @pytest.mark.parametrize(
     "wrong, case",
     [
-        (CommitIgnoringProvider, "test_what_it_was_told_can_be_recalled"),
-        (ReceiptlessProvider, "test_what_it_was_told_is_answered_with_a_receipt"),
+        (CommitIgnoringProvider, "test_a_committed_segment_can_be_recalled"),
+        (ReceiptlessProvider, "test_a_commit_returns_a_receipt"),
         (DoubleCommitProvider, "test_the_same_key_twice_is_remembered_once"),
         (DoubleCommitProvider, "test_the_same_key_at_the_same_time_is_remembered_once"),
-        (RetractIgnoringProvider, "test_what_is_taken_back_is_gone"),
-        (RetractIgnoringProvider, "test_taking_back_without_a_receipt_is_enough"),
-        (OverRetractingProvider, "test_what_is_taken_back_is_gone"),
-        (StrictRetractProvider, "test_taking_back_what_is_not_there_is_harmless"),
-        (ScopeLeakingProvider, "test_one_scope_does_not_see_what_another_was_told"),
-        (LimitIgnoringProvider, "test_no_more_is_recalled_than_was_asked_for"),
-        (ForgetIgnoringProvider, "test_an_unknown_memory_is_told_as_such"),
-        (RecallFailingProvider, "test_odd_text_raises_nothing_but_what_is_declared"),
-        (UnhealthyProvider, "test_its_health_is_told_and_nothing_else"),
+        (RetractIgnoringProvider, "test_a_retracted_segment_is_not_recalled"),
+        (RetractIgnoringProvider, "test_a_retraction_works_without_a_receipt"),
+        (OverRetractingProvider, "test_a_retracted_segment_is_not_recalled"),
+        (StrictRetractProvider, "test_retracting_an_unknown_segment_is_harmless"),
+        (ScopeLeakingProvider, "test_one_scope_does_not_recall_memories_of_another"),
+        (LimitIgnoringProvider, "test_recall_returns_at_most_the_limit"),
+        (ForgetIgnoringProvider, "test_an_unknown_memory_cannot_be_edited_or_forgotten"),
+        (RecallFailingProvider, "test_odd_text_raises_only_declared_errors"),
+        (UnhealthyProvider, "test_it_is_healthy"),
         (SecondCloseFailsProvider, "test_closing_twice_is_harmless"),
     ],
 )
@@ -313,5 +315,5 @@ class TestTheExample(ProviderCases):
         self.folder = tmp_path
 
     async def provider(self) -> Provider:
-        made: Provider = Shelf(self.folder / "told.json")
+        made: Provider = ExampleProvider(self.folder / "told.json")
         return made

@@ -40,10 +40,10 @@ def test_the_example_refuses_what_was_signed_by_somebody_else_or_long_ago(tmp_pa
 def test_the_example_receiver_survives_a_kill(tmp_path: Path) -> None:
     port = own_port()
 
-    async def with_one(deed: Callable[[WebhookProvider], Awaitable[object]]) -> object:
+    async def with_one(action: Callable[[WebhookProvider], Awaitable[object]]) -> object:
         it = WebhookProvider(f"http://127.0.0.1:{port}/", SECRET, FakeClock(_now_ms()), lambda: "f")
         try:
-            return await deed(it)
+            return await action(it)
         finally:
             await it.close()
 

@@ -137,8 +137,8 @@ async def test_an_unsafe_key_is_hashed_for_the_webhook_id(key: str) -> None:
 
 
 async def test_every_request_type_has_its_body() -> None:
-    told = {"id": "n1", "text": "jar"}
-    async with webhook_provider(json_answer({**told, "memories": [told]})) as (it, seen):
+    memory = {"id": "n1", "text": "jar"}
+    async with webhook_provider(json_answer({**memory, "memories": [memory]})) as (it, seen):
         made = await it.remember("jar", "g", Origin("model", SessionId("s_1"), 2, 2), "c_7")
         assert made == Memory("n1", "jar", Origin("model"))
         assert seen.body() == {
@@ -166,12 +166,12 @@ async def test_every_request_type_has_its_body() -> None:
 
 
 async def test_a_memory_may_say_where_it_comes_from() -> None:
-    told = {
+    memory = {
         "id": "n1", "text": "jar", "key": "o_1", "made_at": 5, "changed_at": 6, "anything": "else",
         "origin": {"by": "user", "session_id": "s_1", "from_turn": 1, "through_turn": 3},
     }  # fmt: skip
     async with webhook_provider(
-        json_answer({"memories": [told, {"id": "n2", "text": "jug"}], "cursor": "n"})
+        json_answer({"memories": [memory, {"id": "n2", "text": "jug"}], "cursor": "n"})
     ) as (it, _):
         first = Memory("n1", "jar", Origin("user", SessionId("s_1"), 1, 3), 5, 6, "o_1")
         assert await it.list_("", "", None, 5) == MemoryPage(
@@ -200,7 +200,7 @@ async def test_an_unsupported_request_raises_provider_cannot(status: int, body: 
         assert await it.health() == Health(True)
 
 
-async def test_an_unknown_memory_is_told_as_such_where_one_was_named() -> None:
+async def test_an_unknown_memory_raises_its_own_error_where_one_was_named() -> None:
     async with webhook_provider(json_answer({"code": "no_such_memory"}, 404)) as (it, _):
         with pytest.raises(NoSuchMemory, match="n_7"):
             await it.edit("n_7", "a")
@@ -216,7 +216,7 @@ async def test_a_path_that_is_not_there_is_a_failure_and_not_a_verb_that_is_not(
         assert not (await it.health()).ok
 
 
-async def test_a_bad_cursor_is_told_as_such() -> None:
+async def test_a_bad_cursor_raises_its_own_error() -> None:
     async with webhook_provider(json_answer({"code": "bad_cursor"}, 400)) as (it, _):
         with pytest.raises(BadCursor):
             await it.list_("", "", "x", 1)

@@ -104,7 +104,8 @@ def test_a_call_after_thinking_leaves_no_blank_text() -> None:
 
 def test_a_call_flushes_buffered_text_and_thinking_continues_until_closed() -> None:
     called = chunk(call("{}", index=0, id="t_1", name="shell"))
-    assert decode_pieces(chunk({"content": "<th"}), called, chunk({"content": "ink>"}), finish="tool_calls") == [
+    chunks = chunk({"content": "<th"}), called, chunk({"content": "ink>"})
+    assert decode_pieces(*chunks, finish="tool_calls") == [
         TextDelta("<th"), CALL, TextDelta("ink>"),
     ]  # fmt: skip
     thinks, more = chunk({"content": "<think>Look, a <"}), chunk({"content": "b.</think>Yes."})

@@ -40,7 +40,7 @@ def send(
     *answers: Answers,
     name: str = "claude-opus-5",
     request: Request = REQUEST,
-    patience: ModelTimeouts = LONG_TIMEOUTS,
+    timeouts: ModelTimeouts = LONG_TIMEOUTS,
     tools: Sequence[ToolSpec] = (),
     profile: ModelProfile = PROFILE,
 ) -> tuple[list[ModelDelta], ModelFailure | None, ReceivedRequests]:
@@ -48,7 +48,7 @@ def send(
         async with (
             model_server(*answers) as (url, seen),
             http_model(
-                url, patience, wire=MessagesWire(), protocol="messages", name=name, profile=profile
+                url, timeouts, wire=MessagesWire(), protocol="messages", name=name, profile=profile
             ) as model,
         ):
             return (*await collect_deltas(model, request, tools), seen)
@@ -113,7 +113,7 @@ def test_the_retry_delay_is_taken_from_the_response_headers() -> None:
 
 def test_a_server_that_stops_sending_times_out_after_the_received_deltas() -> None:
     deltas, failure, _ = send(
-        streaming_answer([START + text_delta("a", 0)], pause_s=30), patience=SHORT_TIMEOUTS
+        streaming_answer([START + text_delta("a", 0)], pause_s=30), timeouts=SHORT_TIMEOUTS
     )
     assert deltas == [TextDelta("a")]
     assert failure is not None and failure.retryable and "next chunk within 0.2 s" in str(failure)

@@ -254,7 +254,7 @@ async def test_a_backup_from_before_the_key_value_table_can_be_restored(tmp_path
     await store.backup(tmp_path / "copy.db", ignore_progress)
     await store.close()
     db = apsw.Connection(str(tmp_path / "copy.db"))
-    db.execute("DROP TABLE shelf")
+    db.execute("DROP TABLE key_values")
     db.pragma("user_version", 1)
     db.close()
     restore_backup(tmp_path / "store", tmp_path / "copy.db")

@@ -100,9 +100,24 @@ async def test_a_migrated_store_is_too_new_for_this_program(tmp_path: Path) -> N
         await SqliteStore.open(place.folder)
 
 
+TO_FORMAT_6 = """
+DROP INDEX memory_queue_open;
+ALTER TABLE memory_queue RENAME TO debts;
+ALTER TABLE debts RENAME COLUMN queued_at TO owed_at;
+UPDATE debts SET state = 'owed' WHERE state = 'pending';
+UPDATE debts SET state = 'paid' WHERE state = 'committed';
+CREATE INDEX debts_open ON debts (owed_at, session, n)
+    WHERE state IN ('owed', 'committing', 'failed', 'in_doubt') OR retraction = 'wanted';
+ALTER TABLE key_values RENAME TO shelf;
+ALTER TABLE note_commits RENAME TO note_tellings;
+"""
+"""What the step to format 7 does, backwards."""
+
+
 def without_memory(place: StoreLocation) -> None:
     """Make it a store of format 2, as it was before there was any memory, or any chat app."""
     db = connect(place, writes=True)
+    db.execute(TO_FORMAT_6)
     db.execute("DROP INDEX events_prepared; DROP INDEX events_compacted; DROP INDEX events_removals;")
     db.execute("ALTER TABLE sessions DROP COLUMN remember;")
     for table in (
@@ -122,13 +137,14 @@ async def test_the_migration_to_format_6_drops_queued_commits_of_deleted_session
         new = created("owes")
         await store.append(new)
         await store.append(accept(new.session_id, "hello"))
-        await store.append(Append(new.session_id, complete_owed))
+        await store.append(Append(new.session_id, complete_with_memory))
         names.append(new.session_id)
     await store.append(Append(names[1], (SessionDeleted(),)))
     await store.close()
     db = connect(place, writes=True)
+    db.execute(TO_FORMAT_6)
     db.execute("DROP INDEX events_removals; DROP INDEX notes_by_session;")
-    # Format 5 and earlier left what a deleted session owed as it was.
+    # Format 5 and earlier kept the queued commits of a deleted session.
     db.execute("UPDATE debts SET state = 'owed'")
     db.pragma("user_version", 5)
     db.close()
@@ -136,11 +152,12 @@ async def test_the_migration_to_format_6_drops_queued_commits_of_deleted_session
     assert list(await store.check(False, lambda done, total: None)) == []
     await store.close()
     db = connect(place, writes=True)
-    assert db.execute("SELECT state FROM debts ORDER BY session").fetchall() == [("pending",), ("dropped",)]
+    states = db.execute("SELECT state FROM memory_queue ORDER BY session").fetchall()
+    assert states == [("pending",), ("dropped",)]
     db.close()
 
 
-def complete_owed(view: SessionStateView) -> list[AnyFact]:
+def complete_with_memory(view: SessionStateView) -> list[AnyFact]:
     (run,) = view.open_runs()
     return [*runs.start(run), RunCompleted(run.id, owed=True, owner="a")]
 

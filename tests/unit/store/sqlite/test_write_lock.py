@@ -128,9 +128,9 @@ async def test_the_store_waits_for_a_foreign_lock_on_the_file(tmp_path: Path, wa
     store = await SqliteStore.open(tmp_path, wait_s=wait_s)
     new = created()
     await store.append(new)
-    stranger = apsw.Connection(str(tmp_path / "holdfast.db"))
-    stranger.set_busy_timeout(5_000)
-    stranger.execute("BEGIN IMMEDIATE")
+    other_connection = apsw.Connection(str(tmp_path / "holdfast.db"))
+    other_connection.set_busy_timeout(5_000)
+    other_connection.execute("BEGIN IMMEDIATE")
     waiting = asyncio.ensure_future(store.append(accept(new.session_id, "locked out")))
     if wait_s < 1:
         with pytest.raises(StoreBusy):
@@ -138,8 +138,8 @@ async def test_the_store_waits_for_a_foreign_lock_on_the_file(tmp_path: Path, wa
     else:
         await asyncio.sleep(0.3)
         assert not waiting.done()
-    stranger.execute("ROLLBACK")
-    stranger.close()
+    other_connection.execute("ROLLBACK")
+    other_connection.close()
     if wait_s > 1:
         await waiting
     await store.append(accept(new.session_id, "free again"))
@@ -157,13 +157,13 @@ async def test_events_of_other_processes_arrive_while_waiting_for_the_write_lock
         waiting = [store.submit(accept(new.session_id, "mine"))]
         await asyncio.sleep(0.05)
         # Another writer got in before; here it writes without the turn, as if it had just given it back.
-        stranger = apsw.Connection(str(tmp_path / "holdfast.db"))
-        stranger.execute(
+        other_connection = apsw.Connection(str(tmp_path / "holdfast.db"))
+        other_connection.execute(
             "INSERT INTO events (session, seq, at, kind, version, body)"
             " SELECT no, 2, 0, 'session_renamed', 1, ? FROM sessions",
             (b'{"title":"x","by":"user"}',),
         )
-        stranger.close()
+        other_connection.close()
         await asyncio.wait_for(rung.wait(), 30)
         assert [event.seq for event in await follower.next_events()] == [2]
     turn.close()
@@ -179,9 +179,9 @@ async def test_two_processes_that_write_as_fast_as_they_can_both_get_on(tmp_path
             assert await read_line(child) == "ready"
         for child in (one, two):
             send_go(child)
-        told = [(await read_line(child)).split() for child in (one, two)]
+        reports = [(await read_line(child)).split() for child in (one, two)]
         assert [child.wait(30) for child in (one, two)] == [0, 0]
-    counts, waits = [int(count) for count, _ in told], [float(wait) for _, wait in told]
+    counts, waits = [int(count) for count, _ in reports], [float(wait) for _, wait in reports]
     print(f"two writers: {counts} appends, worst wait {max(waits) * 1000:.0f} ms")
     assert min(counts) > max(counts) / 5
     assert max(waits) < WRITE_WAIT_S

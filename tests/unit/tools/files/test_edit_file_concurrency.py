@@ -28,10 +28,10 @@ def write_numbered_lines(bench: ToolHarness, lines: int = 0) -> Path:
 EDITOR = """
 import asyncio, sys
 from pathlib import Path
-from tests.support.tool_fixture import Bench
+from tests.support.tool_fixture import ToolHarness
 
 async def main(folder, number):
-    bench = Bench(Path(folder), store=Path(folder) / f"store{number}")
+    bench = ToolHarness(Path(folder), store=Path(folder) / f"store{number}")
     bench._calls = 1000 * number
     print("ready", flush=True)
     sys.stdin.readline()

@@ -237,7 +237,7 @@ async def test_this_machine_is_refused_under_its_own_names(name: str) -> None:
 ASKS_ITSELF = """
 import asyncio, sys
 from holdfast.tools.web.address_policy import AddressPolicy
-from holdfast.tools.arguments import Refused
+from holdfast.tools.arguments import ToolError
 from holdfast.tools.web.web_client import WebClient
 from holdfast.domain.urls import parse_url
 
@@ -250,7 +250,7 @@ async def ask(client, url):
     try:
         async with client.get(parse_url(url)) as response:
             return (await response.read()).decode()
-    except Refused as refusal:
+    except ToolError as refusal:
         return str(refusal).partition(":")[2]
 
 async def main():
@@ -270,10 +270,10 @@ def test_a_public_address_of_this_machine_is_refused(address: str) -> None:
     prepare = f'ip link set lo up && ip addr add {address} dev lo && exec "$@"'
     asks = [sys.executable, "-c", ASKS_ITSELF, address]
     words = ["unshare", "-rn", "sh", "-c", prepare, "sh", *asks]
-    told = subprocess.run(words, capture_output=True, text=True, timeout=60)
-    if "unshare" in told.stderr:
+    result = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    if "unshare" in result.stderr:
         pytest.skip("network namespaces cannot be made here")
-    refused, allowed, own = told.stdout.splitlines() or [told.stderr] * 3
+    refused, allowed, own = result.stdout.splitlines() or [result.stderr] * 3
     assert "not an address of the internet" in refused
     assert allowed == "hello", "who runs the server can allow it"
     assert "not an address of the internet" in own, "but never the server itself"

@@ -141,7 +141,8 @@ async def test_dns_rebinding_is_refused_at_the_next_redirect(bench: ToolHarness)
 @pytest.mark.parametrize(
     "addresses",
     [
-        [PUBLIC_ADDRESS, PRIVATE_ADDRESS], [PRIVATE_ADDRESS, PUBLIC_ADDRESS], ["::1"], ["fe80::1%lo"], ["fd00::1"], ["::ffff:127.0.0.2"],
+        [PUBLIC_ADDRESS, PRIVATE_ADDRESS], [PRIVATE_ADDRESS, PUBLIC_ADDRESS], ["::1"], ["fe80::1%lo"],
+        ["fd00::1"], ["::ffff:127.0.0.2"],
         ["10.0.0.1"], ["93.184.216.34", "192.168.0.1"], ["64:ff9b::7f00:2"], ["2002:7f00:2::"],
         ["2001:0:7f00:2::"],
     ],

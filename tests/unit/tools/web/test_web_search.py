@@ -1,6 +1,6 @@
 """`web_search` against servers on loopback that speak each engine's API, well and badly.
 
-The answers are constructed from the published references (SearxngEngine: Search API; Brave: Web Search API,
+The answers are constructed from the published references (SearXNG: Search API; Brave: Web Search API,
 WebSearchApiResponse; Tavily: POST /search); none is a recording.
 """
 
@@ -143,7 +143,7 @@ async def test_an_empty_search_result_is_reported(bench: ToolHarness) -> None:
     ("which", "answer", "said"),
     [
         (0, reply("no", status="403 Forbidden"), "search.formats must name json"),
-        (0, reply("no", status="500 Oh"), "SearxngEngine answers 500 and no results"),
+        (0, reply("no", status="500 Oh"), "SearXNG answers 500 and no results"),
         (0, reply("<html>", "text/html"), "no list of results"),
         (0, redirect("http://127.0.0.1:1/"), "answers 302 and no results"),
         (1, reply('{"type": "ErrorResponse"}', status="401 Unauthorized"), "key in BRAVE_API_KEY"),
@@ -185,7 +185,7 @@ async def test_a_silent_or_missing_engine_is_reported(bench: ToolHarness) -> Non
     async with web_server(WebSite({ENGINES[0][1]: silence})) as site:
         call = await search(bench, SearxngEngine(f"http://127.0.0.1:{site.port}", 0.2))
         over.set()
-    assert call.text == "SearxngEngine did not answer within 0.2 s"
+    assert call.text == "SearXNG did not answer within 0.2 s"
     gone = await search(bench, SearxngEngine(f"http://127.0.0.1:{site.port}"))
     assert gone.outcome == "failed" and "cannot be asked" in gone.text
     assert "is none" in (await search(bench, SearxngEngine("http://[x/"))).text
