@@ -118,9 +118,9 @@ class _Loader:
         self._clock = clock
         self._crowd = corpus
         self._texts = English(1)
-        self._chance = random.Random(2)
+        self._rng = random.Random(2)
         self._names = Names()
-        spots = self._chance.sample(range(1, corpus.sessions + 1), len(RARE_WORDS))
+        spots = self._rng.sample(range(1, corpus.sessions + 1), len(RARE_WORDS))
         self._rare = dict(zip(spots, RARE_WORDS, strict=True))
 
     async def add_sessions(self, first: int, last: int) -> int:
@@ -140,7 +140,7 @@ class _Loader:
         return Append(self._crowd.session_id(number), facts)
 
     def _short(self) -> str:
-        return self._texts.take_text(self._chance.randint(_CHARS_EACH // 2, _CHARS_EACH * 3 // 2))
+        return self._texts.take_text(self._rng.randint(_CHARS_EACH // 2, _CHARS_EACH * 3 // 2))
 
     async def extend_long(self, first_turn: int) -> int:
         """Add as many turns to the long session as one append may hold, from `first_turn` on."""

@@ -22,7 +22,8 @@ from holdfast.domain.clock import FakeClock
 from holdfast.domain.events import facts as f
 from holdfast.domain.ids import IdGenerator
 from holdfast.domain.limits import PRUNE_AFTER_MS
-from holdfast.store.ports import Append, SweepResult
+from holdfast.store.maintenance import SweepResult
+from holdfast.store.ports import Append
 from holdfast.store.sqlite.store import SqliteStore
 
 PART = "Size"

@@ -47,12 +47,12 @@ class English:
     """
 
     def __init__(self, seed: int) -> None:
-        self._chance = random.Random(seed)
+        self._rng = random.Random(seed)
         self._words = _vocabulary()
         self._weights = _zipf(len(self._words), 1.1)
 
     def take_text(self, chars: int) -> str:
-        rng = self._chance
+        rng = self._rng
         count = max(1, round(chars / 5.9))
         topic = rng.choices(self._words, cum_weights=self._weights, k=_TOPIC_WORDS)
         words = rng.choices(self._words, cum_weights=self._weights, k=count)
@@ -69,7 +69,7 @@ class English:
         return " ".join(words)
 
     def _name(self, word: str) -> str:
-        rng = self._chance
+        rng = self._rng
         other = rng.choice(self._words)
         match rng.randrange(4):
             case 0:
@@ -86,7 +86,7 @@ class Chinese:
     """Words of one or two characters after Zipf, in sentences with their own punctuation."""
 
     def __init__(self, seed: int) -> None:
-        self._chance = random.Random(seed)
+        self._rng = random.Random(seed)
         made = random.Random(11)
         characters = [chr(0x4E00 + n) for n in made.sample(range(20_000), _CHARACTERS)]
         weights = _zipf(_CHARACTERS, 0.9)
@@ -96,11 +96,11 @@ class Chinese:
         self._weights = _zipf(len(self._words), 1.0)
 
     def take_text(self, chars: int) -> str:
-        words = self._chance.choices(self._words, cum_weights=self._weights, k=max(1, round(chars / 1.8)))
-        start = self._chance.randrange(5, 13)
+        words = self._rng.choices(self._words, cum_weights=self._weights, k=max(1, round(chars / 1.8)))
+        start = self._rng.randrange(5, 13)
         while start < len(words):
-            words[start] += _COMMA if self._chance.random() < 0.6 else "。"
-            start += self._chance.randrange(5, 13)
+            words[start] += _COMMA if self._rng.random() < 0.6 else "。"
+            start += self._rng.randrange(5, 13)
         return "".join(words) + "。"
 
 

@@ -40,13 +40,13 @@ async def measure(console: Console, scale: Scale, other_load: OtherLoad) -> list
             }  # fmt: skip
             with running_process("-m", "holdfast", "serve", "--port", "0", env=env) as server:
                 async with page_visit(server) as visit:
-                    desk = PageBench(
+                    bench = PageBench(
                         visit, session_id, f"That was number {MESSAGES // 2}.", scale, console.print
                     )
                     lines = first_load_lines()
-                    lines += await open_lines(desk)
-                    lines += await live_lines(desk)
-                    lines += await tab_lines(desk)
+                    lines += await open_lines(bench)
+                    lines += await live_lines(bench)
+                    lines += await tab_lines(bench)
                     other_load.stop()
                     assert not visit.wrongs, visit.wrongs
                     return lines

@@ -78,11 +78,11 @@ from holdfast.models.factory import ModelFactory, build_local_client
 from holdfast.models.local.install_dir import LocalModelDir
 from holdfast.models.local.model import LocalModel
 from holdfast.models.local.server import LlamaServer
-from holdfast.models.local.service import LocalModelManager
+from holdfast.models.local.service import LlamaModelService
 from holdfast.models.masking import MaskedModel
 from holdfast.models.overrides import read_overrides
 from holdfast.models.providers import unavailable_reason
-from holdfast.models.service import ModelManager, resolve_model
+from holdfast.models.service import ModelConnectionService, resolve_model
 from holdfast.settings.secret_file import CHANNEL_WEBHOOK_KEY_FILE, read_or_create_webhook_key
 from holdfast.settings.service import FileSettingsService
 from holdfast.settings.settings import FILE_NAME, ConfigError, Settings
@@ -152,8 +152,8 @@ def build_dependencies(environ: Mapping[str, str]) -> Dependencies:
 
     open_server = partial(UvicornHttpServer.open, mask=mask.mask_with_shapes)
 
-    def local(settings: Settings) -> LocalModelManager:
-        return LocalModelManager(
+    def local(settings: Settings) -> LlamaModelService:
+        return LlamaModelService(
             settings.data,
             environ,
             mask.mask_with_shapes,
@@ -213,25 +213,18 @@ async def _build_app(deps: _Dependencies) -> App:
 
     settings_service = FileSettingsService(settings, apply, mask.mask)
     contexts = ContextCache(clock, memory.evict)
-    read_guide = WorkspaceGuide(ProtectedPaths(settings.data), mask.mask)
     pdfs = PdfTextExtractor(sandbox_report.sandbox)
     agent_factory = AgentFactory(
-        tools,
-        model_step,
-        tool_executor,
-        memory,
-        read_guide,
-        lambda: _allowance(settings_service.settings),
-        clock,
-        pdfs,
-    )
+        tools, model_step, tool_executor, memory, WorkspaceGuide(ProtectedPaths(settings.data), mask.mask),
+        lambda: _allowance(settings_service.settings), clock, pdfs,
+    )  # fmt: skip
     registry = AgentRegistry(
         agent_factory.build, MaskedModel(model, mask), mask.mask_with_shapes(why),
         can_title=bool(model.profile.address), on_rebuild=lambda: contexts.count_rebuild("configuration"),
         load_spec=agent_files.spec, open_model=model_factory.build, tools=tools,
     )  # fmt: skip
     engine = _engine(deps, registry, contexts, permissions, memory, agent_files, prompts)
-    models = ModelManager(settings_service, registry, deps.environ, mask, model_factory, local.info)
+    models = ModelConnectionService(settings_service, registry, deps.environ, mask, model_factory, local.info)
     agents = AgentFileService(
         agent_files, prompts, registry, store.session, partial(workspace_path, settings.data), lambda: tools,
         partial(workspace_problem, settings.data), models.unavailable_reason,
@@ -274,7 +267,7 @@ def _engine(
     )  # fmt: skip
 
 
-def _models(deps: _Dependencies, on_installed: Callable[[], None]) -> tuple[LocalModelManager, ModelFactory]:
+def _models(deps: _Dependencies, on_installed: Callable[[], None]) -> tuple[LlamaModelService, ModelFactory]:
     """Build the manager of the local model, whose server runs while it is in use, and the model factory.
 
     Raises ConfigError.
@@ -288,7 +281,7 @@ def _models(deps: _Dependencies, on_installed: Callable[[], None]) -> tuple[Loca
     def open_local_model() -> LocalModel:
         return LocalModel(local_server, lambda endpoint: build_local_client(endpoint, LocalModel.profile))
 
-    local_service = LocalModelManager(
+    local_service = LlamaModelService(
         settings.data,
         environ,
         mask.mask_with_shapes,

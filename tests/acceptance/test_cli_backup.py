@@ -26,13 +26,13 @@ import asyncio, sys
 from pathlib import Path
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.events.facts import SessionCreated, SessionRenamed
-from holdfast.domain.ids import Ids
+from holdfast.domain.ids import IdGenerator
 from holdfast.store.ports import Append
 from holdfast.store.sqlite.store import SqliteStore
 
 async def write():
     store = await SqliteStore.open(Path(sys.argv[1]), "normal")
-    session_id, n = Ids(SystemClock()).session(), 0
+    session_id, n = IdGenerator(SystemClock()).session(), 0
     await store.append(Append(session_id, [SessionCreated("written meanwhile")]))
     print(session_id, flush=True)
     while True:

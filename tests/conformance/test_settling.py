@@ -10,7 +10,8 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import PRUNE_AFTER_MS
 from holdfast.domain.state.projections import fold
 from holdfast.domain.transcript.transcript import fold as fold_transcript
-from holdfast.store.ports import Append, Store, SweepResult
+from holdfast.store.maintenance import SweepResult
+from holdfast.store.ports import Append, Store
 from tests.conformance.factories import StoreHome
 from tests.support.turn_events import TurnEvents, created, turn_facts, turn_with_tool
 

@@ -209,9 +209,7 @@ async def test_a_model_that_returns_nothing_ends_the_run_with_a_clear_error(tmp_
         await app.wait_for_run(again.run_id, "completed")
 
 
-async def test_a_reasoning_only_answer_is_retried_and_never_the_whole_answer(
-    tmp_path: Path,
-) -> None:
+async def test_a_reasoning_only_answer_is_retried_and_never_the_whole_answer(tmp_path: Path) -> None:
     """C6"""
     async with running_app(tmp_path) as app:
         session_id = await app.create_session()

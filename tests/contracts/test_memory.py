@@ -170,9 +170,7 @@ async def test_an_owner_without_a_completed_turn_commits_nothing_and_says_so(tmp
         assert not provider.calls
 
 
-async def test_pending_entries_of_a_lost_owner_are_committed_by_a_new_owner(
-    tmp_path: Path,
-) -> None:
+async def test_pending_entries_of_a_lost_owner_are_committed_by_a_new_owner(tmp_path: Path) -> None:
     """M7"""
     a, b = FakeProvider("a"), FakeProvider("b")
     async with memory_harness(tmp_path, a, b, stop_s=0.0) as harness:
@@ -225,9 +223,7 @@ async def test_shutdown_waits_for_a_commit_in_flight_and_commits_turns_completed
         assert len(provider.calls) == 3
 
 
-async def test_shutdown_keeps_its_deadline_and_the_next_start_commits_the_rest(
-    tmp_path: Path,
-) -> None:
+async def test_shutdown_keeps_its_deadline_and_the_next_start_commits_the_rest(tmp_path: Path) -> None:
     """M8"""
     provider = UncancellableProvider()
     provider.hold = asyncio.Event()
@@ -360,9 +356,7 @@ async def test_eviction_waits_for_a_commit_in_flight_and_closes_once(tmp_path: P
         assert await harness.states(session_id) == ["committed", "committed"] and len(provider.calls) == 2
 
 
-async def test_eviction_times_out_on_a_hanging_provider_and_the_entry_stays(
-    tmp_path: Path,
-) -> None:
+async def test_eviction_times_out_on_a_hanging_provider_and_the_entry_stays(tmp_path: Path) -> None:
     """M11"""
     provider, clock = FakeProvider(), FakeClock()
     async with memory_harness(tmp_path, provider, clock=clock, stop_s=0.1, evict_s=0.1) as harness:

@@ -22,7 +22,7 @@ async def wait_for_process(server: LlamaServer, but: int = 0) -> int:
     return server.pid
 
 
-def process_exists(pid: int) -> bool:
+def is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -36,9 +36,9 @@ async def test_the_real_local_server_runs_only_while_in_use() -> None:
     server.acquire()
     pid = await wait_for_process(server)
     await server.release()
-    assert process_exists(pid) and server.is_running
+    assert is_running(pid) and server.is_running
     await server.release()
-    assert not process_exists(pid) and not server.is_running
+    assert not is_running(pid) and not server.is_running
 
 
 async def test_a_local_server_killed_during_an_answer_is_restarted() -> None:

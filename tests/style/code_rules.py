@@ -13,9 +13,9 @@ AVOIDED_STARTS = ("do_", "process_")
 BROAD_EDGES = frozenset(
     {
         "holdfast.store.sqlite.committer.commit",
-        "holdfast.engine.runner._work",
+        "holdfast.engine.runner._execute",
         "holdfast.mcp.connection._connect",
-        "holdfast.memory.provider_calls.heard",
+        "holdfast.memory.provider_calls.catch_errors",
         "holdfast.memory.provider_calls.catch_errors_sync",
         "holdfast.channels.supervise.restart_on_failure",
         "holdfast.channels.inbox._attempt",

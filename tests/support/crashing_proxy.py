@@ -62,10 +62,10 @@ class CrashingProxy:
                 found, self._crash_point, frozenset({"undo", "rename", "accept", "has_message"})
             )
         if name == "release":
-            return self._do_nothing
+            return self._ignore_release
         if name not in self._steps:
             return found
         return lambda *args, **more: self._crash_point.run_step(name, lambda: found(*args, **more))
 
-    async def _do_nothing(self, *args: object) -> None:
+    async def _ignore_release(self, *args: object) -> None:
         """Do nothing: a dead process releases nothing."""

@@ -9,7 +9,7 @@ from holdfast.domain.errors import NoSuchSession
 from holdfast.domain.events.parts import File
 from holdfast.domain.ids import Seq, SessionId
 from holdfast.domain.limits import PAGE_SESSIONS_MAX, READ_EVENTS_MAX
-from holdfast.store.ports import StoreFinding
+from holdfast.store.maintenance import StoreFinding
 from holdfast.store.sqlite.blobs import digest_of as digest_of_blob
 from holdfast.store.sqlite.store import SqliteStore
 from tests.support.store_client import digest_of_event

@@ -50,7 +50,7 @@ async def http_server(
     async def status() -> ServerStatus:
         return ServerStatus(Path(), "full", 0, 0, 0)
 
-    async def do_nothing() -> None:
+    async def ignore() -> None:
         return
 
     before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
@@ -61,7 +61,7 @@ async def http_server(
             keyring or make_keyring(app),
             auth_config or AuthConfig(local_digest=TOKEN_DIGEST),
             ready.set,
-            do_nothing,
+            ignore,
         )
     )
     await ready.wait()

@@ -16,7 +16,8 @@ from holdfast.domain.ids import CallId, IdGenerator, RunId, SessionId
 from holdfast.domain.state.rows import RunRow, ToolRow
 from holdfast.domain.state.session_state import SessionStateView
 from holdfast.domain.usage import Usage
-from holdfast.store.ports import Append, Fence, SweepResult
+from holdfast.store.maintenance import SweepResult
+from holdfast.store.ports import Append, Fence
 from tests.support.store_client import ObservedClient
 
 _WORDS = (

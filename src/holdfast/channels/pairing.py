@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class PendingSender(msgspec.Struct, frozen=True):
-    """A sender who waits for approval. `told`: the code was delivered."""
+    """A sender who waits for approval. `code_sent`: the code was delivered."""
 
     channel: str
     sender: str
@@ -45,7 +45,7 @@ class PendingSender(msgspec.Struct, frozen=True):
     digest: str
     asked_at: Instant
     expires_at: Instant
-    told: bool = False
+    code_sent: bool = msgspec.field(default=False, name="told")
 
     @property
     def id(self) -> str:
@@ -114,7 +114,7 @@ class Pairing:
         now, channel = self._clock.now_ms(), inbound.chat.channel
         waiting = await self._unexpired(now)
         known = next((each for each in waiting if each.id == sender_id(channel, inbound.sender)), None)
-        if known is not None and known.told:
+        if known is not None and known.code_sent:
             return None
         others = [each for each in waiting if each is not known]
         for each in others[: max(0, len(others) - PAIRING_CODES_MAX + 1)]:
@@ -136,7 +136,7 @@ class Pairing:
         item_id = sender_id(inbound.chat.channel, inbound.sender)
         body = await self._store.item(PAIRING, item_id)
         if body is not None:
-            pending = replace(msgspec.json.decode(body, type=PendingSender), told=True)
+            pending = replace(msgspec.json.decode(body, type=PendingSender), code_sent=True)
             # Compare-and-swap, so that a code that was used meanwhile does not come back.
             await self._store.compare_and_swap_item(PAIRING, item_id, body, msgspec.json.encode(pending))
 

@@ -24,7 +24,8 @@ from holdfast.services import Services
 from holdfast.settings.info import SettingsService
 from holdfast.settings.settings import Settings, resolve, settings_help
 from holdfast.status import GetServerStatus
-from holdfast.store.ports import BackupRestoreResult, Durability, Progress, Store
+from holdfast.store.maintenance import BackupRestoreResult, Progress
+from holdfast.store.ports import Durability, Store
 
 
 class OpenStore(Protocol):

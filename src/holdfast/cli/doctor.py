@@ -28,7 +28,8 @@ from holdfast.cli.progress import ProgressBar
 from holdfast.domain.errors import HoldfastError
 from holdfast.engine.workspaces import sweep
 from holdfast.status import format_bytes
-from holdfast.store.ports import StoreFinding, StoreTotals, SweepResult
+from holdfast.store.maintenance import StoreFinding, SweepResult
+from holdfast.store.ports import StoreTotals
 
 RebuildOption = Annotated[
     bool, typer.Option("--rebuild", help="Repair what can be rebuilt from the conversations' own records.")

@@ -45,8 +45,8 @@ def _lines(content: bytes | None) -> list[str]:
 
 def _opcodes(old: Sequence[str], new: Sequence[str]) -> list[_OpCode]:
     """Return the opcodes. Past DIFF_PAIRS_MAX, all between the common prefix and suffix is replaced."""
-    first = _common_prefix(old, new)
-    last = _common_prefix(old[first:][::-1], new[first:][::-1])
+    first = _shared_prefix(old, new)
+    last = _shared_prefix(old[first:][::-1], new[first:][::-1])
     old_end, new_end = len(old) - last, len(new) - last
     codes: list[_OpCode] = [("equal", 0, first, 0, first)] if first else []
     if (old_end - first) * (new_end - first) <= DIFF_PAIRS_MAX:
@@ -60,7 +60,7 @@ def _opcodes(old: Sequence[str], new: Sequence[str]) -> list[_OpCode]:
     return [*codes, ("equal", old_end, len(old), new_end, len(new))] if last else codes
 
 
-def _common_prefix(old: Sequence[str], new: Sequence[str]) -> int:
+def _shared_prefix(old: Sequence[str], new: Sequence[str]) -> int:
     """Return how many lines at the beginning are equal."""
     pairs = enumerate(zip(old, new, strict=False))
     return next((at for at, (one, other) in pairs if one != other), min(len(old), len(new)))

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.domain.clock import Instant
 from holdfast.domain.errors import HoldfastError
-from holdfast.store.ports import Maintenance
+from holdfast.store.maintenance import Maintenance
 
 
 class BackupInfo(msgspec.Struct, frozen=True):

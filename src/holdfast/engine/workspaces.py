@@ -10,8 +10,9 @@ from holdfast.domain.errors import NoSuchSession
 from holdfast.domain.ids import SessionId, is_id
 from holdfast.domain.limits import SUCCESSORS_MAX
 from holdfast.store.archive import WORKSPACES
+from holdfast.store.maintenance import SweepResult
 from holdfast.store.plain_files import remove_tree
-from holdfast.store.ports import DELETED, Store, SweepResult
+from holdfast.store.ports import DELETED, Store
 
 SYSTEM_FOLDERS = (Path("/proc"), Path("/sys"), Path("/dev"))
 """Folders with the state of the system, its processes and devices rather than files."""

@@ -151,7 +151,7 @@ def _fallbacks_text(others: Sequence[Model]) -> str:
     return f"{', then '.join(other.name for other in others)} is asked."
 
 
-class ModelManager:
+class ModelConnectionService:
     """Manage the model connections. Every key that passes through is added to `mask`."""
 
     def __init__(

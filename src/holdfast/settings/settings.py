@@ -273,8 +273,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     searxng_url: Annotated[
         Url,
         SettingHelp(
-            help="A SearXNG of yours that web_search asks; "
-            "empty: what SEARXNG_URL or a search key names.",
+            help="A SearXNG of yours that web_search asks; empty: what SEARXNG_URL or a search key names.",
             allowed="an address like http://127.0.0.1:8888",
         ),
     ] = ""

@@ -18,8 +18,8 @@ from typing import BinaryIO
 from holdfast.domain.errors import BadBackup, DiskFull
 from holdfast.domain.ids import is_id
 from holdfast.domain.transcript.labels import strip_control_chars
+from holdfast.store.maintenance import Progress
 from holdfast.store.plain_files import atomic_write
-from holdfast.store.ports import Progress
 
 STORE, WORKSPACES = "holdfast.db", "workspaces"
 """The names in an archive: of the store's copy, which comes first, and of the folder with the workspaces."""

@@ -2,14 +2,13 @@
 
 A store keeps one journal of events per session. It writes the rows projected from an event in the transaction
 that appends the event. `tests/conformance` defines these ports: a store is valid when it passes that suite.
-`session_status` and `chats` hold the ports for the session list and for chat apps, and `domain.memories` the
-port for the built-in memory.
+`session_status`, `chats` and `maintenance` hold the ports for the session list, for chat apps and for doctor,
+backup and sweeper; `domain.memories` holds the port for the built-in memory.
 """
 
 from asyncio import Future
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Literal, Protocol, TypeVar
 
 import msgspec
@@ -31,13 +30,11 @@ from holdfast.domain.state.rows import (
 )
 from holdfast.domain.state.session_state import Decide, Facts
 from holdfast.store.chats import ChatStore
-from holdfast.store.commit_metrics import CommitMetrics
+from holdfast.store.maintenance import Maintenance
 from holdfast.store.session_status import SessionStatus, SessionStatusStore
 
 Durability = Literal["full", "normal"]
 """`full` survives power loss; `normal` survives a kill of the process."""
-Progress = Callable[[int, int], None]
-"""Called with the finished and the total amount of work."""
 T = TypeVar("T")
 
 
@@ -128,39 +125,6 @@ class SearchHit(msgspec.Struct, frozen=True):
     at: Instant
     snippet: str
     marks: tuple[tuple[int, int], ...]
-
-
-class SweepResult(msgspec.Struct, frozen=True):
-    """The amount of work that a sweep did.
-
-    `mismatched` counts bodies whose deltas did not add up; the sweep left those alone. `deltas` also counts
-    other small rows: events of deleted sessions, and rows of chats and notes.
-    """
-
-    deltas: int = 0
-    mismatched: int = 0
-    sessions: int = 0
-    blobs: int = 0
-    bytes_freed: int = 0
-
-
-class BackupRestoreResult(msgspec.Struct, frozen=True):
-    """The paths of what a restore replaced and kept; None if there was nothing.
-
-    `left_out` lists the files of the backup that the restore did not bring back.
-    """
-
-    store: Path | None
-    workspaces: Path | None
-    left_out: tuple[str, ...]
-
-
-class StoreFinding(msgspec.Struct, frozen=True):
-    """A problem that doctor found, and whether doctor repaired it."""
-
-    where: str
-    what: str
-    repaired: bool = False
 
 
 class StoreTotals(msgspec.Struct, frozen=True):
@@ -477,29 +441,6 @@ class KeyValueStore(Protocol):
 
     async def items(self, kind: str) -> Mapping[str, bytes]:
         """Return all committed items of a kind by id, from any process."""
-
-
-class Maintenance(Protocol):
-    """Maintenance of the store. All of it runs in slices, beside normal work."""
-
-    @property
-    def pre_migration_copy(self) -> Path | None:
-        """The path of the copy from before the migration, if opening the store migrated it."""
-
-    @property
-    def commit_metrics(self) -> CommitMetrics:
-        """Commit durations of this process so far."""
-
-    async def sweep(self) -> SweepResult:
-        """Prune settled deltas, purge deleted sessions, delete unused blobs, give space back."""
-
-    async def check(self, repair: bool, progress: Progress) -> Sequence[StoreFinding]:
-        """Check that the file is whole and that projections equal the fold; with `repair`, rebuild them."""
-
-    async def backup(self, path: Path, progress: Progress) -> None: ...
-
-    async def close(self) -> None:
-        """Store what was submitted, then release everything."""
 
 
 class Store(

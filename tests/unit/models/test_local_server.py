@@ -41,7 +41,7 @@ async def collect_deltas(model: LocalModel) -> list[ModelDelta]:
         return [delta async for delta in model.stream(REQUEST, ())]
 
 
-def process_exists(pid: int) -> bool:
+def is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -53,7 +53,7 @@ async def test_the_local_server_runs_while_in_use_and_exits_afterwards(tmp_path:
     async with running_model(tmp_path) as (llama, model):
         assert await collect_deltas(model) == [TextDelta("Ahoy"), StepEnd("stop", Usage(cost_micros=0))]
         pid = llama.pid
-        assert process_exists(pid) and llama.is_running and llama.is_in_use
+        assert is_running(pid) and llama.is_running and llama.is_in_use
         assert model.name == "local:smollm2-135m"
         endpoint = await llama.endpoint()
         assert endpoint.host.startswith("127.0.0.1:")
@@ -66,7 +66,7 @@ async def test_the_local_server_runs_while_in_use_and_exits_afterwards(tmp_path:
         second = LocalModel(llama, lambda at: build_local_client(at, LocalModel.profile))
         await second.close()
         assert llama.is_running, "another holds it"
-    assert not process_exists(pid)
+    assert not is_running(pid)
     assert not llama.is_running and not llama.is_in_use
 
 

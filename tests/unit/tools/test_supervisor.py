@@ -37,11 +37,11 @@ import asyncio, sys
 from pathlib import Path
 from holdfast.tools.ports import ToolRun
 from holdfast.tools.sandbox.sandbox import NO_SANDBOX
-from holdfast.tools.shell import Shell
+from holdfast.tools.shell import ShellTool
 
 folder, workspace, (call_id, arguments) = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
 call = ToolRun(call_id, arguments, workspace, lambda text, stream: None)
-asyncio.run(Shell(folder, {"PATH": "/usr/bin:/bin"}, NO_SANDBOX).run(call))
+asyncio.run(ShellTool(folder, {"PATH": "/usr/bin:/bin"}, NO_SANDBOX).run(call))
 """
 
 

@@ -56,16 +56,9 @@ def delete(
     # The store is not kept open while the command waits for the confirmation.
     found, note_count = run_command(context, load, **settings)
     row, title = found.row, display_title(found.row.title, found.opening)
-    notes_text = (
-        "the note saved from it"
-        if note_count == 1
-        else f"the {format_count(note_count, 'note')} saved from it"
-    )
-    deleted_notes_text, kept_notes_text = (
-        (f" and {notes_text}", "")
-        if notes and note_count
-        else ("", f"Memory keeps {notes_text}" if note_count else "")
-    )
+    notes_text = "the note saved from it" if note_count == 1 else f"the {note_count:,} notes saved from it"
+    deleted_notes_text = f" and {notes_text}" if notes and note_count else ""
+    kept_notes_text = f"Memory keeps {notes_text}" if note_count and not notes else ""
     if not yes:
         hint = (
             f"{kept_notes_text}; `--notes` deletes {'it' if note_count == 1 else 'them'} too. "

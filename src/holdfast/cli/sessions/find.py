@@ -13,7 +13,8 @@ from holdfast.domain.ids import Seq, SessionId, is_id
 from holdfast.domain.limits import PAGE_SESSIONS_MAX, READ_EVENTS_MAX
 from holdfast.domain.state.rows import SessionRow
 from holdfast.domain.transcript.transcript import Transcript, TranscriptFold
-from holdfast.store.ports import Progress, Snapshot, Store
+from holdfast.store.maintenance import Progress
+from holdfast.store.ports import Snapshot, Store
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The conversation's id, or how it begins.")]
 _SHOWN_IDS = 3

@@ -21,7 +21,7 @@ from holdfast.models.providers import LOCAL_MODEL, is_local_model
 from holdfast.settings.info import CannotEditSettings
 
 
-class LocalModelManager:
+class LlamaModelService:
     """Manage the local model, in one event loop. `server` runs it here, if this process may do that.
 
     `configured_model` is the model that the settings name: a server that starts later needs it.

@@ -10,8 +10,8 @@ from pathlib import Path
 import apsw
 
 from holdfast.domain.errors import StoreInUse
+from holdfast.store.maintenance import Progress
 from holdfast.store.plain_files import atomic_write
-from holdfast.store.ports import Progress
 from holdfast.store.sqlite.connection import StoreLocation, connect, translate_errors
 from holdfast.store.sqlite.write_lock import WriteLock
 

@@ -6,7 +6,7 @@ import apsw
 
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.ids import IdGenerator
-from holdfast.store.ports import BackupRestoreResult, Progress
+from holdfast.store.maintenance import BackupRestoreResult, Progress
 from holdfast.store.sqlite import restore
 from holdfast.store.sqlite.connection import WRITE_WAIT_S, StoreLocation, translate_errors
 from holdfast.store.sqlite.processes import ProcessLock

@@ -21,7 +21,7 @@ from holdfast.domain.ids import Seq, SessionId
 from holdfast.domain.search_text import index_text
 from holdfast.domain.state.projections import fold
 from holdfast.domain.state.session_state import InMemorySessionState
-from holdfast.store.ports import Progress, StoreFinding
+from holdfast.store.maintenance import Progress, StoreFinding
 from holdfast.store.sqlite import backup, notes
 from holdfast.store.sqlite.bodies import decompress, event_from_row
 from holdfast.store.sqlite.connection import StoreLocation

@@ -22,8 +22,9 @@ from holdfast.domain.errors import DiskFull, NotAStore, StoreCorrupt, StoreInUse
 from holdfast.domain.ids import ProcessId
 from holdfast.store import archive
 from holdfast.store.archive import WORKSPACES
+from holdfast.store.maintenance import BackupRestoreResult, Progress
 from holdfast.store.plain_files import folder_lock, fsync_path, remove_tree
-from holdfast.store.ports import DELETED, BackupRestoreResult, Progress
+from holdfast.store.ports import DELETED
 from holdfast.store.sqlite.backup import copy_steps
 from holdfast.store.sqlite.connection import APPLICATION_ID, StoreLocation, translate_errors
 from holdfast.store.sqlite.filesystem import is_mount_point

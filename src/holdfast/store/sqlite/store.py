@@ -20,6 +20,7 @@ from holdfast.domain.state.rows import QueuedCommit, QueuedCommitRow, RunRow, Se
 from holdfast.store.archive import WORKSPACES
 from holdfast.store.commit_metrics import CommitMetrics
 from holdfast.store.hub import CommittedEvents, Hub, HubFollower, HubWatch, open_follower, tail
+from holdfast.store.maintenance import Progress, StoreFinding, SweepResult
 from holdfast.store.plain_files import folder_lock, make_private
 from holdfast.store.ports import (
     Append,
@@ -27,14 +28,11 @@ from holdfast.store.ports import (
     Durability,
     Lease,
     MessagePage,
-    Progress,
     SearchHit,
     SessionPage,
     Snapshot,
     StoredMessage,
-    StoreFinding,
     StoreTotals,
-    SweepResult,
 )
 from holdfast.store.session_status import OpenQuestion, SessionOverview, SessionStatus
 from holdfast.store.sqlite import (

@@ -21,7 +21,7 @@ from holdfast.domain.limits import (
     UNUSED_BLOB_AFTER_MS,
 )
 from holdfast.domain.state.rows import MessageRow
-from holdfast.store.ports import SweepResult
+from holdfast.store.maintenance import SweepResult
 from holdfast.store.sqlite import chats, notes
 from holdfast.store.sqlite.journal import Tx
 from holdfast.store.sqlite.sql import MESSAGES, one, rows, run, value

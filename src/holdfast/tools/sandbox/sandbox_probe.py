@@ -49,7 +49,7 @@ def main(enter_sandbox: Callable[[str, int, str, str, list[str], list[str]], Non
         ),
         "signal": lambda: _can_signal(int(server)),
         "program": lambda: _can_make_folder(os.path.dirname(__file__)),  # noqa: PTH120
-        "limits": lambda: any(_succeeds(attempt) for attempt in _process_changes(int(server))),
+        "limits": lambda: any(_succeeds(attempt) for attempt in _changes_to_process(int(server))),
         "disks": _can_read_disks,
         "kernel": lambda: _can_open("/proc/sys/kernel/core_pattern", os.O_WRONLY),
     }
@@ -85,7 +85,7 @@ def _can_make_folder(folder: str) -> bool:
     return True
 
 
-def _process_changes(process: int) -> list[Callable[[], bool]]:
+def _changes_to_process(process: int) -> list[Callable[[], bool]]:
     """Return attempts to change another process, each to the values that it already has."""
 
     def limits() -> bool:
