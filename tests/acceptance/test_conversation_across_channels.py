@@ -84,12 +84,9 @@ def user_texts(seen: list[SseFrame]) -> list[str]:
 
 
 async def test_every_client_sees_messages_of_the_others_and_the_cached_agent_is_reused(
-    page: RunningServer,
-    bot: RunningServer,
-    home: CliHarness,
-    telegram: TelegramApi,
+    page: RunningServer, bot: RunningServer, home: CliHarness, telegram: TelegramApi,
     speaker: ScriptedModelServer,
-) -> None:
+) -> None:  # fmt: skip
     async with api_client(bot.address) as at_bot, api_client(page.address) as at_page:
         await pair_chat(at_page, telegram)
         await say_in_telegram(telegram, "begun in telegram")
@@ -142,8 +139,6 @@ async def test_every_client_sees_messages_of_the_others_and_the_cached_agent_is_
                 "begun in telegram", "more in telegram", "the bot's own page", "after a new name",
                 "continued in the page", "back in telegram", "and again", "last in the terminal", "the end",
             ]  # fmt: skip
-            await telegram.wait_until(
-                lambda: user_texts(by_bot) == everything and user_texts(by_page) == everything
-            )
+            await telegram.wait_until(lambda: user_texts(by_bot) == user_texts(by_page) == everything)
         roles = [(role, words.strip()) for role, _, words in await at_page.message_texts(session)]
         assert roles == [(role, text) for text in everything for role in ("user", "assistant")]

@@ -105,12 +105,8 @@ async def test_activity_moves_a_session_up_the_list_and_text_or_housekeeping_doe
     clock, tool = FakeClock(), FakeTool("lever", "pure")
     tool.hold = asyncio.Event()
     async with running_app(tmp_path, tool, clock=clock) as app:
-        session_id, more, call, end = (
-            await app.create_session(),
-            asyncio.Event(),
-            asyncio.Event(),
-            asyncio.Event(),
-        )
+        session_id = await app.create_session()
+        more, call, end = asyncio.Event(), asyncio.Event(), asyncio.Event()
         app.model.steps = [
             [TextDelta("a"), more, TextDelta("b"), call, *tool_call_step("lever")],
             [TextDelta("c"), end, *text_step()],

@@ -244,10 +244,7 @@ class TelegramApi:
         self._notify_polls()
         with self._lock:
             unconfirmed = [each for each in self._pending if each["update_id"] >= offset]
-            confirmed = {each["update_id"] for each in self._pending} - {
-                each["update_id"] for each in unconfirmed
-            }
-            self.confirmed |= confirmed
+            self.confirmed |= {each["update_id"] for each in self._pending if each not in unconfirmed}
             self._pending[:] = unconfirmed
         deadline = time.monotonic() + float(params.get("timeout", 0))
         while (
@@ -262,9 +259,8 @@ class TelegramApi:
             if self._polls != poll_number:
                 raise TelegramError(409, "Conflict: terminated by other getUpdates request")
         with self._lock:
-            batch = self._repeated_updates + [
-                each for each in self._pending[:100] for _ in range(self.copies)
-            ]
+            copies = [each for each in self._pending[:100] for _ in range(self.copies)]
+            batch = self._repeated_updates + copies
             self._repeated_updates = []
             if self.shuffle_rng is not None:
                 self.shuffle_rng.shuffle(batch)
@@ -414,11 +410,8 @@ class TelegramApi:
 async def telegram_server(api: TelegramApi | None = None, port: int = 0) -> AsyncIterator[TelegramApi]:
     """Run the server in the current event loop."""
     api = api or TelegramApi()
-    api._loop, api._updates_changed, api._closing = (
-        asyncio.get_running_loop(),
-        asyncio.Event(),
-        asyncio.Event(),
-    )
+    api._loop = asyncio.get_running_loop()
+    api._updates_changed, api._closing = asyncio.Event(), asyncio.Event()
     app = web.Application(client_max_size=100_000_000)
     app.router.add_get("/file/bot{token}/{path:.*}", api.download)
     app.router.add_route("*", "/bot{token}/{method}", api.answer)

@@ -53,10 +53,8 @@ def failure_of(answer: tuple[list[ModelDelta], ModelFailure | None]) -> ModelFai
 
 def test_an_answer_streams_and_its_connection_is_reused() -> None:
     async def ask() -> None:
-        async with (
-            model_server(streaming_answer([HELLO, STOP, USAGE, DONE])) as (url, seen),
-            http_model(url) as model,
-        ):
+        answer = streaming_answer([HELLO, STOP, USAGE, DONE])
+        async with model_server(answer) as (url, seen), http_model(url) as model:
             for _ in range(3):
                 deltas, failure = await collect_deltas(model, tools=[SHELL])
                 assert failure is None
@@ -152,10 +150,8 @@ def test_closing_the_iterator_ends_the_request() -> None:
 
 def test_cancelling_the_reader_is_not_a_model_failure() -> None:
     async def ask() -> None:
-        async with (
-            model_server(streaming_answer([HELLO, b""], pause_s=0.1)) as (url, _),
-            http_model(url) as model,
-        ):
+        answer = streaming_answer([HELLO, b""], pause_s=0.1)
+        async with model_server(answer) as (url, _), http_model(url) as model:
             task = asyncio.create_task(collect_deltas(model))
             await asyncio.sleep(0.05)
             task.cancel()
@@ -170,9 +166,8 @@ def test_a_server_that_does_not_stream_is_supported() -> None:
     body = {"object": "chat.completion", "choices": [{"message": message, "finish_reason": "tool_calls"}]}
     deltas, failure = ask_once(error_answer(200, body))
     assert failure is None
-    assert deltas == [
-        TextDelta("Hello"), CallDelta(0, "shell", '{"command":"ls"}'), StepEnd("tool_calls")
-    ]  # fmt: skip
+    made_call = CallDelta(0, "shell", '{"command":"ls"}')
+    assert deltas == [TextDelta("Hello"), made_call, StepEnd("tool_calls")]
 
 
 def test_concurrent_answers_do_not_wait_for_each_other() -> None:
@@ -266,10 +261,8 @@ def test_an_error_response_names_what_to_check(status: int, words: list[str]) ->
 
 def test_a_base_url_with_the_endpoint_path_is_reported() -> None:
     async def ask() -> ModelFailure:
-        async with (
-            model_server(error_answer(404, b"")) as (url, _),
-            http_model(f"{url}/chat/completions") as model,
-        ):
+        answer = error_answer(404, b"")
+        async with model_server(answer) as (url, _), http_model(f"{url}/chat/completions") as model:
             return failure_of(await collect_deltas(model))
 
     assert "more than a base URL" in str(asyncio.run(ask()))
@@ -305,8 +298,7 @@ def test_the_retry_delay_is_taken_from_the_response_headers(
     headers: dict[str, str], wait_ms: int | None
 ) -> None:
     failure = failure_of(ask_once(error_answer(429, {"error": {"message": "slow down"}}, **headers)))
-    assert failure.retryable
-    assert failure.retry_after_ms == wait_ms
+    assert failure.retryable and failure.retry_after_ms == wait_ms
 
 
 def test_a_billing_error_is_not_retryable() -> None:
@@ -458,9 +450,8 @@ def test_a_refused_connection_is_retryable() -> None:
 
         failure = asyncio.run(ask())
     assert failure.retryable
-    assert (
-        str(failure) == f"The model could not answer: no connection to 127.0.0.1:{port}: Connection refused."
-    )
+    reason = f"no connection to 127.0.0.1:{port}: Connection refused."
+    assert str(failure) == f"The model could not answer: {reason}"
 
 
 # Keys.
