@@ -9,7 +9,7 @@ from unittest.mock import patch
 import apsw
 
 from holdfast.store.hub import CommittedEvents
-from holdfast.store.sqlite.checkpoints import Checkpoints
+from holdfast.store.sqlite.checkpoints import Checkpointer
 from holdfast.store.sqlite.committer import SqliteCommitter
 from holdfast.store.writer import PendingWrite
 
@@ -30,7 +30,7 @@ class ObservedCommits:
 def observe_commits() -> Iterator[ObservedCommits]:
     """Record the commits, checkpoints and housekeeping of all stores in this process, at about 1 µs each."""
     observed = ObservedCommits()
-    commit, passive, housekeep = SqliteCommitter.commit, Checkpoints.passive, SqliteCommitter.housekeep
+    commit, passive, housekeep = SqliteCommitter.commit, Checkpointer.passive, SqliteCommitter.housekeep
 
     def observed_commit(
         self: SqliteCommitter, writes: Sequence[PendingWrite]
@@ -40,7 +40,7 @@ def observe_commits() -> Iterator[ObservedCommits]:
         observed.commits.append((start, time.perf_counter(), sum(write.weight for write in writes)))
         return answer
 
-    def observed_passive(self: Checkpoints, db: apsw.Connection) -> None:
+    def observed_passive(self: Checkpointer, db: apsw.Connection) -> None:
         start = time.perf_counter()
         passive(self, db)
         observed.checkpoints.append((start, time.perf_counter()))
@@ -53,7 +53,7 @@ def observe_commits() -> Iterator[ObservedCommits]:
 
     with (
         patch.object(SqliteCommitter, "commit", observed_commit),
-        patch.object(Checkpoints, "passive", observed_passive),
+        patch.object(Checkpointer, "passive", observed_passive),
         patch.object(SqliteCommitter, "housekeep", observed_housekeeping),
     ):
         yield observed

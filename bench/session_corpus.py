@@ -82,7 +82,7 @@ def _key() -> str:
     """Return a digest of all that the loaded bytes depend on."""
     sources = (bench.texts, bench.conversations, holdfast.domain.events.facts, holdfast.domain.search_text)
     texts = [Path(str(module.__file__)).read_bytes() for module in sources]
-    texts += [Path(__file__).read_bytes(), sql.read("schema.sql").encode()]
+    texts += [Path(__file__).read_bytes(), sql.read_file("schema.sql").encode()]
     return hashlib.blake2b(b"".join(texts), digest_size=6).hexdigest()
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from holdfast.domain.memories import Memory, MemoryPage, Origin
 from holdfast.memory.ports import Health, ProviderCannot, Segment
-from holdfast.memory.providers.installed import Given
+from holdfast.memory.providers.installed import ProviderContext
 
 
 class Shelf:
@@ -71,5 +71,5 @@ class Shelf:
         self._told = told
 
 
-def make(given: Given) -> Shelf:
+def make(given: ProviderContext) -> Shelf:
     return Shelf(given.folder / "told.json")

@@ -29,7 +29,7 @@ from holdfast.channels.commands import CommandSources
 from holdfast.channels.pairing import Pairing
 from holdfast.channels.service import CallableChannel, ChannelFactories, RunningChannelService, TelegramBot
 from holdfast.channels.webhook import WebhookChannel
-from holdfast.channels.worker import Gateway
+from holdfast.channels.worker import ChannelWorkers
 from holdfast.cli.agents import agents as agents_commands
 from holdfast.cli.backup import backup
 from holdfast.cli.channels import channels
@@ -150,13 +150,13 @@ def build_dependencies(environ: Mapping[str, str]) -> Dependencies:
         read = _agent_files(settings, tools, SystemClock(), mask, lambda line: None)
         return AgentReader(*read, lambda: tools, reason_for)
 
-    open_server = partial(UvicornHttpServer.open, mask=mask.mask_with_shapes)
+    open_server = partial(UvicornHttpServer.open, mask=mask.mask_with_patterns)
 
     def local(settings: Settings) -> LlamaModelService:
         return LlamaModelService(
             settings.data,
             environ,
-            mask.mask_with_shapes,
+            mask.mask_with_patterns,
             lambda: secrets.token_hex(4),
             configured_model=settings.model,
         )
@@ -207,8 +207,8 @@ async def _build_app(deps: _Dependencies) -> App:
 
     def apply(changed: Settings) -> None:
         tool_executor.set_policy(changed.approvals, changed.never_run)
-        permissions.forbidden = Denylist(changed.never_run)
-        registry.set_allowance(_allowance(changed))
+        permissions.denylist = Denylist(changed.never_run)
+        registry.set_run_limits(_run_limits(changed))
         engine.reconfigure(changed.resume, changed.runs_at_once, changed.summarise_above / 100)
 
     settings_service = FileSettingsService(settings, apply, mask.mask)
@@ -216,11 +216,11 @@ async def _build_app(deps: _Dependencies) -> App:
     pdfs = PdfTextExtractor(sandbox_report.sandbox)
     agent_factory = AgentFactory(
         tools, model_step, tool_executor, memory, WorkspaceGuide(ProtectedPaths(settings.data), mask.mask),
-        lambda: _allowance(settings_service.settings), clock, pdfs,
+        lambda: _run_limits(settings_service.settings), clock, pdfs,
     )  # fmt: skip
     registry = AgentRegistry(
-        agent_factory.build, MaskedModel(model, mask), mask.mask_with_shapes(why),
-        can_title=bool(model.profile.address), on_rebuild=lambda: contexts.count_rebuild("configuration"),
+        agent_factory.build, MaskedModel(model, mask), mask.mask_with_patterns(why),
+        can_complete=bool(model.profile.address), on_rebuild=lambda: contexts.count_rebuild("configuration"),
         load_spec=agent_files.spec, open_model=model_factory.build, tools=tools,
     )  # fmt: skip
     engine = _engine(deps, registry, contexts, permissions, memory, agent_files, prompts)
@@ -284,7 +284,7 @@ def _models(deps: _Dependencies, on_installed: Callable[[], None]) -> tuple[Llam
     local_service = LlamaModelService(
         settings.data,
         environ,
-        mask.mask_with_shapes,
+        mask.mask_with_patterns,
         lambda: secrets.token_hex(4),
         local_server,
         on_installed=on_installed,
@@ -346,7 +346,7 @@ def _mcp_servers(deps: _Dependencies, sandbox: Sandbox) -> McpServers:
         lambda tool: MaskedTool(tool, mask),
         deps.clock,
         random,
-        mask.mask_with_shapes,
+        mask.mask_with_patterns,
         __version__,
     )
 
@@ -398,9 +398,9 @@ async def _channels(
         )
 
     pairing = _pairing(store)
-    gateway = Gateway(store, engine, (), pairing, clock, deps.ids, random, command_info)
+    workers = ChannelWorkers(store, engine, (), pairing, clock, deps.ids, random, command_info)
     channels = RunningChannelService(
-        gateway, pairing, settings, deps.environ, mask, ChannelFactories(telegram, webhook)
+        workers, pairing, settings, deps.environ, mask, ChannelFactories(telegram, webhook)
     )
     await channels.open()
     return channels
@@ -413,7 +413,7 @@ def _build_sandbox(deps: _Dependencies) -> SandboxReport:
     return detect_sandbox(deps.settings.data, parts.hostname, parts.port)
 
 
-def _allowance(settings: Settings) -> RunLimits:
+def _run_limits(settings: Settings) -> RunLimits:
     return RunLimits(
         settings.run_steps_max,
         settings.run_tokens_max,

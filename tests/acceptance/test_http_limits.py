@@ -26,7 +26,7 @@ from tests.support.api_client import ApiClient, next_event
 from tests.support.in_process_app import running_app
 from tests.support.in_process_server import http_server, raw_request
 
-QUICK = ConnectionTimeouts(head_s=0.6, silent_s=0.6, body_s=2.0, new_max=50)
+QUICK = ConnectionTimeouts(head_s=0.6, body_idle_s=0.6, body_s=2.0, unauthenticated_max=50)
 JSON = {"Content_Type": "application/json"}
 
 
@@ -148,7 +148,7 @@ async def test_a_slow_or_stalled_body_is_refused_and_changes_nothing(pause_s: fl
 
 
 async def test_an_unauthenticated_body_has_a_shorter_timeout(tmp_path: Path) -> None:
-    timeouts = ConnectionTimeouts(head_s=0.6, silent_s=0.6, body_s=60.0)
+    timeouts = ConnectionTimeouts(head_s=0.6, body_idle_s=0.6, body_s=60.0)
     async with (
         running_app(tmp_path) as app,
         http_server(app, timeouts=timeouts) as api,
@@ -187,7 +187,7 @@ async def test_a_request_that_is_not_http_gets_a_problem_document(tmp_path: Path
 
 async def test_slow_connections_cannot_exhaust_the_server(tmp_path: Path) -> None:
     """Ten times as many as may wait: those who know a token are answered as ever, and stay."""
-    patient = ConnectionTimeouts(head_s=60, new_max=50)
+    patient = ConnectionTimeouts(head_s=60, unauthenticated_max=50)
     async with running_app(tmp_path) as app, http_server(app, timeouts=patient) as api:
         session = await api.create_session()
         async with api.stream(f"/api/sessions/{session}/events?after=1") as frames:

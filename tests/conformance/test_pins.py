@@ -55,12 +55,12 @@ async def test_the_overview_includes_old_pinned_sessions(store: Store, clock: Fa
 async def test_pins_are_visible_to_other_processes(store: Store, home: StoreHome) -> None:
     session_id = await create_session(store)
     other = await home.open()
-    number, _ = await other.marks_moved_since(0)
+    number, _ = await other.mark_changes_since(0)
     await store.pin(session_id, True)
     await store.pin(session_id, True)
-    assert await other.marks_moved_since(number) == (number + 1, frozenset({session_id}))
+    assert await other.mark_changes_since(number) == (number + 1, frozenset({session_id}))
     await store.pin(session_id, False)
-    assert await other.marks_moved_since(number + 1) == (number + 2, frozenset({session_id}))
+    assert await other.mark_changes_since(number + 1) == (number + 2, frozenset({session_id}))
 
 
 async def test_a_watch_reports_a_pin(store: Store) -> None:

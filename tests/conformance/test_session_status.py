@@ -149,14 +149,14 @@ async def test_purging_a_deleted_session_keeps_the_mark_of_its_recreation(
 async def test_read_marks_moved_by_other_processes_are_reported(store: Store, home: StoreHome) -> None:
     ids = [await create_session(store, *turn_facts(1)) for _ in range(3)]
     other = await home.open()
-    number, _ = await other.marks_moved_since(0)
-    assert await other.marks_moved_since(number) == (number, frozenset())
+    number, _ = await other.mark_changes_since(0)
+    assert await other.mark_changes_since(number) == (number, frozenset())
     await store.mark_read(ids[0], 1)
     await store.mark_read(ids[2], 1)
     await store.mark_read(ids[2], 1)
-    assert await other.marks_moved_since(number) == (number + 2, frozenset({ids[0], ids[2]}))
-    assert await other.marks_moved_since(number + 1) == (number + 2, frozenset({ids[2]}))
-    assert await other.marks_moved_since(number + 3) == (number + 2, None), (
+    assert await other.mark_changes_since(number) == (number + 2, frozenset({ids[0], ids[2]}))
+    assert await other.mark_changes_since(number + 1) == (number + 2, frozenset({ids[2]}))
+    assert await other.mark_changes_since(number + 3) == (number + 2, None), (
         "a number that was never given out"
     )
 
@@ -167,8 +167,8 @@ async def test_too_many_mark_moves_are_reported_as_unknown(store: Store) -> None
     )
     for seq in range(1, SEEN_UPDATES_MAX + 2):
         await store.mark_read(session_id, seq)
-    assert await store.marks_moved_since(0) == (SEEN_UPDATES_MAX + 1, None)
-    assert await store.marks_moved_since(1) == (SEEN_UPDATES_MAX + 1, frozenset({session_id}))
+    assert await store.mark_changes_since(0) == (SEEN_UPDATES_MAX + 1, None)
+    assert await store.mark_changes_since(1) == (SEEN_UPDATES_MAX + 1, frozenset({session_id}))
 
 
 # What waits for an answer.

@@ -117,7 +117,7 @@ async def test_a_route_keeps_its_agent_from_one_conversation_to_the_next(tmp_pat
             for created in ({"model": "a:b"}, {"agent": "reader"}, {}) * 2:
                 await answered_by(**created)
             assert built == [(MAIN_AGENT, old), (MAIN_AGENT, chosen), ("reader", old)]
-            board.switch(new, "", can_title=False)
+            board.set_default_model(new, "", can_complete=False)
             chat_app.post_message("Hello")
             await harness.wait_until_idle()
             assert built[3:] == [(MAIN_AGENT, new)] and len(new.requests) == 1

@@ -15,7 +15,7 @@ from holdfast.domain.errors import ProviderFailure
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import IdGenerator, SessionId
-from holdfast.domain.limits import AGENT_CACHE_IDLE_MS
+from holdfast.domain.limits import CONTEXT_CACHE_IDLE_MS
 from holdfast.domain.ranges import expand_ranges
 from holdfast.domain.secrets import SecretMask
 from holdfast.domain.state.changes import LoadedContext
@@ -264,9 +264,9 @@ async def test_a_new_session_that_names_the_previous_one_is_a_boundary_for_it(tm
 async def evict_contexts(harness: MemoryHarness, clock: FakeClock) -> None:
     """Evict every conversation from the cache, as after a long idle time."""
     await harness.app.wait_until_idle()
-    clock.advance(AGENT_CACHE_IDLE_MS)
+    clock.advance(CONTEXT_CACHE_IDLE_MS)
     await harness.app.contexts.evict_idle()
-    assert harness.app.contexts.entries == 0
+    assert harness.app.contexts.entry_count == 0
 
 
 async def test_eviction_commits_before_the_agent_is_dropped_then_forgets_it(tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ async def test_evicting_a_cached_conversation_commits_its_memory(
         await engine.send(session_id, (Text("Count to 1"),))
         await witness.wait_until(lambda: not engine.runner.running, "rest")
         assert witness.turns(session_id) == {}
-        clock.advance(AGENT_CACHE_IDLE_MS)
+        clock.advance(CONTEXT_CACHE_IDLE_MS)
         await engine.contexts.evict_idle()
         await engine.contexts.close(SOON_S)
         assert witness.turns(session_id) == {1: 1}

@@ -160,11 +160,11 @@ class BlockingMemory(NullMemory):
         self.blocked_until: asyncio.Event | None = None
         self.asked = asyncio.Event()
 
-    async def owner(self, session_id: SessionId) -> str | None:
+    async def register_session(self, session_id: SessionId) -> str | None:
         if self.blocked_until is not None:
             self.asked.set()
             await self.blocked_until.wait()
-        return await super().owner(session_id)
+        return await super().register_session(session_id)
 
 
 async def test_a_run_that_a_person_answered_goes_on_though_a_stop_came_before_anything_of_it(

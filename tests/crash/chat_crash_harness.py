@@ -19,7 +19,7 @@ import aiohttp
 from aiohttp import web
 
 from holdfast.channels.pairing import Pairing, Sender
-from holdfast.channels.telegram.bot_file import Bot, write_bot
+from holdfast.channels.telegram.bot_file import SavedTelegramBot, write_bot
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.webhook_signing import decode_key
 from holdfast.settings.secret_file import CHANNEL_WEBHOOK_KEY_FILE, read_or_create_webhook_key
@@ -405,4 +405,4 @@ async def _prepare(data: Path) -> None:
             await pairing.allow(Sender("webhook", f"p{number}", "Ada", 0))
     finally:
         await store.close()
-    write_bot(data, Bot(TOKEN))
+    write_bot(data, SavedTelegramBot(TOKEN))

@@ -238,7 +238,7 @@ class ContextCacheMachine(RuleBasedStateMachine):
     def evict(self) -> None:
         self.clock.advance(3_700_000)
         self.runner.run(self.cache.evict_idle())
-        assert self.cache.entries == 0 and self.cache.size_bytes == 0
+        assert self.cache.entry_count == 0 and self.cache.size_bytes == 0
         self.is_cached = False
 
     @rule(seed=SEEDS, busy=st.booleans())

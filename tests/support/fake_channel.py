@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.channels.pairing import Pairing, Sender
 from holdfast.channels.ports import ChannelAbilities, ChannelFailure, ChannelHealth, InboundReceiver
-from holdfast.channels.worker import Gateway
+from holdfast.channels.worker import ChannelWorkers
 from holdfast.domain.chats import Chat, ChatKind, FileRef, InboundUpdate, OutboundMessage
 from holdfast.domain.clock import SystemClock
 from holdfast.store.ports import Store
@@ -183,7 +183,11 @@ class ChannelHarness:
     """A gateway over an engine and a chat app, with helpers for tests."""
 
     def __init__(
-        self, engine_app: AppHarness, chat_app: FakeChatApp, gateway: Gateway, operator_messages: list[str]
+        self,
+        engine_app: AppHarness,
+        chat_app: FakeChatApp,
+        gateway: ChannelWorkers,
+        operator_messages: list[str],
     ) -> None:
         self.engine_app = engine_app
         self.store: Store = engine_app.store
@@ -241,10 +245,10 @@ class ChannelHarness:
 
 def make_gateway(
     engine_app: AppHarness, chat_app: FakeChatApp, operator_messages: list[str], **options: Any
-) -> Gateway:
+) -> ChannelWorkers:
     clock = SystemClock()
     store, engine = options.pop("store", engine_app.store), options.pop("engine", engine_app.engine)
-    return Gateway(
+    return ChannelWorkers(
         store, engine, [options.pop("channel", FakeChatChannel(chat_app))],
         Pairing(engine_app.store, clock, lambda bits: 12_345), clock, engine_app.ids, lambda: 0.0,
         retry_ms=options.pop("retry_ms", 20), notify=operator_messages.append, **options,

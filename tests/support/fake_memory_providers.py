@@ -138,7 +138,7 @@ class FakeAgentMemory:
         self.is_enabled = True
         self.scheduler: CommitScheduler | None = None
 
-    async def owner(self, session_id: SessionId) -> str | None:
+    async def register_session(self, session_id: SessionId) -> str | None:
         assert self.scheduler is not None
         if not self.is_enabled:
             return None

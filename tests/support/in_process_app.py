@@ -25,7 +25,7 @@ from holdfast.domain.transcript.transcript import Entry, TranscriptFold
 from holdfast.domain.usage import Usage
 from holdfast.engine.engine import Engine
 from holdfast.engine.permissions import Permissions
-from holdfast.engine.ports import WorkerFactory
+from holdfast.engine.ports import AgentForSession
 from holdfast.engine.session_commands import AcceptedMessage
 from holdfast.engine.titles import GenerateTitle
 from holdfast.models.fallback import FallbackModel
@@ -70,7 +70,7 @@ class ScriptedModel:
         self.steps: list[list[StepAction]] = []
         self.requests: list[Request] = []
 
-    async def takes(self) -> SupportedFiles:
+    async def supported_files(self) -> SupportedFiles:
         return self.abilities
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
@@ -154,7 +154,7 @@ class AppHarness:
         agent = Agent(
             "Be brief.", model, tools, model_step, tool_executor, allowance, clock, memory, pdfs=self.pdfs
         )
-        self.workers: WorkerFactory = lambda session: agent
+        self.workers: AgentForSession = lambda session: agent
         self.contexts = ContextCache(clock, evict)
         self.engine = Engine(
             store, clock, self.ids, lambda session: self.workers(session), folder, resume, generate_title,

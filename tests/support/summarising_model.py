@@ -58,7 +58,7 @@ def install_summarizing_model(app: AppHarness) -> SummarizingModel:
 
 def install_model(app: AppHarness, model: ScriptedModel) -> None:
     """Use `model` in the app."""
-    app.engine._worker_factory(None)._model = app.model = model  # type: ignore[arg-type, attr-defined]
+    app.engine._agent_for_session(None)._model = app.model = model  # type: ignore[arg-type, attr-defined]
 
 
 async def run_turns(app: AppHarness, session_id: SessionId, *texts: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from holdfast.domain.memories import Memory, MemoryPage, Origin
 from holdfast.memory.ports import Health, ProviderCannot, Segment
-from holdfast.memory.providers.installed import Given
+from holdfast.memory.providers.installed import ProviderContext
 
 SLOW_S = 5
 
@@ -17,7 +17,7 @@ class SlowMemory:
     name = "slow"
     takes_key = True
 
-    def __init__(self, given: Given) -> None:
+    def __init__(self, given: ProviderContext) -> None:
         self._sign = given.folder / "slow"
 
     async def recall(self, query: str, scope: str, limit: int) -> Sequence[Memory]:

@@ -45,7 +45,7 @@ class Agent:
         tools: Mapping[str, Tool],
         model_step: ModelStep,
         tool_executor: ToolExecutor,
-        allowance: RunLimits,
+        run_limits: RunLimits,
         clock: Clock,
         memory: AgentMemory | None = None,
         read_guide: ReadGuide | None = None,
@@ -62,12 +62,12 @@ class Agent:
         self._tools = tools
         self._model_step = model_step
         self._tool_executor = tool_executor
-        self._allowance = allowance
+        self._run_limits = run_limits
         self._clock = clock
 
-    def set_allowance(self, allowance: RunLimits) -> None:
+    def set_run_limits(self, run_limits: RunLimits) -> None:
         """Set the limits of a run, from the next one on."""
-        self._allowance = allowance
+        self._run_limits = run_limits
 
     @property
     def specs(self) -> list[ToolSpec]:
@@ -83,7 +83,7 @@ class Agent:
         """Raise FileNotSupported if the model cannot read one of the files among `parts`."""
         profile = self._model.profile
         room = profile.window_tokens - profile.answer_tokens
-        check_supported(self._model.name, await self._model.takes(), room, parts)
+        check_supported(self._model.name, await self._model.supported_files(), room, parts)
 
     async def is_finished(self, tool: str, call_id: CallId) -> bool:
         """Return whether nothing of an earlier attempt at a call is still running."""
@@ -95,9 +95,9 @@ class Agent:
 
         Raises ModelFailure, and every error of the recorder.
         """
-        limiter = RunLimiter(self._allowance, self._clock)
+        limiter = RunLimiter(self._run_limits, self._clock)
         await self._check_same_model(recorder)
-        owner = await self._memory.owner(recorder.session_id)
+        owner = await self._memory.register_session(recorder.session_id)
         instructions = await self.build_instructions(recorder.workspace)
         memories = await self._recall(recorder, instructions) if owner is not None else ()
         instructions = await self._record_prepared(recorder, instructions, memories)

@@ -14,9 +14,9 @@ from holdfast.domain.clock import Clock
 from holdfast.domain.events.facts import KINDS, SessionDeleted
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import (
-    AGENT_CACHE_BYTES_MAX,
-    AGENT_CACHE_IDLE_MS,
-    AGENT_CACHE_SESSIONS_MAX,
+    CONTEXT_CACHE_BYTES_MAX,
+    CONTEXT_CACHE_IDLE_MS,
+    CONTEXT_CACHE_SESSIONS_MAX,
     EVICT_S_MAX,
     EVICTIONS_AT_ONCE_MAX,
 )
@@ -66,9 +66,9 @@ class ContextCache:
         self,
         clock: Clock,
         on_evict: OnEvict = no_eviction_hook,
-        sessions_max: int = AGENT_CACHE_SESSIONS_MAX,
-        bytes_max: int = AGENT_CACHE_BYTES_MAX,
-        idle_ms: int = AGENT_CACHE_IDLE_MS,
+        sessions_max: int = CONTEXT_CACHE_SESSIONS_MAX,
+        bytes_max: int = CONTEXT_CACHE_BYTES_MAX,
+        idle_ms: int = CONTEXT_CACHE_IDLE_MS,
     ) -> None:
         self._clock = clock
         self._on_evict = on_evict
@@ -89,7 +89,7 @@ class ContextCache:
         return self._rebuilds
 
     @property
-    def entries(self) -> int:
+    def entry_count(self) -> int:
         return len(self._entries)
 
     def count_rebuild(self, reason: RebuildReason) -> None:

@@ -25,18 +25,18 @@ class AgentFactory(msgspec.Struct, frozen=True):
     tool_executor: ToolExecutor
     memory: MemoryRuntime
     guide: ReadGuide
-    allowance: Callable[[], RunLimits]
+    run_limits: Callable[[], RunLimits]
     clock: Clock
     pdfs: PdfTextExtractor
 
     def build(self, spec: AgentSpec, model: Model) -> Agent:
         """Build the agent of `spec` with that model."""
         tools, has_memory = AllowedTools(self.tools, spec), self.memory.is_on and spec.memory == "on"
-        memory = self.memory.client_for(spec.session_name, model.name, model.profile.address)
+        memory = self.memory.client_for(spec.stored_name, model.name, model.profile.address)
         return Agent(
             build_instructions(spec, INSTRUCTIONS, MEMORY_INSTRUCTIONS if has_memory else ""), model, tools,
             self.model_step.for_tools(tools), self.tool_executor.for_agent(tools, spec.approvals),
-            self.allowance(), self.clock, memory if has_memory else None, self.guide, spec.effort,
+            self.run_limits(), self.clock, memory if has_memory else None, self.guide, spec.effort,
             pdfs=self.pdfs,
         )  # fmt: skip
 

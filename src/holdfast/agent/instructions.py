@@ -41,7 +41,7 @@ _CHARS_MAX = 4_000
 _TITLE_CHARS_MAX = 300
 GUIDE_HEADING = "\n\n# What AGENTS.md in the workspace says\n\n"
 TRUNCATED_NOTE = f"\n\n(The file goes on; only its first {GUIDE_BYTES_MAX:,} bytes are shown here.)"
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 ReadGuide = Callable[[Path], Awaitable[str]]
 """Return the guide of a workspace; empty if it has none. Never raises."""
 
@@ -81,7 +81,7 @@ class WorkspaceGuide:
             (workspace / FILE_NAME).lstat()
             with open_walk(workspace, FILE_NAME, self._protected_paths) as walk:
                 name = walk.open_parent(FILE_NAME)
-                return _text(os.open(name, _FILE, dir_fd=walk.folder)) if name else ""
+                return _text(os.open(name, _OPEN_FLAGS, dir_fd=walk.folder)) if name else ""
         except (OSError, ToolError, ValueError):
             # A guide is optional: without a readable one, the run continues.
             return ""

@@ -19,12 +19,12 @@ OpenModel = Callable[[str, ModelNames], Awaitable[Model]]
 
 
 class PooledModel:
-    """A model, and the number of its users. `can_title`: it may be asked for titles."""
+    """A model, and the number of its users. `can_complete`: it may be asked for titles and summaries."""
 
-    def __init__(self, model: Model, why: str, can_title: bool) -> None:
+    def __init__(self, model: Model, why: str, can_complete: bool) -> None:
         self.model = model
         self.why = why
-        self.can_title = can_title
+        self.can_complete = can_complete
         self.users = 0
         self.is_retired = False
 
@@ -82,7 +82,7 @@ class ModelPool:
                 resets = self._resets
                 client = await self._open_model(names[0], fallbacks)
                 pooled = PooledModel(
-                    client, f"{names[0]} was chosen.", can_title=bool(client.profile.address)
+                    client, f"{names[0]} was chosen.", can_complete=bool(client.profile.address)
                 )
                 if resets == self._resets:
                     self._chosen[names] = pooled

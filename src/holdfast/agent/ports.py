@@ -71,7 +71,7 @@ class Recorder(Protocol):
 class AgentMemory(Protocol):
     """Memory as an agent uses it. Nothing here raises or takes long."""
 
-    async def owner(self, session_id: SessionId) -> str | None:
+    async def register_session(self, session_id: SessionId) -> str | None:
         """Return the digest of the owner that commits this session's turns to memory.
 
         Empty if it is unknown: the turns are queued all the same. None: they are not queued.
@@ -86,7 +86,7 @@ class AgentMemory(Protocol):
 class NullMemory:
     """A memory that queues nothing and knows nothing."""
 
-    async def owner(self, session_id: SessionId) -> str | None:
+    async def register_session(self, session_id: SessionId) -> str | None:
         return None
 
     async def recall(

@@ -24,7 +24,7 @@ from holdfast.domain.errors import HoldfastError
 from holdfast.domain.events.parts import AnyPart
 from holdfast.domain.files import NO_FILES, SupportedFiles
 from holdfast.domain.ids import CallId
-from holdfast.domain.limits import AGENT_CACHE_ROUTES_MAX
+from holdfast.domain.limits import AGENT_CACHE_AGENTS_MAX
 from holdfast.domain.state.rows import SessionRow
 from holdfast.domain.transcript.transcript import Transcript
 from holdfast.models.completion import COMPLETION_INPUT_CHARS_MAX, COMPLETION_TIMEOUT_S_MAX, complete
@@ -84,14 +84,14 @@ class AgentHandle:
     async def generate_title(self, text: str) -> str:
         """Return a title for the beginning of a conversation; empty if this model gives none."""
         async with self.acquire() as (_, pooled):
-            return await TitleGenerator(pooled.model)(text) if pooled.can_title else ""
+            return await TitleGenerator(pooled.model)(text) if pooled.can_complete else ""
 
     async def summarise(
         self, transcript: Callable[[int], Awaitable[Transcript]], threshold: float, keep_turns: int
     ) -> DraftSummary | None:
         """Have the agent summarise; None if this model may not be asked."""
         async with self.acquire() as (agent, pooled):
-            return await agent.summarise(transcript, threshold, keep_turns) if pooled.can_title else None
+            return await agent.summarise(transcript, threshold, keep_turns) if pooled.can_complete else None
 
     async def complete(self, system: str, text: str) -> str:
         """Return the model's answer to `text`. Raises ModelFailure."""
@@ -128,7 +128,7 @@ class AgentRegistry(AgentHandle):
         build: Callable[[AgentSpec, Model], Agent],
         model: Model,
         why: str,
-        can_title: bool,
+        can_complete: bool,
         on_rebuild: Callable[[], None] = lambda: None,
         load_spec: LoadAgentSpec = default_spec,
         open_model: OpenModel = no_other_models,
@@ -140,7 +140,7 @@ class AgentRegistry(AgentHandle):
         )
         self._load_spec = load_spec
         self.tools = tools
-        self._pool = ModelPool(PooledModel(model, why, can_title), open_model)
+        self._pool = ModelPool(PooledModel(model, why, can_complete), open_model)
 
     def get_handle(self, agent: str, model: str) -> AgentHandle:
         """Return the handle of conversations with this agent and model."""
@@ -172,8 +172,8 @@ class AgentRegistry(AgentHandle):
         """Return its address, with nothing secret in it; empty for the demo."""
         return self._pool.default.model.profile.address
 
-    async def takes(self) -> SupportedFiles:
-        return await self._pool.default.model.takes()
+    async def supported_files(self) -> SupportedFiles:
+        return await self._pool.default.model.supported_files()
 
     async def complete(self, system: str, text: str) -> str:
         """Return the answer of the server's own model, whatever the agent `main` has. Raises ModelFailure."""
@@ -204,24 +204,24 @@ class AgentRegistry(AgentHandle):
             return "", NO_FILES
         try:
             async with self.acquire() as (_, pooled):
-                return name, await pooled.model.takes()
+                return name, await pooled.model.supported_files()
         except HoldfastError:
             return name, NO_FILES
 
-    def switch(self, model: Model, why: str, can_title: bool) -> None:
+    def set_default_model(self, model: Model, why: str, can_complete: bool) -> None:
         """Replace the server's own model from the next run on."""
-        self._pool.set_default(PooledModel(model, why, can_title))
+        self._pool.set_default(PooledModel(model, why, can_complete))
 
     def reset_models(self) -> None:
         """Reopen the models that agents or conversations have chosen: connections have changed."""
         self._pool.reset()
 
-    def set_allowance(self, allowance: RunLimits) -> None:
+    def set_run_limits(self, run_limits: RunLimits) -> None:
         """Set the limits of a run, from the next one on."""
         for agent in self._agents.cached:
-            agent.set_allowance(allowance)
+            agent.set_run_limits(run_limits)
 
-    def is_model(self, name: str, address: str) -> bool:
+    def is_default_model(self, name: str, address: str) -> bool:
         """Return whether the server's own model has that name and address."""
         return self.name == name and self.address == address
 
@@ -238,7 +238,7 @@ class AgentCache(Generic[C, A]):
     """
 
     def __init__(
-        self, build: Callable[[C], A], on_rebuild: Callable[[], None], size_max: int = AGENT_CACHE_ROUTES_MAX
+        self, build: Callable[[C], A], on_rebuild: Callable[[], None], size_max: int = AGENT_CACHE_AGENTS_MAX
     ) -> None:
         self._build = build
         self._on_rebuild = on_rebuild

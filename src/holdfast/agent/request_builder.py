@@ -45,7 +45,7 @@ class Attachments:
         """
         entries = [entry for turn in transcript.turns if turn.live for entry in turn.entries]
         files = [file for entry in reversed(entries) for file in reversed(_pdfs_in(entry))]
-        if not files or "pdf" in (await model.takes()).kinds:
+        if not files or "pdf" in (await model.supported_files()).kinds:
             return transcript
         room = max(model.profile.window_tokens, model.profile.largest_tokens)
         texts: dict[str, FileContent] = {}
@@ -72,7 +72,7 @@ class Attachments:
         files = _newest_first(request)
         if not files:
             return request
-        takes, room = await model.takes(), REQUEST_FILE_BYTES_MAX
+        takes, room = await model.supported_files(), REQUEST_FILE_BYTES_MAX
         anyway = forced_blobs(part for message in request.messages for part in message.parts)
         contents: dict[str, FileContent] = {}
         for file in files:

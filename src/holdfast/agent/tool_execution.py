@@ -52,7 +52,7 @@ class _Call(msgspec.Struct, frozen=True):
     arguments: str
     edited: str
     needs_approval: bool
-    banned: str
+    denied_by: str
     question: Question | None = None
     validation_error: str = ""
 
@@ -90,7 +90,7 @@ class _SharedPolicy(msgspec.Struct):
     """The policy for the calls of all agents."""
 
     approvals: ApprovalMode
-    forbidden: Denylist
+    denylist: Denylist
 
 
 class ToolExecutor:
@@ -119,7 +119,7 @@ class ToolExecutor:
     def set_policy(self, approvals: ApprovalMode, never_run: Iterable[str]) -> None:
         """Change the policy from the next call on."""
         self._policy.approvals = approvals
-        self._policy.forbidden = Denylist(never_run)
+        self._policy.denylist = Denylist(never_run)
 
     def for_agent(self, catalogue: Mapping[str, Tool], approvals: ApprovalMode | None) -> "ToolExecutor":
         """Return an executor for an agent with those tools and perhaps its own approval mode.
@@ -161,7 +161,7 @@ class ToolExecutor:
         def decide(view: SessionStateView) -> list[f.AnyFact]:
             run = view.run(recorder.run_id)
             assert run is not None, "it is being carried out, so it exists"
-            calls = [self._call(view, tool, lookup) for tool in view.open_tools(run.id)]
+            calls = [self._build_call(view, tool, lookup) for tool in view.open_tools(run.id)]
             if lookup is None and any(call.needs_approval for call in calls):
                 action.decide_again = action.needs_lookup = True
                 # Only the first: it may yet create what the calls after it need.
@@ -178,7 +178,7 @@ class ToolExecutor:
         await recorder.record(decide)
         return action
 
-    def _call(self, view: SessionStateView, tool: ToolRow, lookup: _Lookup | None) -> _Call:
+    def _build_call(self, view: SessionStateView, tool: ToolRow, lookup: _Lookup | None) -> _Call:
         # The tool's own effect counts: an imported file may say anything.
         known_tool = self._catalogue.get(tool.name)
         # But a call that started as unsafe stays so: an MCP server may change a tool's effect.
@@ -187,7 +187,7 @@ class ToolExecutor:
         events = tools.call_events(view, tool)
         arguments = tools.call_arguments(events)
         may_start = tool.state in ("intended", "resolved")
-        banned = self._policy.forbidden.check_call(tool.name, arguments) if may_start else ""
+        banned = self._policy.denylist.check_call(tool.name, arguments) if may_start else ""
         # Repeating a write is harmless; the first one may overwrite a file, so it needs approval.
         needs_approval = (
             (self._own_approvals or self._policy.approvals) == "ask" and tool.effect != "pure" and not banned
@@ -247,9 +247,9 @@ class ToolExecutor:
         if tool.state == "started" and not tools.is_repeatable(tool):
             action.waits_for_person = True
             return [*tools.mark_in_doubt(run, tool), *runs.wait(run, "in_doubt")]
-        if first.banned:
+        if first.denied_by:
             action.decide_again = True
-            return tools.forbid(view, run, tool, first.banned)
+            return tools.forbid(view, run, tool, first.denied_by)
         if first.validation_error:
             action.decide_again = True
             return tools.fail(view, tool, first.validation_error)
@@ -301,7 +301,7 @@ class ToolExecutor:
             recorder.stream(delta)
 
         buffer = OutputBuffer(emit, tool.id)
-        result = await self._run_tool(tool, self._tool_run(recorder, call, buffer.write))
+        result = await self._run_tool(tool, self._build_tool_run(recorder, call, buffer.write))
         full_output = buffer.finish()
         if result.outcome == "unknown" and not tools.is_repeatable(tool):
             return  # It is still `started`: the next decision puts it in doubt, here or after a restart.
@@ -320,7 +320,7 @@ class ToolExecutor:
         if result.on_settled is not None:
             result.on_settled()
 
-    def _tool_run(self, recorder: Recorder, call: _Call, emit: Emit) -> ToolRun:
+    def _build_tool_run(self, recorder: Recorder, call: _Call, emit: Emit) -> ToolRun:
         session_id, turn = recorder.session_id, call.tool.turn
         return ToolRun(
             call.tool.id, call.arguments, recorder.workspace, emit, session_id, turn,

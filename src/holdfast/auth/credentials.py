@@ -65,7 +65,7 @@ class CredentialStore:
         self._raw: Sequence[Mapping[str, bytes]] = ()
         self._keys = CredentialSnapshot()
 
-    async def current_keys(self) -> CredentialSnapshot:
+    async def load_snapshot(self) -> CredentialSnapshot:
         """Return all valid credentials."""
         raw = [await self._kv.items(kind) for kind in (TOKEN, SIGN_IN, CODE, PASSWORD)]
         if raw != self._raw:

@@ -17,20 +17,20 @@ class ChatRateLimiter:
     ) -> None:
         self._now = now
         self._every_s = every_ms / 1000
-        self._ahead_s = burst * self._every_s
-        self._even_at: dict[str, float] = {}
+        self._burst_s = burst * self._every_s
+        self._steady_at: dict[str, float] = {}
         """The time at which each chat is back within the steady rate; chats within it have no entry."""
 
     def wait_s(self, key: str) -> float:
         """Return how long the chat's next update has to wait; call this once per update."""
         now = self._now()
         self._forget(now)
-        even_at = max(self._even_at.pop(key, now), now) + self._every_s
-        self._even_at[key] = even_at
-        return max(even_at - now - self._ahead_s, 0.0)
+        steady_at = max(self._steady_at.pop(key, now), now) + self._every_s
+        self._steady_at[key] = steady_at
+        return max(steady_at - now - self._burst_s, 0.0)
 
     def _forget(self, now: float) -> None:
         # Two checks per update bound the dictionary by the number of recently active chats.
-        for key in [key for key, _ in zip(self._even_at, range(2), strict=False)]:
-            if self._even_at[key] <= now:
-                del self._even_at[key]
+        for key in [key for key, _ in zip(self._steady_at, range(2), strict=False)]:
+            if self._steady_at[key] <= now:
+                del self._steady_at[key]

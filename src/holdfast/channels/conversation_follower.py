@@ -66,7 +66,7 @@ class ConversationFollower:
         self._routes: dict[str, RouteRow] = {}
         self._chats_by_session: dict[SessionId, set[str]] = {}
         self._seen: dict[str, Seq] = {}
-        self._leaving: set[str] = set()
+        self._switching: set[str] = set()
         self._tasks = KeyedTasks("telling", self._ended)
         self._wakeups: dict[str, ChannelWakeup] = {}
         self._failures: dict[str, int] = {}
@@ -75,7 +75,7 @@ class ConversationFollower:
         """Follow conversations until cancelled."""
         try:
             with self._store.watch(self._wakeup.notify) as watch:
-                for known in (self._routes, self._chats_by_session, self._seen, self._leaving):
+                for known in (self._routes, self._chats_by_session, self._seen, self._switching):
                     known.clear()
                 # Watches before it reads, so that no change in between is missed.
                 for route in await self._store.routes(self._stats.channel.name, limit=_ROUTES_MAX):
@@ -96,7 +96,7 @@ class ConversationFollower:
     def chat_moved(self, route: RouteRow) -> None:
         """Follow a chat's new route."""
         self._set_route(route)
-        self._leaving.discard(route.chat.route)
+        self._switching.discard(route.chat.route)
         self._wake_chat(route.chat.route)
 
     def sync_route(self, route: RouteRow) -> None:
@@ -107,7 +107,7 @@ class ConversationFollower:
 
     async def prepare_switch(self, key: str) -> None:
         """Finish the messages of a chat's conversation before the chat switches to another."""
-        self._leaving.add(key)
+        self._switching.add(key)
         await self._tasks.stop(key)
         for _ in range(_ATTEMPTS_MAX):
             route = await self._store.route(key)
@@ -119,14 +119,14 @@ class ConversationFollower:
             following = self._start_following(route)
             with suppress(NoSuchSession):
                 await self._catch_up(following)
-            fresh = [*following.plan.take_deliveries(), *following.plan.take_departure()]
+            fresh = [*following.plan.take_deliveries(), *following.plan.take_switch_deliveries()]
             if await self._store.plan(key, route.session_id, route.cursor, route.cursor, fresh):
                 self._notify_delivery()
                 return
 
     def cancel_switch(self, key: str) -> None:
         """Resume following after a switch that did not happen."""
-        self._leaving.discard(key)
+        self._switching.discard(key)
         self._wake_chat(key)
 
     def _set_route(self, route: RouteRow) -> None:
@@ -163,7 +163,7 @@ class ConversationFollower:
     def _wake_chat(self, key: str) -> None:
         if key in self._wakeups:
             self._wakeups[key].notify()
-        elif key not in self._leaving and key in self._routes:
+        elif key not in self._switching and key in self._routes:
             self._wakeups[key] = ChannelWakeup()
             self._tasks.start(key, self._follow(key))
 
@@ -206,7 +206,7 @@ class ConversationFollower:
         with self._store.follow(route.session_id, route.cursor, wakeup.notify) as follower:
             last_event_at = _now()
             while await self._read_events(following, follower):
-                if following.plan.has_moved:
+                if following.plan.has_successor:
                     await self._follow_successor(key)
                     return
                 if not following.plan.is_working:

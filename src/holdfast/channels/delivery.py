@@ -116,7 +116,7 @@ class DeliveryWorker:
         now = self._clock.now_ms()
         if abs(now - self._polled_at) >= POLL_S * 1000:
             self._polled_at = now
-            await self._begin_held_up(now)
+            await self._start_blocked(now)
 
     def _start_found(self) -> bool:
         """Start the loaded deliveries; return whether all slots are taken."""
@@ -127,7 +127,7 @@ class DeliveryWorker:
                 self._tasks.start(key, self._deliver(key, row))
         return len(self._tasks) >= DELIVERIES_AT_ONCE_MAX
 
-    async def _begin_held_up(self, now: Instant) -> None:
+    async def _start_blocked(self, now: Instant) -> None:
         """Start deliveries that are queued behind a message that the app never accepts."""
         held_up = await self._store.blocked_deliveries(self._stats.channel.name, now, DELIVERIES_AT_ONCE_MAX)
         for key, held, behind in held_up:
@@ -297,7 +297,7 @@ class DeliveryWorker:
         may_be_alone = failure.retry_after_ms is None and row.attempts >= _HEALTH_CHECK_AFTER
         is_well = may_be_alone and (await self._stats.channel.health()).ok
         return replace(
-            row, failure=self._poison.reason((chat.route, row.n), failure, is_well, row.failure),
+            row, failure=self._poison.failure_to_record((chat.route, row.n), failure, is_well, row.failure),
             retry_at=self._retry_at(row, failure.retry_after_ms or 0, doubts),
         )  # fmt: skip
 
@@ -354,12 +354,12 @@ class PoisonMessages:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._alone: dict[_DeliveryKey, tuple[int, Instant]] = {}
+        self._failures_while_healthy: dict[_DeliveryKey, tuple[int, Instant]] = {}
 
     def forget(self, name: _DeliveryKey) -> None:
-        self._alone.pop(name, None)
+        self._failures_while_healthy.pop(name, None)
 
-    def reason(
+    def failure_to_record(
         self, name: _DeliveryKey, failure: ChannelFailure, is_well: bool, before: Failure | None
     ) -> Failure:
         """Return the failure to record for a waiting message. `is_well`: the app's health check succeeded."""
@@ -368,8 +368,8 @@ class PoisonMessages:
             self.forget(name)
         else:
             now = self._clock.now_ms()
-            tries, since = self._alone.get(name, (0, now))
-            self._alone[name] = tries + 1, since
+            tries, since = self._failures_while_healthy.get(name, (0, now))
+            self._failures_while_healthy[name] = tries + 1, since
             is_long = tries + 1 >= POISON_MESSAGE_TRIES and now - since >= POISON_MESSAGE_MS
             # A verdict from before a restart stays valid while the app is healthy.
             if is_long or (before is not None and before.code == POISON_MESSAGE):

@@ -271,7 +271,7 @@ class ChannelInbox:
         key = send_key(location.key, inbound.update_id)
         # On a retry, files may be gone and a prompt may have changed: the accepted turn counts.
         may_differ = inbound.files or self._engine.expand_prompt(inbound.text) != inbound.text
-        if not may_differ or not await self._is_kept(assigned, key):
+        if not may_differ or not await self._is_accepted(assigned, key):
             parts = await self._parts(inbound)
             if not assigned.expect:
                 # An earlier attempt may have created it.
@@ -283,7 +283,7 @@ class ChannelInbox:
             return InboundResult()
         return InboundResult(move=router.moved_route(location, session_id, 0, self._clock.now_ms()))
 
-    async def _is_kept(self, assigned: InboundRow, key: str) -> bool:
+    async def _is_accepted(self, assigned: InboundRow, key: str) -> bool:
         return await self._engine.find_accepted(assigned.session_id, key) is not None
 
     async def _parts(self, inbound: InboundUpdate) -> tuple[AnyPart, ...]:

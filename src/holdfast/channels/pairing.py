@@ -229,10 +229,10 @@ class PairingChallenges:
             if each.sender not in may_speak:
                 may_speak[each.sender] = await self._pairing.is_allowed(each.chat.channel, each.sender)
             if not may_speak[each.sender]:
-                self._reject(each)
+                self._start_challenge(each)
         return {sender for sender, may in may_speak.items() if not may}
 
-    def _reject(self, inbound: InboundUpdate) -> None:
+    def _start_challenge(self, inbound: InboundUpdate) -> None:
         # In a group everyone would see the code; a sender gets one in a private chat.
         is_private = inbound.chat.kind == "dm"
         if (

@@ -91,7 +91,7 @@ class Channel(Protocol):
     @property
     def abilities(self) -> ChannelAbilities: ...
 
-    async def listen(self, take: InboundReceiver) -> None:
+    async def listen(self, receiver: InboundReceiver) -> None:
         """Pass inbound updates to `take` until cancelled; after a fault, retry with backoff."""
 
     async def send(self, chat: Chat, message: OutboundMessage, key: str) -> str:

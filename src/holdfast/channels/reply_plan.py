@@ -86,21 +86,21 @@ class ReplyPlan:
         self._removal_reason: str = ""
         self._removed_turns: list[RemovedTurns] = []
         self._removals: list[RemovedTurns | RestoredTurns] = []
-        self._moved_at: Seq = 0
+        self._continued_at: Seq = 0
         self._new_deliveries: dict[tuple[str, int], NewDelivery] = {}
 
     @property
     def completed_seq(self) -> Seq:
         """Return the sequence up to which all messages are final: those events need no second read."""
-        if self._moved_at:
+        if self._continued_at:
             # Until the chat has moved: a new plan must read this event again.
-            return max(self._cursor, self._moved_at - 1)
+            return max(self._cursor, self._continued_at - 1)
         return self._cursor if self._runs else self.seen
 
     @property
-    def has_moved(self) -> bool:
+    def has_successor(self) -> bool:
         """Return whether the conversation has a successor."""
-        return bool(self._moved_at)
+        return bool(self._continued_at)
 
     @property
     def is_working(self) -> bool:
@@ -147,7 +147,7 @@ class ReplyPlan:
         """Mark a piece as planned before this plan started."""
         self._replies[message_id].mark_shown(piece)
 
-    def take_departure(self) -> list[NewDelivery]:
+    def take_switch_deliveries(self) -> list[NewDelivery]:
         """Return the last state of an answer in progress, for a chat that switches away."""
         for message_id, reply in self._replies.items():
             if reply.is_shown and (pieces := reply.take_unseen()):
@@ -191,7 +191,7 @@ class ReplyPlan:
             case f.TurnAccepted():
                 if fact.run_id is not None:
                     self._runs[fact.run_id] = _PlannedRun(fact.turn, fact.turn_id)
-                    self._echo(fact)
+                    self._add_user_message(fact)
                 self._removal_reason = ""
                 self._removed_turns = [each.closed_before(fact.turn) for each in self._removed_turns]
                 self._removals = [
@@ -225,7 +225,7 @@ class ReplyPlan:
         self._removed_turns.append(removed)
         self._removals.append(removed)
 
-    def _echo(self, fact: f.TurnAccepted) -> None:
+    def _add_user_message(self, fact: f.TurnAccepted) -> None:
         """Show a user message that came through another client."""
         key = fact.key or ""
         if key.endswith(_key_suffix(self._route)) or self._removal_reason == "retry":
@@ -355,7 +355,7 @@ class ReplyPlan:
                 self._end(fact)
             case f.SessionContinued():
                 self._runs.clear()
-                self._moved_at = seq
+                self._continued_at = seq
                 self._put_delivery(
                     f"continued:{self._session_id}", "notice",
                     OutboundMessage("*This goes on in a new conversation, which begins with a summary.*"),

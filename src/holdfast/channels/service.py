@@ -11,8 +11,8 @@ from holdfast.channels.access import TELEGRAM, TOKEN_VARIABLE, WEBHOOK, StoredCh
 from holdfast.channels.info import ChannelInfo, ChannelRefused, ChannelTestResult, NotListening
 from holdfast.channels.pairing import Pairing
 from holdfast.channels.ports import Channel, ChannelFailure
-from holdfast.channels.telegram.bot_file import Bot, read_bot, write_bot
-from holdfast.channels.worker import Gateway
+from holdfast.channels.telegram.bot_file import SavedTelegramBot, read_bot, write_bot
+from holdfast.channels.worker import ChannelWorkers
 from holdfast.domain.chats import InboundUpdate
 from holdfast.domain.errors import HoldfastError, NoSuchChannel
 from holdfast.domain.secrets import SecretMask
@@ -53,7 +53,7 @@ class RunningChannelService(StoredChannelAccess):
 
     def __init__(
         self,
-        gateway: Gateway,
+        workers: ChannelWorkers,
         pairing: Pairing,
         settings: Settings,
         environ: Mapping[str, str],
@@ -61,7 +61,7 @@ class RunningChannelService(StoredChannelAccess):
         factories: ChannelFactories,
     ) -> None:
         super().__init__(pairing, settings, environ)
-        self._gateway = gateway
+        self._workers = workers
         self._mask = mask
         self._factories = factories
         self._lock = asyncio.Lock()
@@ -74,7 +74,7 @@ class RunningChannelService(StoredChannelAccess):
         """Create the configured channels without serving them. Raises ConfigError, OSError."""
         self._webhook = await asyncio.to_thread(self._factories.webhook)
         if self._webhook is not None:
-            self._gateway.add(self._webhook)
+            self._workers.add(self._webhook)
         if self._settings.telegram != "off":
             try:
                 if token := self._token or await asyncio.to_thread(_saved_token, self._settings.data):
@@ -84,37 +84,37 @@ class RunningChannelService(StoredChannelAccess):
 
     async def start(self) -> None:
         """Serve every channel. Start the engine first."""
-        await self._gateway.start()
+        await self._workers.start()
 
     async def stop(self, within_s: float) -> None:
         """Stop every channel; running sends may take `within_s`. A second call does nothing."""
-        await self._gateway.stop(within_s)
+        await self._workers.stop(within_s)
 
     def list_channels(self) -> Sequence[ChannelInfo]:
-        states = {state.name: state for state in self._gateway.states()}
+        states = {state.name: state for state in self._workers.states()}
         found = []
         for each in self.configured_channels():
             state = states.get(each.name)
             if state is None:
                 startup_error = self._startup_error if each.name == TELEGRAM else ""
                 found.append(
-                    msgspec.structs.replace(each, last_error=self._mask.mask_with_shapes(startup_error))
+                    msgspec.structs.replace(each, last_error=self._mask.mask_with_patterns(startup_error))
                 )
                 continue
             found.append(
                 ChannelInfo(
                     each.name, True, each.fixed, state.serving, state.last_seen_at,
-                    self._mask.mask_with_shapes(state.last_error), state.last_error_at,
+                    self._mask.mask_with_patterns(state.last_error), state.last_error_at,
                     state.received, state.waiting,
                     {str(outcome): count for outcome, count in state.delivered.items()},
-                    self._mask.mask_with_shapes(state.undelivered), state.undelivered_at,
+                    self._mask.mask_with_patterns(state.undelivered), state.undelivered_at,
                 )
             )  # fmt: skip
         return found
 
     async def test(self, name: str) -> ChannelTestResult:
-        health = await self._gateway.test(name)
-        return ChannelTestResult(health.ok, self._mask.mask_with_shapes(health.detail))
+        health = await self._workers.test(name)
+        return ChannelTestResult(health.ok, self._mask.mask_with_patterns(health.detail))
 
     async def connect_telegram(self, token: str) -> None:
         self._check_free()
@@ -125,8 +125,8 @@ class RunningChannelService(StoredChannelAccess):
             try:
                 health = await bot.health()
                 if not health.ok:
-                    raise ChannelRefused(why=self._mask.mask_with_shapes(health.detail))
-                await self._save(Bot(token.strip()))
+                    raise ChannelRefused(why=self._mask.mask_with_patterns(health.detail))
+                await self._save(SavedTelegramBot(token.strip()))
             except BaseException:
                 await bot.close()
                 raise
@@ -155,7 +155,7 @@ class RunningChannelService(StoredChannelAccess):
                 raise NotListening(name=name) from None
         elif name == WEBHOOK and self._webhook is not None:
             inbound = self._webhook.parse_call(headers, body)
-            await self._gateway.receiver_for(name)(inbound)
+            await self._workers.receiver_for(name)(inbound)
         else:
             raise NoSuchChannel(name=name)
 
@@ -169,22 +169,22 @@ class RunningChannelService(StoredChannelAccess):
         try:
             bot = await asyncio.to_thread(self._factories.telegram, token)
         except ChannelFailure as error:
-            raise ChannelRefused(why=self._mask.mask_with_shapes(str(error.fields["detail"]))) from None
+            raise ChannelRefused(why=self._mask.mask_with_patterns(str(error.fields["detail"]))) from None
         except HoldfastError as error:
-            raise ChannelRefused(why=self._mask.mask_with_shapes(str(error))) from None
+            raise ChannelRefused(why=self._mask.mask_with_patterns(str(error))) from None
         self._mask.add(bot.secret)
         return bot
 
     def _attach_bot(self, bot: TelegramBot) -> None:
         self._bot, self._startup_error = bot, ""
-        self._gateway.add(bot)
+        self._workers.add(bot)
 
     async def _detach_bot(self) -> None:
         if self._bot is not None:
             self._bot = None
-            await self._gateway.remove(TELEGRAM)
+            await self._workers.remove(TELEGRAM)
 
-    async def _save(self, bot: Bot | None) -> None:
+    async def _save(self, bot: SavedTelegramBot | None) -> None:
         folder = self._settings.data
         try:
             await asyncio.to_thread(write_bot, folder, bot)

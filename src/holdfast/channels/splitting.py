@@ -93,7 +93,7 @@ def _fitting(text: str, room: int) -> int:
 
 def _cut(text: str, window: int, fence: Fence) -> int:
     """Return where to cut within the first `window` characters: the best place that is not too early."""
-    places = _lines(text, window, fence)
+    places = _cut_candidates(text, window, fence)
     for kinds in (("paragraph",), ("paragraph", "line"), ("paragraph", "line", "code")):
         best = max((at for at, kind in places if kind in kinds), default=0)
         if best >= window // 2:
@@ -109,7 +109,7 @@ def _cut(text: str, window: int, fence: Fence) -> int:
     return window
 
 
-def _lines(text: str, window: int, fence: Fence) -> list[tuple[int, str]]:
+def _cut_candidates(text: str, window: int, fence: Fence) -> list[tuple[int, str]]:
     """Return the possible cuts at line starts, each with its kind."""
     found: list[tuple[int, str]] = []
     start = 0

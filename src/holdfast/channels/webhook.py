@@ -152,7 +152,7 @@ class WebhookChannel:
             self._clock.now_ms(),
         )  # fmt: skip
 
-    async def listen(self, take: InboundReceiver) -> None:
+    async def listen(self, receiver: InboundReceiver) -> None:
         """Wait until cancelled: the HTTP server receives the calls."""
         await asyncio.Event().wait()
 

@@ -30,7 +30,7 @@ def print_to_stderr(lines: str) -> None:
     print(lines, file=sys.stderr)
 
 
-class Gateway:
+class ChannelWorkers:
     """The workers of all channels. Belongs to one event loop. `sources` supplies data to chat commands."""
 
     def __init__(

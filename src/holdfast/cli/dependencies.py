@@ -63,7 +63,7 @@ class ListeningServer(Protocol):
         self,
         engine: Engine,
         read_status: GetServerStatus,
-        keyring: CredentialStore,
+        credential_store: CredentialStore,
         auth_config: AuthConfig,
         on_ready: Callable[[], None],
         on_stop: Callable[[], Awaitable[None]],
@@ -88,7 +88,7 @@ class SelectedModel(Protocol):
     @property
     def why(self) -> str: ...
 
-    async def takes(self) -> SupportedFiles:
+    async def supported_files(self) -> SupportedFiles:
         """Return the kinds of files that the model takes."""
 
     async def main_agent_model(self) -> tuple[str, SupportedFiles]:

@@ -21,9 +21,9 @@ def link(
 
     async def create_links(command: CommandContext) -> list[str]:
         async with command.store() as store:
-            keyring = CredentialStore(store, SystemClock(), IdGenerator(SystemClock()))
+            credential_store = CredentialStore(store, SystemClock(), IdGenerator(SystemClock()))
             links = [
-                await create_sign_in_link(server, keyring)
+                await create_sign_in_link(server, credential_store)
                 for server in (await running_servers(store)).values()
             ]
             if not links:

@@ -56,4 +56,4 @@ def mask_output(mask: SecretMask) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout = MaskedOutput(sys.stdout, mask.mask)
     if isinstance(sys.stderr, io.TextIOWrapper):
-        sys.stderr = MaskedOutput(sys.stderr, mask.mask_with_shapes)
+        sys.stderr = MaskedOutput(sys.stderr, mask.mask_with_patterns)

@@ -30,10 +30,10 @@ def password(
 
     async def change_password(command: CommandContext) -> str:
         async with command.store(create=not remove) as store:
-            keyring = CredentialStore(store, SystemClock(), IdGenerator(SystemClock()))
+            credential_store = CredentialStore(store, SystemClock(), IdGenerator(SystemClock()))
             if remove:
-                return "removed" if await keyring.remove_password() else "not_there"
-            await keyring.set_password(_read_password(stdin))
+                return "removed" if await credential_store.remove_password() else "not_there"
+            await credential_store.set_password(_read_password(stdin))
             return "set"
 
     outcome = run_command(context, change_password, as_json=as_json, data=data, durability=durability)

@@ -47,11 +47,11 @@ async def run_server(
                 "What is stored was brought to a newer format; "
                 f"a copy from before is {store.pre_migration_copy}"
             )
-        keyring = CredentialStore(
+        credential_store = CredentialStore(
             store, SystemClock(), IdGenerator(SystemClock()), mask=dependencies.mask.mask
         )
         auth_config = get_auth_config(settings)
-        await check_credentials_exist(settings, server.is_local, keyring)
+        await check_credentials_exist(settings, server.is_local, credential_store)
         app = await dependencies.build_app(store, settings, server.address)
         stack.push_async_callback(app.close)
         check(app)
@@ -60,12 +60,12 @@ async def run_server(
         stack.push_async_callback(_cancel, sweeper)
         read_status = partial(_read_status, store, app, settings)
         status = await read_status()
-        announcement = announce_server(store, keyring, settings, server.address, app.model.name)
+        announcement = announce_server(store, credential_store, settings, server.address, app.model.name)
         link = await stack.enter_async_context(announcement)
         await server.run(
             app.engine,
             read_status,
-            keyring,
+            credential_store,
             auth_config,
             on_ready=lambda: on_ready(status, link),
             on_stop=lambda: on_stop(app, settings.stop_grace_s),
@@ -93,7 +93,7 @@ async def _read_status(store: Store, app: App, settings: Settings) -> ServerStat
     totals = await store.totals()
     return ServerStatus(
         settings.data, settings.durability, totals.sessions, totals.events, totals.store_bytes,
-        app.model.name, app.model.why, await app.model.takes(),
+        app.model.name, app.model.why, await app.model.supported_files(),
         app.sandbox, app.unprotected, app.memory.description, _problems(app),
         *await app.model.main_agent_model(),
     )  # fmt: skip

@@ -46,10 +46,12 @@ def check_access_settings(settings: Settings, is_local: bool) -> None:
         raise ConfigError(where="public_url", problem=problem)
 
 
-async def check_credentials_exist(settings: Settings, is_local: bool, keyring: CredentialStore) -> None:
+async def check_credentials_exist(
+    settings: Settings, is_local: bool, credential_store: CredentialStore
+) -> None:
     """Raise NeedsPassword if other machines can reach the server and there is no credential."""
     if not is_local:
-        credentials = await keyring.current_keys()
+        credentials = await credential_store.load_snapshot()
         if credentials.password is None and not credentials.tokens:
             raise NeedsPassword(host=settings.host)
 
@@ -64,22 +66,22 @@ def get_auth_config(settings: Settings) -> AuthConfig:
 
 @asynccontextmanager
 async def announce_server(
-    store: Store, keyring: CredentialStore, settings: Settings, address: str, model: str
+    store: Store, credential_store: CredentialStore, settings: Settings, address: str, model: str
 ) -> AsyncIterator[str]:
     """Store this server's address while the context is open; yield a sign-in link."""
     url = settings.public_url.rstrip("/") + "/" if settings.public_url else address
     listening = ServerAddress(url, settings.auth == "on", SystemClock().now_ms(), address, model)
     await store.put_item(ADDRESS_KIND, store.own_process, msgspec.json.encode(listening))
     try:
-        yield await create_sign_in_link(listening, keyring)
+        yield await create_sign_in_link(listening, credential_store)
     finally:
         with suppress(StoreFault):  # Readers also check the lock of the process, so a leftover is harmless.
             await store.take_item(ADDRESS_KIND, store.own_process)
 
 
-async def create_sign_in_link(listening: ServerAddress, keyring: CredentialStore) -> str:
+async def create_sign_in_link(listening: ServerAddress, credential_store: CredentialStore) -> str:
     """Return a link that signs one browser in. Browsers never send the part after #, so no log has it."""
-    return f"{listening.url}#code={await keyring.create_code()}" if listening.auth else listening.url
+    return f"{listening.url}#code={await credential_store.create_code()}" if listening.auth else listening.url
 
 
 async def running_servers(store: Store) -> Mapping[str, ServerAddress]:

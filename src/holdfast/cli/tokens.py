@@ -71,7 +71,7 @@ def add(
 
     async def create_token(command: CommandContext) -> CreatedToken:
         async with command.store(create=True) as store:
-            token, secret = await _keyring(command, store).add_token(name, rights)
+            token, secret = await _credential_store(command, store).add_token(name, rights)
             return CreatedToken(_token_summary(token), secret)
 
     created = run_command(context, create_token, as_json=as_json, data=data, durability=durability)
@@ -94,7 +94,10 @@ def list_tokens(
         if not command.has_store:
             return []
         async with command.store() as store:
-            return [_token_summary(token, used) for token, used in await _keyring(command, store).tokens()]
+            return [
+                _token_summary(token, used)
+                for token, used in await _credential_store(command, store).tokens()
+            ]
 
     found = run_command(context, load_tokens, as_json=as_json, data=data, durability=durability)
     print_list(found, as_json, _tokens_table, "There are no tokens.")
@@ -111,7 +114,7 @@ def revoke(
 
     async def revoke_token(command: CommandContext) -> None:
         async with command.store() as store:
-            await _keyring(command, store).revoke_token(token_id)
+            await _credential_store(command, store).revoke_token(token_id)
 
     run_command(context, revoke_token, as_json=as_json, data=data, durability=durability)
     if as_json:
@@ -120,7 +123,7 @@ def revoke(
         print(f"Revoked {token_id}.")
 
 
-def _keyring(command: CommandContext, store: Store) -> CredentialStore:
+def _credential_store(command: CommandContext, store: Store) -> CredentialStore:
     return CredentialStore(
         store, SystemClock(), IdGenerator(SystemClock()), mask=command.dependencies.mask.mask
     )

@@ -70,7 +70,7 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
     effort: Effort | None = None
 
     @property
-    def session_name(self) -> str:
+    def stored_name(self) -> str:
         """The name that conversations store: empty for the main agent."""
         return "" if self.name == MAIN_AGENT else self.name
 

@@ -351,13 +351,13 @@ EMBED_QUERY_MS_MAX = 150
 EMBED_BACKOFF_S = 60
 """The pause in requests to an embedding server that was too slow or failed."""
 
-AGENT_CACHE_SESSIONS_MAX = 1_000
+CONTEXT_CACHE_SESSIONS_MAX = 1_000
 """Cached conversations; past that the least recently used is evicted."""
-AGENT_CACHE_BYTES_MAX = 67_108_864
+CONTEXT_CACHE_BYTES_MAX = 67_108_864
 """Their stored size; past that the least recently used is evicted."""
-AGENT_CACHE_IDLE_MS = 3_600_000
+CONTEXT_CACHE_IDLE_MS = 3_600_000
 """The idle time before a cached conversation is evicted."""
-AGENT_CACHE_ROUTES_MAX = 1_000
+AGENT_CACHE_AGENTS_MAX = 1_000
 """Cached agents, one for each name and model; past that the least recently used is evicted."""
 EVICTIONS_AT_ONCE_MAX = 8
 """Concurrent evictions, each of which may commit to memory first."""

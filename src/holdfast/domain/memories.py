@@ -88,7 +88,7 @@ class NoteRepository(Protocol):
         receipt: str,
         origin: Origin,
         scope: str,
-        fresh: Sequence[NewNote],
+        new_notes: Sequence[NewNote],
         said_at: Instant | None = None,
     ) -> tuple[str, Sequence[Memory]]:
         """Add the notes of one commit, once per key, and return its receipt with those notes that remain.

@@ -1,6 +1,6 @@
 """Mask secrets in what is written: known values, wherever they appear.
 
-A known value is masked everywhere. `mask_with_shapes` also masks what only looks like a secret; it is for
+A known value is masked everywhere. `mask_with_patterns` also masks what only looks like a secret; it is for
 logs and errors alone, since people rightly work on such text in a conversation. This guards against
 accidents: anyone can carry a secret past it by spelling it backwards.
 """
@@ -84,7 +84,7 @@ class SecretMask:
         """Return `text` without the known values: from the left, the longest match at each place."""
         return text if self._find_start(text) is None else self._mask_until_open(text, is_whole=True)[0]
 
-    def mask_with_shapes(self, text: str) -> str:
+    def mask_with_patterns(self, text: str) -> str:
         """Return `text` without the known values or anything shaped like a key, token or password."""
         return _SHAPES.sub(lambda found: (found["said"] or "") + MASK, self.mask(text))
 

@@ -19,7 +19,7 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import SUMMARIES_AT_ONCE_MAX, SUMMARY_RETRY_MS, SUMMARY_RETRY_MS_MAX
 from holdfast.domain.transcript.transcript import Transcript
 from holdfast.engine.load_context import load_context
-from holdfast.engine.ports import ConversationContexts, WorkerFactory
+from holdfast.engine.ports import AgentForSession, ConversationContexts
 from holdfast.engine.recorder import ConversationContext
 from holdfast.engine.session_commands import SessionCommands
 from holdfast.store.ports import Store
@@ -34,7 +34,7 @@ class _Backoff(msgspec.Struct, frozen=True):
     retry_at: Instant
 
 
-class Summaries:
+class ConversationSummariser:
     """Summarise conversations. Belongs to one event loop.
 
     `threshold` is the share of the window above which the end of a run starts a summary; 0 disables that.
@@ -44,14 +44,14 @@ class Summaries:
         self,
         store: Store,
         commands: SessionCommands,
-        worker_factory: WorkerFactory,
+        agent_for_session: AgentForSession,
         contexts: ConversationContexts,
         clock: Clock,
         threshold: float,
     ) -> None:
         self._store = store
         self._commands = commands
-        self._worker_factory = worker_factory
+        self._agent_for_session = agent_for_session
         self._contexts = contexts
         self._clock = clock
         self.threshold = threshold
@@ -122,7 +122,7 @@ class Summaries:
             if threshold and context.is_changed_elsewhere:
                 return None  # The process that continues it summarises it at the end of its run.
             read = partial(self._transcript, context, session_id, first_open)
-            return await self._worker_factory(session).summarise(read, threshold, keep_turns)
+            return await self._agent_for_session(session).summarise(read, threshold, keep_turns)
         except (NoSuchSession, StoreFault):
             raise
         except HoldfastError as error:

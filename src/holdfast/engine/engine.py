@@ -19,18 +19,18 @@ from holdfast.domain.limits import SUCCESSORS_MAX
 from holdfast.domain.secrets import MaskFunction, no_mask
 from holdfast.domain.shell.rules import ALLOW_ONCE, ApprovalGrant
 from holdfast.domain.state.rows import SessionRow, ToolRow
-from holdfast.engine.compaction import Summaries
+from holdfast.engine.compaction import ConversationSummariser
 from holdfast.engine.conversation_page import ConversationPage, read_page
 from holdfast.engine.drafts import Drafts
 from holdfast.engine.file_changes import RunFileChanges
 from holdfast.engine.permissions import Permissions
-from holdfast.engine.ports import NO_WORKSPACE_FILES, ConversationContexts, WorkerFactory, WorkspaceFiles
+from holdfast.engine.ports import NO_WORKSPACE_FILES, AgentForSession, ConversationContexts, WorkspaceFiles
 from holdfast.engine.recovery import Recovery
 from holdfast.engine.resume_policy import NO_AGENT_DEFAULTS, AgentDefaults, ResumePolicy
 from holdfast.engine.runner import Runner
 from holdfast.engine.session_commands import AcceptedMessage, SessionCommands
 from holdfast.engine.successor import SessionContinuation
-from holdfast.engine.titles import GenerateTitle, Titles
+from holdfast.engine.titles import GenerateTitle, TitleScheduler
 from holdfast.store.ports import Snapshot, Store
 from holdfast.store.spool import Spools
 
@@ -51,7 +51,7 @@ class Engine:
         store: Store,
         clock: Clock,
         ids: IdGenerator,
-        worker_factory: WorkerFactory,
+        agent_for_session: AgentForSession,
         folder: Path,
         resume: f.ResumeMode,
         generate_title: GenerateTitle | None,
@@ -75,19 +75,21 @@ class Engine:
         self.permissions = permissions or Permissions(store, clock, ids, ())
         self.drafts = Drafts(store, mask)
         self.file_changes = RunFileChanges(store, folder, files, mask)
-        self._worker_factory = worker_factory
+        self._agent_for_session = agent_for_session
         self._agent_defaults = agent_defaults
         self._resume = policy = ResumePolicy(resume, agent_defaults)
         self.commands = SessionCommands(store, ids, policy, self._cancel_work, mask)
-        self._titles = Titles(store, self.commands, generate_title)
+        self._titles = TitleScheduler(store, self.commands, generate_title)
         spools = Spools(folder, store.own_process)
         self.contexts = contexts
         store.add_change_listener(contexts.on_change)
         self.runner = Runner(
-            store, clock, ids, worker_factory, folder, spools, self._on_run_completed, runs_at_once, policy,
-            contexts, mask,
+            store, clock, ids, agent_for_session, folder, spools, self._on_run_completed, runs_at_once,
+            policy, contexts, mask,
         )  # fmt: skip
-        self.summaries = Summaries(store, self.commands, worker_factory, contexts, clock, summarise_above)
+        self.summaries = ConversationSummariser(
+            store, self.commands, agent_for_session, contexts, clock, summarise_above
+        )
         self.continuation = SessionContinuation(
             store, ids, mask, self.summaries, folder, self.runner.start_run, on_session_end,
             self.permissions.move_to_successor,
@@ -227,7 +229,7 @@ class Engine:
         """Apply a person's decision on a call, then continue the run if it waited for nothing else."""
         if decision == "rerun":
             await self._refuse_while_running(run_id, call_id)
-        forbidden = self.permissions.forbidden
+        forbidden = self.permissions.denylist
         resolution = await self.commands.resolve(run_id, call_id, decision, text, allowing, forbidden)
         if allowing.scope != "once":
             # After the answer: an answer that comes too late must not create a rule.
@@ -251,7 +253,7 @@ class Engine:
         """
         if not file_parts(parts):
             return
-        worker = self._worker_factory(await self.store.session(session_id))
+        worker = self._agent_for_session(await self.store.session(session_id))
         try:
             await worker.check_files(parts)
         except FileNotSupported:
@@ -264,7 +266,7 @@ class Engine:
             return snapshot.session(session_id), snapshot.tools(session_id, run_id)
 
         session, tools = await self.store.snapshot(read)
-        worker = self._worker_factory(session)
+        worker = self._agent_for_session(session)
         for tool in tools:
             if tool.id == call_id and not await worker.is_finished(tool.name, call_id):
                 raise ToolRefused(call_id=call_id, state="still running", verb="be run again")

@@ -48,9 +48,9 @@ class StoreMemoryQueue:
         )
 
     async def due_entries(
-        self, quiet_since: Instant, now: Instant, limit: int, excluded_owners: Sequence[str] = ()
+        self, quiet_since: Instant, now: Instant, limit: int, owners_in_backoff: Sequence[str] = ()
     ) -> Sequence[QueuedCommit]:
-        return await self._store.due_commits(quiet_since, now, limit, excluded_owners)
+        return await self._store.due_commits(quiet_since, now, limit, owners_in_backoff)
 
     async def pending_totals(self) -> tuple[int, Instant]:
         return await self._store.pending_commit_totals()

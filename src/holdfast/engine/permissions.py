@@ -32,7 +32,7 @@ class Permissions:
         self._mask = mask
         self._clock = clock
         self._ids = ids
-        self.forbidden = Denylist(never_run)
+        self.denylist = Denylist(never_run)
 
     async def rules(self) -> Sequence[Rule]:
         """Return all rules of the store, the oldest first."""

@@ -13,7 +13,7 @@ from holdfast.domain.transcript.transcript import Transcript
 from holdfast.engine.recorder import ConversationContext, RunRecorder
 
 
-class Worker(Protocol):
+class SessionAgent(Protocol):
     """Execute one run from its journal. The engine may call it again for the same run."""
 
     async def check_files(self, parts: Sequence[AnyPart]) -> None:
@@ -57,7 +57,7 @@ class ConversationContexts(Protocol):
         """Return the number of rebuilds by reason."""
 
     @property
-    def entries(self) -> int: ...
+    def entry_count(self) -> int: ...
 
     @property
     def size_bytes(self) -> int: ...
@@ -87,5 +87,5 @@ class NoWorkspaceFiles:
 
 NO_WORKSPACE_FILES = NoWorkspaceFiles()
 
-WorkerFactory = Callable[[SessionRow], Worker]
+AgentForSession = Callable[[SessionRow], SessionAgent]
 """Return the worker that answers in a session."""

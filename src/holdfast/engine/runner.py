@@ -20,7 +20,7 @@ from holdfast.domain.secrets import MaskFunction, no_mask
 from holdfast.domain.state.rows import RunRow, SessionRow
 from holdfast.domain.state.session_state import Facts, SessionStateView
 from holdfast.engine.instructions import InstructionStore
-from holdfast.engine.ports import ConversationContexts, WorkerFactory
+from holdfast.engine.ports import AgentForSession, ConversationContexts
 from holdfast.engine.recorder import RunRecorder, ServerStopping
 from holdfast.engine.resume_policy import ResumePolicy
 from holdfast.engine.workspaces import move_workspace, workspace_path
@@ -48,7 +48,7 @@ class Runner:
         store: Store,
         clock: Clock,
         ids: IdGenerator,
-        worker_factory: WorkerFactory,
+        agent_for_session: AgentForSession,
         folder: Path,
         spools: Spools,
         on_completed: Callable[[SessionId], None],
@@ -60,7 +60,7 @@ class Runner:
         self._store = store
         self._clock = clock
         self._ids = ids
-        self._worker_factory = worker_factory
+        self._agent_for_session = agent_for_session
         self._contexts = contexts
         self._folder = folder
         self._spools = spools
@@ -210,7 +210,7 @@ class Runner:
     async def _execute(self, session_id: SessionId, lease: Lease, renewing: "asyncio.Task[None]") -> None:
         try:
             session = await self._store.session(session_id)
-            worker = self._worker_factory(session)
+            worker = self._agent_for_session(session)
             workspace = await self._workspace(session)
             context = self._contexts.acquire(session_id)
             recorder = RunRecorder(self._store, context, session_id, lease, workspace, self.instructions)

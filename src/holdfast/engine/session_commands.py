@@ -243,7 +243,7 @@ class SessionCommands:
         decision: f.ToolDecision,
         text: str | None = None,
         allowing: ApprovalGrant = ALLOW_ONCE,
-        forbidden: Denylist | None = None,
+        denylist: Denylist | None = None,
     ) -> CallResolution:
         """Apply a person's decision on a call.
 
@@ -255,7 +255,7 @@ class SessionCommands:
             run_id,
             call_id,
             lambda view, run, tool: approvals.apply_decision(
-                view, run, tool, decision, text, allowing, forbidden
+                view, run, tool, decision, text, allowing, denylist
             ),
         )
 

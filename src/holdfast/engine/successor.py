@@ -24,7 +24,7 @@ from holdfast.domain.limits import SUCCESSORS_MAX
 from holdfast.domain.secrets import MaskFunction
 from holdfast.domain.state.rows import SessionRow
 from holdfast.domain.state.session_state import Facts, SessionStateView
-from holdfast.engine.compaction import Summaries
+from holdfast.engine.compaction import ConversationSummariser
 from holdfast.engine.workspaces import move_workspace
 from holdfast.store.ports import Append, Store
 
@@ -45,7 +45,7 @@ class SessionContinuation:
         store: Store,
         ids: IdGenerator,
         mask: MaskFunction,
-        summaries: Summaries,
+        summaries: ConversationSummariser,
         folder: Path,
         start_run: Callable[[SessionId, RunId], None],
         on_session_end: Callable[[SessionId], None],

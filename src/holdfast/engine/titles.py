@@ -21,7 +21,7 @@ GenerateTitle = Callable[[SessionRow, str], Awaitable[str]]
 _READ_TURNS, _READ_MESSAGES = 4, 50
 
 
-class Titles:
+class TitleScheduler:
     """Give conversations titles; without `generate_title`, the first words of the first message."""
 
     def __init__(self, store: Store, commands: SessionCommands, generate_title: GenerateTitle | None) -> None:

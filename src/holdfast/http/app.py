@@ -83,7 +83,7 @@ def create_app(
     engine: Engine,
     read_status: GetServerStatus,
     streams: Streams,
-    keyring: CredentialStore,
+    credential_store: CredentialStore,
     authenticator: Authenticator,
     hosts: HostPolicy,
     mask: MaskFunction = no_mask,
@@ -99,7 +99,7 @@ def create_app(
         services.channels.list_channels if services is not None else tuple,
         services.mcp.info if services is not None else tuple,
     )  # fmt: skip
-    routes = partial(_routes, engine, read_status, metrics, keyring, authenticator, hosts, services)
+    routes = partial(_routes, engine, read_status, metrics, credential_store, authenticator, hosts, services)
     document_cache: list[bytes] = []
 
     @get(description.OPENAPI_PATH)
@@ -129,7 +129,7 @@ def _routes(
     engine: Engine,
     read_status: GetServerStatus,
     metrics: Metrics,
-    keyring: CredentialStore,
+    credential_store: CredentialStore,
     authenticator: Authenticator,
     hosts: HostPolicy,
     services: Services | None,
@@ -145,8 +145,8 @@ def _routes(
         DraftRoutes(engine.drafts),
         FileRoutes(engine.store, engine.mask),
         HealthRoutes(read_status, metrics, services.models if services is not None else None),
-        SignInRoutes(keyring, authenticator, hosts),
-        PasswordRoutes(keyring, authenticator),
+        SignInRoutes(credential_store, authenticator, hosts),
+        PasswordRoutes(credential_store, authenticator),
         *(admin_routes(services, read_status) if services is not None else ()),
     )
     return [route for group in groups for route in group.routes()]

@@ -50,18 +50,18 @@ class Authenticator:
 
     def __init__(
         self,
-        keyring: CredentialStore,
+        credential_store: CredentialStore,
         auth_config: AuthConfig,
         hosts: HostPolicy,
         now: Callable[[], float],
         wall_ms: Callable[[], Instant],
     ) -> None:
-        self._keyring = keyring
+        self._credential_store = credential_store
         self._auth_config = auth_config
         self._hosts = hosts
         self._now = now
         self._wall_ms = wall_ms
-        self._keys, self._read_at = CredentialSnapshot(), float("-inf")
+        self._credentials, self._read_at = CredentialSnapshot(), float("-inf")
         self._read_lock, self._password_lock = asyncio.Lock(), asyncio.Lock()
         self._pending_password_checks = 0
         self._secret_throttle, self._password_throttle = LoginThrottle(now), LoginThrottle(now)
@@ -80,12 +80,12 @@ class Authenticator:
         token = _bearer_token(scope)
         secrets = [token] if token is not None else self._hosts.cookie_secrets(scope)[:_COOKIES_TRIED_MAX]
         digests = [secret_digest(secret) for secret in secrets]
-        principal = self._find_principal(await self._load_keys(CREDENTIALS_STALE_MS / 1000), digests)
+        principal = self._find_principal(await self._load_credentials(CREDENTIALS_STALE_MS / 1000), digests)
         address = client_address(scope)
         if principal is None and digests:
             is_throttled = self._secret_throttle.retry_after_s(address) > 0
             principal = self._find_principal(
-                await self._load_keys(_THROTTLED_KEYS_AGE_S if is_throttled else 0), digests
+                await self._load_credentials(_THROTTLED_KEYS_AGE_S if is_throttled else 0), digests
             )
         if principal is not None and (
             not principal.is_browser or self._has_page_key(scope, principal.digest)
@@ -93,7 +93,7 @@ class Authenticator:
             return principal
         if token is not None:
             self._record_failure(address)
-        raise NotSignedIn(password=self._keys.password is not None)
+        raise NotSignedIn(password=self._credentials.password is not None)
 
     async def redeem_code(self, code: str, address: str) -> None:
         """Use up a sign-in code. Raises SignInFailed or TooManyAttempts if it is not valid.
@@ -101,8 +101,8 @@ class Authenticator:
         A valid code works however often others have failed: nobody can guess it.
         """
         is_throttled = self._secret_throttle.retry_after_s(address) > 0
-        keys = await self._load_keys(_THROTTLED_KEYS_AGE_S if is_throttled else 0)
-        if secret_digest(code) not in keys.codes or not await self._keyring.redeem_code(code):
+        keys = await self._load_credentials(_THROTTLED_KEYS_AGE_S if is_throttled else 0)
+        if secret_digest(code) not in keys.codes or not await self._credential_store.redeem_code(code):
             self._record_failure(address)
             raise SignInFailed()
 
@@ -116,7 +116,7 @@ class Authenticator:
         self._pending_password_checks += 1
         try:
             async with self._password_lock:
-                stored = (await self._load_keys(0)).password
+                stored = (await self._load_credentials(0)).password
                 if stored is None or not await asyncio.to_thread(verify_password, stored.hash, password):
                     raise SignInFailed()
         finally:
@@ -125,7 +125,7 @@ class Authenticator:
 
     async def refresh(self) -> None:
         """Reload the credentials after a change in this process, and end revoked connections."""
-        await self._load_keys(0)
+        await self._load_credentials(0)
         self._abort_revoked()
 
     @contextmanager
@@ -149,7 +149,7 @@ class Authenticator:
             await asyncio.sleep(CREDENTIALS_STALE_MS / 1000)
             try:
                 if self._tracked:
-                    await self._load_keys(CREDENTIALS_STALE_MS / 2000)
+                    await self._load_credentials(CREDENTIALS_STALE_MS / 2000)
                     self._abort_revoked()
                 await self._save_last_used()
             except HoldfastError:
@@ -175,7 +175,7 @@ class Authenticator:
         """
         if scope["method"] in ("GET", "HEAD") and scope["path"].startswith(f"{FILES_PATH}/"):
             return True
-        sign_in = self._keys.sign_ins.get(digest)
+        sign_in = self._credentials.sign_ins.get(digest)
         page_digest = secret_digest(header(scope, PAGE_HEADER))
         return sign_in is not None and hmac.compare_digest(sign_in.page_digest, page_digest)
 
@@ -187,27 +187,27 @@ class Authenticator:
 
     def _abort_revoked(self) -> None:
         for digest, aborts in tuple(self._tracked.items()):
-            if self._find_principal(self._keys, [digest]) is None:
+            if self._find_principal(self._credentials, [digest]) is None:
                 for abort in tuple(aborts):
                     abort()
 
-    async def _load_keys(self, max_age_s: float) -> CredentialSnapshot:
+    async def _load_credentials(self, max_age_s: float) -> CredentialSnapshot:
         """Return the credentials, read at most `max_age_s` ago."""
         fresh_since = self._now() - max_age_s
         if self._read_at >= fresh_since:
-            return self._keys
+            return self._credentials
         async with self._read_lock:
             if self._read_at < fresh_since:
                 started = self._now()
-                self._keys = await self._keyring.current_keys()
+                self._credentials = await self._credential_store.load_snapshot()
                 self._read_at = started
-        return self._keys
+        return self._credentials
 
     async def _save_last_used(self) -> None:
         for token_id, at in tuple(self._last_used.items()):
             if at - self._saved_last_used.get(token_id, 0) >= _SAVE_LAST_USED_EVERY_MS:
                 self._saved_last_used[token_id] = at
-                await self._keyring.record_token_use(token_id, at)
+                await self._credential_store.record_token_use(token_id, at)
         self._last_used.clear()
 
 

@@ -47,12 +47,17 @@ class ConnectionTimeouts:
     def __init__(
         self,
         head_s: float = REQUEST_HEAD_S_MAX,
-        silent_s: float = BODY_IDLE_S_MAX,
+        body_idle_s: float = BODY_IDLE_S_MAX,
         body_s: float = BODY_S_MAX,
-        new_max: int = CONNECTIONS_UNAUTHENTICATED_MAX,
+        unauthenticated_max: int = CONNECTIONS_UNAUTHENTICATED_MAX,
         idle_s: int = CONNECTION_IDLE_S_MAX,
     ) -> None:
-        self.head_s, self.silent_s, self.body_s, self.new_max = head_s, silent_s, body_s, new_max
+        self.head_s, self.body_idle_s, self.body_s, self.unauthenticated_max = (
+            head_s,
+            body_idle_s,
+            body_s,
+            unauthenticated_max,
+        )
         self.idle_s = idle_s
 
 
@@ -68,7 +73,7 @@ class ConnectionRegistry:
 
     def add(self, connection: "HttpConnection") -> None:
         self._unauthenticated[connection] = None
-        if len(self._unauthenticated) > self._timeouts.new_max:
+        if len(self._unauthenticated) > self._timeouts.unauthenticated_max:
             # The oldest: an honest client has authenticated long before.
             oldest = next(iter(self._unauthenticated))
             self.cut_off += 1
@@ -176,8 +181,8 @@ class HttpConnection(HttpToolsProtocol):
             self._expected_since += now - self._last_data_at
             self._last_data_at = now
             return False
-        limit_s = timeouts.body_s if self._is_authenticated else timeouts.silent_s
-        return now - self._last_data_at > timeouts.silent_s or now - self._expected_since > limit_s
+        limit_s = timeouts.body_s if self._is_authenticated else timeouts.body_idle_s
+        return now - self._last_data_at > timeouts.body_idle_s or now - self._expected_since > limit_s
 
     def refuse(self, error: HoldfastError) -> None:
         """Send `error`, if no response has begun, and end the connection."""

@@ -88,7 +88,7 @@ class Metrics:
             "holdfast_recoveries_total": engine.recovery.recovered,
             "holdfast_deltas_total": engine.store.commit_metrics.deltas,
             "holdfast_agent_cache_hits_total": engine.contexts.hits,
-            "holdfast_agent_cache_entries": engine.contexts.entries,
+            "holdfast_agent_cache_entries": engine.contexts.entry_count,
             "holdfast_agent_cache_bytes": engine.contexts.size_bytes,
             "holdfast_subscribers": streams.subscribers,
             "holdfast_events_sent_total": streams.events_sent,

@@ -99,7 +99,7 @@ class UvicornHttpServer:
         self,
         engine: Engine,
         read_status: GetServerStatus,
-        keyring: CredentialStore,
+        credential_store: CredentialStore,
         auth_config: AuthConfig,
         on_ready: Callable[[], None],
         on_stop: Callable[[], Awaitable[None]],
@@ -116,8 +116,10 @@ class UvicornHttpServer:
             ConnectionRegistry(now, self._timeouts),
         )
         hosts = HostPolicy(self._host, self._port, auth_config)
-        authenticator = Authenticator(keyring, auth_config, hosts, now, SystemClock().now_ms)
-        app = create_app(engine, read_status, streams, keyring, authenticator, hosts, self._mask, services)
+        authenticator = Authenticator(credential_store, auth_config, hosts, now, SystemClock().now_ms)
+        app = create_app(
+            engine, read_status, streams, credential_store, authenticator, hosts, self._mask, services
+        )
         server, signals = _EmbeddedUvicorn(self._config(app, connections), on_ready), _StopSignals()
         tasks = [
             asyncio.create_task(work)

@@ -84,13 +84,13 @@ class McpStdioTransport:
         context.lock_path(server).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         environ = clean_environment(context.environ) | server.env
         command = f"exec {shlex.join((server.command, *server.args))}"
-        lock, stdio_fds = context.lock_path(server).absolute(), sockets.theirs
+        lock, stdio_fds = context.lock_path(server).absolute(), sockets.child_fds
         try:
             return SupervisedProcess.start(
                 CommandSpec(command, _SHELL, workspace, lock, 0, environ, context.sandbox, stdio_fds)
             )
         finally:
-            sockets.close_theirs()
+            sockets.close_child_ends()
 
     @asynccontextmanager
     async def _streams(
@@ -152,15 +152,15 @@ class _SocketPairs:
             end.setblocking(False)
 
     @property
-    def theirs(self) -> tuple[int, int]:
+    def child_fds(self) -> tuple[int, int]:
         return self._their_input.fileno(), self._their_output.fileno()
 
-    def close_theirs(self) -> None:
+    def close_child_ends(self) -> None:
         self._their_input.close()
         self._their_output.close()
 
     def close(self) -> None:
-        self.close_theirs()
+        self.close_child_ends()
         self.input.close()
         self.output.close()
 

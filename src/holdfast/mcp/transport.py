@@ -44,7 +44,7 @@ class McpRateLimiter:
         self._at = now
         self._left = float(MCP_MESSAGES_AT_ONCE)
 
-    def wait_s(self, now: float, messages: float = 1) -> float:
+    def take_tokens(self, now: float, messages: float = 1) -> float:
         """Take `messages` tokens and return how long to wait before reading."""
         gained = (now - self._at) * MCP_MESSAGES_PER_S_MAX
         self._at, self._left = now, min(self._left + gained, MCP_MESSAGES_AT_ONCE) - messages
@@ -52,5 +52,5 @@ class McpRateLimiter:
 
     async def throttle(self, now: float, messages: float = 1) -> None:
         """Take `messages` tokens and wait until they may be read."""
-        if (wait_s := self.wait_s(now, messages)) > _WAIT_S_MIN:
+        if (wait_s := self.take_tokens(now, messages)) > _WAIT_S_MIN:
             await asyncio.sleep(wait_s)

@@ -48,5 +48,5 @@ class OwnerBackoff:
         state = self._states.get(owner)
         return state is not None and not is_due(state.until, self._clock.now_ms(), COMMIT_RETRY_MS_MAX)
 
-    def owners_backing_off(self) -> list[str]:
+    def owners_in_backoff(self) -> list[str]:
         return [owner for owner in self._states if self.is_backing_off(owner)]

@@ -26,7 +26,7 @@ from holdfast.memory.provider_calls import ProviderTimeout, call_with_timeout
 
 RegisterOwner = Callable[[SessionId, Owner], Awaitable[str]]
 """Make an agent the owner of a session's commits from now on; return its digest. Raises StoreFault."""
-Titles = Callable[[Sequence[SessionId]], Awaitable[Mapping[SessionId, str]]]
+LoadTitles = Callable[[Sequence[SessionId]], Awaitable[Mapping[SessionId, str]]]
 """Return the titles of those conversations that exist."""
 QUERY_CHARS_MAX = 4_000
 """The start of a long message is enough for a query."""
@@ -50,19 +50,19 @@ class MemoryClient:
 
     def __init__(
         self,
-        provider: Callable[[], Provider | None],
-        owner: Callable[[], Owner | None],
+        get_provider: Callable[[], Provider | None],
+        get_owner: Callable[[], Owner | None],
         register_owner: RegisterOwner,
-        session: Callable[[SessionId], Awaitable[SessionRow]],
-        titles: Titles,
+        get_session: Callable[[SessionId], Awaitable[SessionRow]],
+        titles: LoadTitles,
         clock: Clock,
         recall_s: float,
         mask: MaskFunction = no_mask,
     ) -> None:
-        self._provider = provider
-        self._owner = owner
+        self._get_provider = get_provider
+        self._get_owner = get_owner
         self._register_owner = register_owner
-        self._session = session
+        self._get_session = get_session
         self._titles = titles
         self._clock = clock
         self._recall_s = recall_s
@@ -70,11 +70,11 @@ class MemoryClient:
         self._is_healthy = True
         self._retry_at: Instant = 0
         self._probe_task: asyncio.Task[None] | None = None
-        self.recalls: Counter[str] = Counter()
+        self.recall_counts: Counter[str] = Counter()
 
     def probe(self) -> None:
         """Check in the background whether the provider answers in time."""
-        provider = self._provider()
+        provider = self._get_provider()
         if provider is not None:
             self._start_probe(provider, PROBE_QUERY, "")
 
@@ -85,8 +85,8 @@ class MemoryClient:
 
     # For the engine.
 
-    async def owner(self, session_id: SessionId) -> str | None:
-        return await self.register_owner(session_id, self._owner())
+    async def register_session(self, session_id: SessionId) -> str | None:
+        return await self.register_owner(session_id, self._get_owner())
 
     async def register_owner(self, session_id: SessionId, owner: Owner | None) -> str | None:
         """Register `owner` and return its digest; empty if the store failed, None without an owner."""
@@ -101,11 +101,11 @@ class MemoryClient:
     async def recall(
         self, session_id: SessionId, text: str, already_given: Collection[str]
     ) -> tuple[str, ...]:
-        provider, query = self._provider(), text.strip()[:QUERY_CHARS_MAX]
+        provider, query = self._get_provider(), text.strip()[:QUERY_CHARS_MAX]
         if provider is None or not query:
             return ()
         try:
-            session = await self._session(session_id)
+            session = await self._get_session(session_id)
         except HoldfastError:
             return ()
         return (
@@ -120,16 +120,16 @@ class MemoryClient:
         if not self._is_healthy:
             if is_due(self._retry_at, self._clock.now_ms(), RECALL_BACKOFF_S * 1000):
                 self._start_probe(provider, query, scope)
-            self.recalls["resting"] += 1
+            self.recall_counts["resting"] += 1
             return ()
         try:
             found = await self._call_recall(provider, query, scope, self._recall_s)
         except HoldfastError as error:
             self._back_off()
-            self.recalls["slow" if isinstance(error, ProviderTimeout) else "failed"] += 1
+            self.recall_counts["slow" if isinstance(error, ProviderTimeout) else "failed"] += 1
             return ()
         texts = tuple(self._select_texts(found, given))
-        self.recalls["found" if texts else "none"] += 1
+        self.recall_counts["found" if texts else "none"] += 1
         return texts
 
     def _start_probe(self, provider: Provider, query: str, scope: str) -> None:
@@ -189,7 +189,7 @@ class MemoryClient:
         return [RecalledMemory(self._mask(each.text), _source(each, titles)) for each in found]
 
     async def _require_provider(self, session_id: SessionId) -> tuple[Provider, SessionRow]:
-        provider, session = self._provider(), await self._session(session_id)
+        provider, session = self._get_provider(), await self._get_session(session_id)
         if provider is None:
             raise MemoryOff()
         if not session.remember:
@@ -204,7 +204,7 @@ class AgentMemoryClient:
         self._client = client
         self._owner = owner
 
-    async def owner(self, session_id: SessionId) -> str | None:
+    async def register_session(self, session_id: SessionId) -> str | None:
         return await self._client.register_owner(session_id, self._owner())
 
     async def recall(

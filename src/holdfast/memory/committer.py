@@ -137,7 +137,7 @@ class MemoryCommitter:
                 )
         return None
 
-    async def write(self, session_id: SessionId, decide: Decide, number: int) -> Facts:
+    async def change_if_exists(self, session_id: SessionId, decide: Decide, number: int) -> Facts:
         """Commit `decide` to the conversation of that number, even if it was deleted.
 
         Returns no facts if it no longer exists. Raises StoreFault, and what `decide` raises.
@@ -171,7 +171,7 @@ class MemoryCommitter:
                 # Best effort: if this write fails, the next start recovers the entry.
                 with suppress(HoldfastError):
                     stopped = _failure_decision(started, Failure("memory_failed", "the server stopped"), 0)
-                    await self.write(session_id, stopped, entry.number)
+                    await self.change_if_exists(session_id, stopped, entry.number)
             raise
         return await self._record_answer(session_id, entry.number, started, resolved, answer)
 
@@ -225,7 +225,7 @@ class MemoryCommitter:
             self._backoff.record_success(resolved.owner)
             receipt = self._caller.safe_text(str(answer.value))
             commit = partial(memory_queue.complete, n=n, attempt=attempt, receipt=receipt)
-            facts = await self._write_with_retry(session_id, commit, number)
+            facts = await self._change_with_retry(session_id, commit, number)
             # Fenced: another process presumed this attempt lost, and reports it.
             return self._count(SegmentCommitResult("committed", 1)) if facts else SegmentCommitResult("busy")
         self._backoff.record_failure(resolved.owner)
@@ -234,7 +234,7 @@ class MemoryCommitter:
             mark_in_doubt = partial(
                 memory_queue.abandon_lost_attempt, n=n, is_lost=is_lost, takes_key=False, failure=failure
             )
-            await self._write_with_retry(session_id, mark_in_doubt, number)
+            await self._change_with_retry(session_id, mark_in_doubt, number)
             return self._count(SegmentCommitResult("in_doubt", detail=failure.detail))
         return await self._record_failure(session_id, number, started, failure)
 
@@ -242,7 +242,7 @@ class MemoryCommitter:
         self, session_id: SessionId, number: int, started: MemoryCommitStarted, failure: Failure
     ) -> SegmentCommitResult:
         retry_at = self._backoff.retry_at(started.attempt)
-        await self._write_with_retry(session_id, _failure_decision(started, failure, retry_at), number)
+        await self._change_with_retry(session_id, _failure_decision(started, failure, retry_at), number)
         return self._count(SegmentCommitResult("failed", detail=failure.detail))
 
     async def _retract(
@@ -270,7 +270,7 @@ class MemoryCommitter:
         forget = partial(
             memory_queue.record_retraction, n=entry.row.n, outcome=outcome, failure=failure, retry_at=retry_at
         )  # fmt: skip
-        await self._write_with_retry(session_id, forget, entry.number)
+        await self._change_with_retry(session_id, forget, entry.number)
         self.counts[f"forget_{outcome}"] += 1
         detail = failure.detail if failure is not None else ""
         return SegmentCommitResult("failed" if outcome == "failed" else "nothing", detail=detail)
@@ -290,7 +290,7 @@ class MemoryCommitter:
         give_up = partial(
             memory_queue.abandon_lost_attempt, n=row.n, is_lost=is_lost, takes_key=may_retry, failure=failure
         )
-        if await self.write(session_id, give_up, entry.number) and not may_retry:
+        if await self.change_if_exists(session_id, give_up, entry.number) and not may_retry:
             self.counts["in_doubt"] += 1
         return True
 
@@ -318,13 +318,13 @@ class MemoryCommitter:
         is_time = is_due(row.retry_at, self._clock.now_ms(), COMMIT_RETRY_MS_MAX)
         return is_time and not (row.owner and self._backoff.is_backing_off(row.owner))
 
-    async def _write_with_retry(self, session_id: SessionId, decide: Decide, number: int) -> Facts:
+    async def _change_with_retry(self, session_id: SessionId, decide: Decide, number: int) -> Facts:
         """Record a provider's answer; retry, so that a brief fault of the store does not lose it."""
         for _ in range(WRITE_ATTEMPTS_MAX - 1):
             with suppress(StoreFault):
-                return await self.write(session_id, decide, number)
+                return await self.change_if_exists(session_id, decide, number)
             await self._sleep(WRITE_RETRY_S)
-        return await self.write(session_id, decide, number)
+        return await self.change_if_exists(session_id, decide, number)
 
     def _count(self, outcome: SegmentCommitResult) -> SegmentCommitResult:
         self.counts[outcome.status] += 1

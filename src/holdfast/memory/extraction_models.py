@@ -39,7 +39,7 @@ class CurrentModelSource(Protocol):
     @property
     def address(self) -> str: ...
 
-    def is_model(self, name: str, address: str) -> bool: ...
+    def is_default_model(self, name: str, address: str) -> bool: ...
 
     async def complete(self, system: str, text: str) -> str: ...
 
@@ -93,7 +93,7 @@ class ExtractionModels:
 
     async def check(self, owner: Owner) -> None:
         """Raise OwnerGone if the owner's model is not connected."""
-        if not self._current_model().is_model(owner.model, owner.base_url):
+        if not self._current_model().is_default_model(owner.model, owner.base_url):
             await self._endpoint(owner)
 
     def ask_function(self, owner: Owner) -> AskModel:
@@ -111,7 +111,7 @@ class ExtractionModels:
                 raise
 
         async def ask_model(system: str, text: str) -> str:
-            if self._current_model().is_model(owner.model, owner.base_url):
+            if self._current_model().is_default_model(owner.model, owner.base_url):
                 return await self._current_model().complete(system, text)
             model: Model = MaskedModel(build_model(await self._endpoint(owner)), self._mask)
             try:

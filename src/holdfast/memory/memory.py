@@ -8,7 +8,7 @@ from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import IdGenerator, SessionId
 from holdfast.domain.secrets import MaskFunction
 from holdfast.domain.state.rows import SessionRow
-from holdfast.memory.client import AgentMemoryClient, MemoryClient, Titles
+from holdfast.memory.client import AgentMemoryClient, LoadTitles, MemoryClient
 from holdfast.memory.committer import InDoubtPolicy
 from holdfast.memory.ports import MemoryQueue
 from holdfast.memory.provider_selection import MemoryProviders
@@ -30,7 +30,7 @@ class MemoryRuntime:
         providers: MemoryProviders,
         queue: MemoryQueue,
         session: Callable[[SessionId], Awaitable[SessionRow]],
-        titles: Titles,
+        titles: LoadTitles,
         clock: Clock,
         ids: IdGenerator,
         in_doubt: InDoubtPolicy,
@@ -50,7 +50,7 @@ class MemoryRuntime:
         )  # fmt: skip
         self.service = ProviderMemoryService(
             self._scheduler, queue, lambda: providers.current, providers.owner, titles,
-            lambda: self.client.recalls, ids, mask,
+            lambda: self.client.recall_counts, ids, mask,
         )  # fmt: skip
 
     @property

@@ -139,7 +139,7 @@ class MemoryQueue(Protocol):
         """Return pending entries, the oldest first, and those that cannot be retracted, the newest first."""
 
     async def due_entries(
-        self, quiet_since: Instant, now: Instant, limit: int, excluded_owners: Sequence[str] = ()
+        self, quiet_since: Instant, now: Instant, limit: int, owners_in_backoff: Sequence[str] = ()
     ) -> Sequence[QueuedCommit]: ...
 
     async def pending_totals(self) -> tuple[int, Instant]: ...

@@ -41,7 +41,7 @@ class MemoryProviders:
     def __init__(
         self,
         settings: Settings,
-        notebook: NoteRepository,
+        note_repository: NoteRepository,
         models: ExtractionModels,
         clock: Clock,
         ids: IdGenerator,
@@ -49,7 +49,7 @@ class MemoryProviders:
         notify: Callable[[str], None],
     ) -> None:
         self._settings = settings
-        self._notebook = notebook
+        self._note_repository = note_repository
         self._models = models
         self._clock = clock
         self._ids = ids
@@ -199,7 +199,7 @@ class MemoryProviders:
         if url and self._embeddings is None:
             self._embeddings = EmbeddingClient(url, name, await self._models.key_for(url))
         ask, mask = self._models.ask_function(owner), self._mask.mask
-        return NotesProvider(self._notebook, ask, self._ids, self._clock, self._embeddings, mask, name)
+        return NotesProvider(self._note_repository, ask, self._ids, self._clock, self._embeddings, mask, name)
 
     async def _build_webhook(self) -> Provider:
         url = self._settings.memory_webhook_url
@@ -224,9 +224,9 @@ async def _close(provider: Provider) -> None:
 class LazyProvider:
     """A provider that is opened at each call; raises ProviderFailure while none is available."""
 
-    def __init__(self, name: str, find: Callable[[], Awaitable[Provider]]) -> None:
+    def __init__(self, name: str, open_provider: Callable[[], Awaitable[Provider]]) -> None:
         self._name = name
-        self._find = find
+        self._open_provider = open_provider
 
     @property
     def name(self) -> str:
@@ -269,6 +269,6 @@ class LazyProvider:
 
     async def _resolve(self) -> Provider:
         try:
-            return await self._find()
+            return await self._open_provider()
         except OwnerGone as gone:
             raise ProviderFailure(detail=str(gone).rstrip(".")) from gone

@@ -115,7 +115,7 @@ class CommitScheduler:
     # Committing.
 
     async def commit_pending(
-        self, session_id: SessionId | str | None, owner: str = "", requested: bool = False
+        self, session_id: SessionId | str | None, fallback_owner: str = "", requested: bool = False
     ) -> SegmentCommitResult:
         """Retract what was undone, then commit until nothing is pending or one attempt fails.
 
@@ -130,13 +130,15 @@ class CommitScheduler:
             while True:
                 active_owner = self.active_owner(session_id)
                 retraction = await self._committer.retract_next(
-                    session_id, owner, active_owner, requested, tried
+                    session_id, fallback_owner, active_owner, requested, tried
                 )
                 if retraction is not None:
                     tried.add(retraction[0])
                     failed = retraction[1] if retraction[1].status != "nothing" else failed
                     continue
-                outcome = await self._committer.commit_next(session_id, owner, active_owner, requested)
+                outcome = await self._committer.commit_next(
+                    session_id, fallback_owner, active_owner, requested
+                )
                 committed += outcome.committed
                 if outcome.status != "committed":
                     return _combine_outcomes(committed, outcome, failed)
@@ -158,7 +160,7 @@ class CommitScheduler:
             return
         session_id = SessionId(session_id)
         pending = await self._queue.pending_for(session_id)
-        deleted_numbers = [entry.number for entry in pending if entry.buried and entry.row.n == n]
+        deleted_numbers = [entry.number for entry in pending if entry.is_deleted and entry.row.n == n]
 
         def decide(view: SessionStateView) -> list[AnyFact]:
             if view.session() is None:
@@ -170,7 +172,9 @@ class CommitScheduler:
         try:
             await self._queue.change(session_id, decide, deleted_numbers[0] if deleted else 0)
         except NoSuchSession:
-            await self._committer.write(session_id, decide, deleted_numbers[-1] if deleted_numbers else 0)
+            await self._committer.change_if_exists(
+                session_id, decide, deleted_numbers[-1] if deleted_numbers else 0
+            )
         if decision == "retry" and not self._is_stopping:
             self._spawn(self._commit_quietly(session_id, requested=True))
 
@@ -197,7 +201,7 @@ class CommitScheduler:
     async def start(self, idle_s: float) -> None:
         """Commit what is pending from before, then poll. A conversation is due after `idle_s` idle."""
         poller = DuePoller(
-            self._queue, self._clock, idle_s, self._backoff.owners_backing_off, self._start_due, self._sleep
+            self._queue, self._clock, idle_s, self._backoff.owners_in_backoff, self._start_due, self._sleep
         )
         self._poller_task = asyncio.create_task(poller.run())
 
@@ -227,7 +231,7 @@ class CommitScheduler:
         seen, limit = set[SessionId](), QUEUED_COMMITS_SHOWN_MAX
         while True:
             now = self._clock.now_ms()
-            due = await self._queue.due_entries(now, now, limit, self._backoff.owners_backing_off())
+            due = await self._queue.due_entries(now, now, limit, self._backoff.owners_in_backoff())
             fresh = {entry.session_id for entry in due} - seen
             if not fresh and len(due) < limit:
                 return
@@ -280,14 +284,14 @@ StartCommits = Callable[[Sequence[QueuedCommit]], list["asyncio.Task[SegmentComm
 
 
 class DuePoller:
-    """Poll the queue for due entries, skipping `owners_backing_off`."""
+    """Poll the queue for due entries, skipping `owners_in_backoff`."""
 
     def __init__(
         self,
         queue: MemoryQueue,
         clock: Clock,
         idle_s: float,
-        owners_backing_off: Callable[[], list[str]],
+        owners_in_backoff: Callable[[], list[str]],
         start_commits: StartCommits,
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
@@ -296,7 +300,7 @@ class DuePoller:
         self._idle_ms = int(idle_s * 1000)
         self._poll_s = min(POLL_S_MAX, idle_s / 2)
         self._started_at = clock.now_ms()
-        self._owners_backing_off = owners_backing_off
+        self._owners_in_backoff = owners_in_backoff
         self._start_commits = start_commits
         self._sleep = sleep
 
@@ -318,7 +322,7 @@ class DuePoller:
         # Entries from before this start are due at once: their conversation may never continue.
         quiet_since = max(self._started_at, now - self._idle_ms)
         due = await self._queue.due_entries(
-            quiet_since, now, QUEUED_COMMITS_SHOWN_MAX, self._owners_backing_off()
+            quiet_since, now, QUEUED_COMMITS_SHOWN_MAX, self._owners_in_backoff()
         )
         tasks = self._start_commits(due)
         if len(due) < QUEUED_COMMITS_SHOWN_MAX or not tasks:

@@ -27,7 +27,7 @@ from holdfast.memory.provider_calls import call_with_timeout
 from holdfast.memory.provider_resolver import OwnerStore
 from holdfast.memory.scheduler import CommitScheduler
 
-Titles = Callable[[Sequence[SessionId]], Awaitable[Mapping[SessionId, str]]]
+LoadTitles = Callable[[Sequence[SessionId]], Awaitable[Mapping[SessionId, str]]]
 """Return the titles of those conversations that exist."""
 SCOPE = ""
 """The scope that people see: that of the main agent, which every server has."""
@@ -56,8 +56,8 @@ class ProviderMemoryService:
         queue: MemoryQueue,
         provider: Callable[[], Provider | None],
         owner: Callable[[], Owner | None],
-        titles: Titles,
-        recalls: Callable[[], Mapping[str, int]],
+        titles: LoadTitles,
+        recall_counts: Callable[[], Mapping[str, int]],
         ids: IdGenerator,
         mask: MaskFunction = no_mask,
         ask_s: float = PROVIDER_REQUEST_S_MAX,
@@ -69,7 +69,7 @@ class ProviderMemoryService:
         self._owner = owner
         self._owners = OwnerStore(queue)
         self._titles = titles
-        self._recalls = recalls
+        self._recalls = recall_counts
         self._ids = ids
         self._mask = mask
         self._ask_s = ask_s

@@ -38,7 +38,7 @@ class _IndexedNote(msgspec.Struct, frozen=True):
 
     id: str
     signs: int
-    numbers: bytes
+    packed_vector: bytes
 
 
 class _ScopeIndex(msgspec.Struct, frozen=True):
@@ -197,13 +197,13 @@ async def _nearest(notes: Sequence[_IndexedNote], vector: bytes, limit: int) -> 
     signs, numbers = _signs(vector), _unpack(vector)
     candidates: list[tuple[int, int]] = []
     for n, each in enumerate(notes):
-        if len(each.numbers) == len(vector):
+        if len(each.packed_vector) == len(vector):
             candidates.append(((each.signs ^ signs).bit_count(), n))
         if n % _SIGN_SLICE == _SIGN_SLICE - 1:
             await asyncio.sleep(0)
     scored: list[tuple[float, str]] = []
     for n, each in enumerate(notes[place] for _, place in sorted(candidates)[:_CANDIDATES_MAX]):
-        scored.append((sum(map(mul, numbers, _unpack(each.numbers))), each.id))
+        scored.append((sum(map(mul, numbers, _unpack(each.packed_vector))), each.id))
         if n % _SCORE_SLICE == _SCORE_SLICE - 1:
             await asyncio.sleep(0)
     scored.sort(key=lambda each: -each[0])

@@ -57,7 +57,7 @@ class ModelCapabilities:
         self._takes = self._known_or_guessed(known)
         self._is_settled = known is not None
 
-    async def takes(self) -> SupportedFiles:
+    async def supported_files(self) -> SupportedFiles:
         """Return the kinds of files that are known, or else those that the name suggests."""
         is_due = self._queried_at is None or self._now() - self._queried_at >= RETRY_AFTER_S
         if not self._is_settled and is_due:

@@ -36,7 +36,7 @@ class DemoModel:
     def profile(self) -> ModelProfile:
         return ModelProfile(DEMO, WINDOW_TOKENS)
 
-    async def takes(self) -> SupportedFiles:
+    async def supported_files(self) -> SupportedFiles:
         return SupportedFiles(frozenset({"text"}))
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:

@@ -64,8 +64,8 @@ class FallbackModel:
         largest = max((model.profile.window_tokens for model in self._models[1:]), default=0)
         return replace(self._models[0].profile, also_signed=signers, largest_tokens=largest)
 
-    async def takes(self) -> SupportedFiles:
-        return await self._models[0].takes()
+    async def supported_files(self) -> SupportedFiles:
+        return await self._models[0].supported_files()
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
         """Stream as one model does. A FallbackStarted comes before the deltas of each later model.
@@ -138,7 +138,7 @@ def without_foreign_thinking(request: Request, profile: ModelProfile) -> Request
 
 async def fit_request(request: Request, model: Model, tools: Sequence[ToolSpec]) -> Request:
     """Return a request that was built for another model, fitted to this one. Raises ModelFailure."""
-    takes = await model.takes() if request.files else NO_FILES
+    takes = await model.supported_files() if request.files else NO_FILES
     profile = model.profile
     budget = TokenBudget(tools_tokens(tools))
     if problem := budget.overflow_message(profile, request.system):
@@ -194,8 +194,8 @@ class UnavailableModel:
     def profile(self) -> ModelProfile:
         return self._fallback.profile
 
-    async def takes(self) -> SupportedFiles:
-        return await self._fallback.takes()
+    async def supported_files(self) -> SupportedFiles:
+        return await self._fallback.supported_files()
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
         raise ModelFailure(detail=str(self._error).rstrip("."), retryable=False)

@@ -76,9 +76,9 @@ class HttpModel:
         listed = self._capabilities.listed_model
         return listed.price if listed is not None and listed.price is not None else self._price
 
-    async def takes(self) -> SupportedFiles:
+    async def supported_files(self) -> SupportedFiles:
         # The server is queried in any case, because the reply holds the price too.
-        found = await self._capabilities.takes()
+        found = await self._capabilities.supported_files()
         return found if self._overrides.takes is None else SupportedFiles(self._overrides.takes)
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
@@ -97,7 +97,7 @@ class HttpModel:
                     yield self._with_cost(delta)
                 return
             wait_s, awaited = deadline - loop.time(), "first byte"
-            while not answer.is_done and (chunk := await self._read(body, answer, wait_s, awaited)):
+            while not answer.has_stream_ended and (chunk := await self._read(body, answer, wait_s, awaited)):
                 for delta in answer.feed(chunk):
                     yield delta
                 wait_s, awaited = self._timeouts.between_chunks_s, "next chunk"
@@ -163,7 +163,7 @@ class HttpModel:
     async def _read(self, body: ResponseBody, answer: "AnswerDecoder", wait_s: float, awaited: str) -> bytes:
         """Return the next bytes; none at the end. Keeps a failure for `end`, which decides on it."""
         try:
-            return await body.read(self._timeouts.trailer_s if answer.is_finished else wait_s)
+            return await body.read(self._timeouts.trailer_s if answer.is_answer_complete else wait_s)
         except ModelFailure as failure:
             answer.failure = failure
         except TimeoutError:
@@ -182,21 +182,21 @@ class AnswerDecoder:
         self.failure: ModelFailure | None = None
 
     @property
-    def is_done(self) -> bool:
+    def has_stream_ended(self) -> bool:
         """Return whether the stream announced its end."""
-        return self._decoder.is_done
+        return self._decoder.has_stream_ended
 
     @property
-    def is_finished(self) -> bool:
+    def is_answer_complete(self) -> bool:
         """Return whether the answer is complete; its usage may still follow."""
-        return self._decoder.is_finished
+        return self._decoder.is_answer_complete
 
     def feed(self, chunk: bytes) -> Iterator[ModelDelta]:
         """Yield the deltas that `chunk` completes. Raises ModelFailure after the deltas before it."""
         try:
             for event in self._events.feed(chunk):
                 yield from self._decoder.feed(event)
-                if self._decoder.is_done:
+                if self._decoder.has_stream_ended:
                     return  # Data after the end is no part of the answer.
         except EventTooLong as error:
             raise failures.unreadable_response(self._endpoint, str(error)) from None
@@ -209,7 +209,7 @@ class AnswerDecoder:
         """Yield the last deltas. Raises the failure that cut the answer off, if it is incomplete."""
         # The last event may lack its blank line. A truncated object never decodes, so this is safe.
         yield from self._remaining_deltas()
-        if self.is_finished:
+        if self.is_answer_complete:
             yield from self._decoder.end()
         elif self.failure is not None:
             raise self.failure
@@ -224,12 +224,12 @@ class AnswerDecoder:
             deltas = []
         except ErrorInStream as error:
             raise failures.from_error_body(self._endpoint, error.body) from None
-        if not self.is_finished:
+        if not self.is_answer_complete:
             raise failures.unexpected_content(self._endpoint, "JSON that holds no answer")
         return [*deltas, *self._decoder.end()]
 
     def _remaining_deltas(self) -> list[ModelDelta]:
-        if self.is_done:
+        if self.has_stream_ended:
             return []
         try:
             return self._decoder.feed(self._events.end())

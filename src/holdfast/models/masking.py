@@ -48,8 +48,8 @@ class MaskedModel:
     def profile(self) -> ModelProfile:
         return self._model.profile
 
-    async def takes(self) -> SupportedFiles:
-        return await self._model.takes()
+    async def supported_files(self) -> SupportedFiles:
+        return await self._model.supported_files()
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
         """Stream the model's answer, holding back text that may begin a secret."""
@@ -216,7 +216,7 @@ def _masked_failure(failure: ModelFailure, mask: SecretMask) -> ModelFailure:
     Text that only looks like a key is masked too.
     """
     return ModelFailure(
-        detail=mask.mask_with_shapes(str(failure.fields["detail"])),
+        detail=mask.mask_with_patterns(str(failure.fields["detail"])),
         retryable=failure.retryable,
         retry_after_ms=failure.retry_after_ms,
         too_long=failure.too_long,

@@ -100,7 +100,7 @@ class Model(Protocol):
     @property
     def profile(self) -> ModelProfile: ...
 
-    async def takes(self) -> SupportedFiles:
+    async def supported_files(self) -> SupportedFiles:
         """Return the kinds of files that the model accepts. May query its server briefly; never raises."""
 
     def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:

@@ -76,11 +76,11 @@ class ProviderDirectory:
         models = listing.models if is_ready else ()
         return ModelProviderInfo(
             access.provider.name, access.provider.label, is_ready, "port" if is_found else access.origin,
-            self._mask.mask_with_shapes(_display_url(access)), bool(access.key),
+            self._mask.mask_with_patterns(_display_url(access)), bool(access.key),
             access.key_from if access.origin == "environment" else "",
             access.provider.is_local, access.provider.base_url, access.provider.model,
             tuple(self._model_info(access, model) for model in models),
-            self._mask.mask_with_shapes(listing.problem) if is_ready else "",
+            self._mask.mask_with_patterns(listing.problem) if is_ready else "",
         )  # fmt: skip
 
     def _model_info(self, access: ProviderAccess, listed: ListedModel) -> ModelInfo:

@@ -51,9 +51,9 @@ from holdfast.settings.settings import ConfigError, Settings, with_changes
 
 
 class ModelSwitcher(Protocol):
-    """Switch the model that answers. `can_title`: the model may write titles too."""
+    """Switch the model that answers. `can_complete`: the model may write titles too."""
 
-    def switch(self, model: Model, why: str, can_title: bool) -> None: ...
+    def set_default_model(self, model: Model, why: str, can_complete: bool) -> None: ...
 
     def reset_models(self) -> None:
         """Rebuild the models that agents or conversations chose, because a connection has changed."""
@@ -183,12 +183,12 @@ class ModelConnectionService:
                     True, await check_model(self._factory.build_local()), (MODEL_NAME,)
                 )
             provider, name = _parse_target(connection)
-            saved = await self._complete(provider, connection)
+            saved = await self._fill_missing_fields(provider, connection)
             check = await check_connection(self._endpoint(provider, saved, name))
         except HoldfastError as error:
-            return ConnectionTestResult(False, self._mask.mask_with_shapes(_with_advice(error)))
+            return ConnectionTestResult(False, self._mask.mask_with_patterns(_with_advice(error)))
         models = tuple(self._mask.mask(model) for model in check.models)
-        return ConnectionTestResult(check.ok, self._mask.mask_with_shapes(check.detail), models)
+        return ConnectionTestResult(check.ok, self._mask.mask_with_patterns(check.detail), models)
 
     async def connect(self, connection: ModelConnection) -> None:
         """Save the connection, then switch to its model."""
@@ -200,7 +200,7 @@ class ModelConnectionService:
             raise BadSetting(problem="model must be the name of a model")
         async with self._lock:
             self._settings_service.check_not_fixed("model")
-            saved = await self._complete(provider, connection)
+            saved = await self._fill_missing_fields(provider, connection)
             endpoint = self._validated_endpoint(provider, saved, name)
             found = access_from_environment(provider, self._environ)
             is_found = saved == SavedConnection(found.base_url, found.key)
@@ -231,7 +231,7 @@ class ModelConnectionService:
             raise NoModel(why="the local model has no address and needs no key.")
         model_provider = _require_provider(provider)
         async with self._lock:
-            saved = await self._complete(model_provider, connection)
+            saved = await self._fill_missing_fields(model_provider, connection)
             name = self._settings_service.settings.model.strip().partition(":")[2]
             is_used = self._connected_provider == model_provider.name
             endpoint = self._validated_endpoint(model_provider, saved, name if is_used else "")
@@ -272,7 +272,9 @@ class ModelConnectionService:
                 await model.close()
                 raise
             is_real = bool(model.profile.address)
-            self._switcher.switch(MaskedModel(model, self._mask), self._mask.mask_with_shapes(why), is_real)
+            self._switcher.set_default_model(
+                MaskedModel(model, self._mask), self._mask.mask_with_patterns(why), is_real
+            )
 
     async def _revert_to_default(self, provider: str) -> None:
         """Remove one connection and the chosen model, then switch to the default model."""
@@ -312,7 +314,7 @@ class ModelConnectionService:
         """Return why a model cannot be asked, judged without a request; empty if no reason is known."""
         local = self._local_info() if self._local_info is not None else None
         has_local = local is not None and (local.state == "installed" or local.running)
-        return self._mask.mask_with_shapes(
+        return self._mask.mask_with_patterns(
             unavailable_reason(name, self._environ, self._read_or_empty(), has_local, environ_first)
         )
 
@@ -331,7 +333,9 @@ class ModelConnectionService:
             path = self._folder / FILE_NAME
             raise CannotEditSettings(path=path, why=str(error.fields["problem"])) from None
 
-    async def _complete(self, provider: ModelProvider, connection: ModelConnection) -> SavedConnection:
+    async def _fill_missing_fields(
+        self, provider: ModelProvider, connection: ModelConnection
+    ) -> SavedConnection:
         """Fill missing fields from the saved connection or from the environment.
 
         A key goes to no other server than the one it was given for.
@@ -379,7 +383,9 @@ class ModelConnectionService:
         chain, why = await _with_fallbacks(
             model, why, self._settings_service.settings.fallback_models, self._factory
         )
-        self._switcher.switch(MaskedModel(chain, self._mask), self._mask.mask_with_shapes(why), is_real)
+        self._switcher.set_default_model(
+            MaskedModel(chain, self._mask), self._mask.mask_with_patterns(why), is_real
+        )
 
 
 def _parse_target(connection: ModelConnection) -> tuple[ModelProvider, str]:

@@ -28,11 +28,11 @@ class Decoder(Protocol):
     """Decode one answer: the data of events in, deltas out."""
 
     @property
-    def is_done(self) -> bool:
+    def has_stream_ended(self) -> bool:
         """Return whether the stream announced its end."""
 
     @property
-    def is_finished(self) -> bool:
+    def is_answer_complete(self) -> bool:
         """Return whether the answer is complete; its usage may still follow."""
 
     def feed(self, data: bytes) -> list[ModelDelta]:

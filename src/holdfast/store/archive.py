@@ -50,7 +50,7 @@ def pack(path: Path, copy: Path, workspaces: Path, progress: Progress) -> list[s
     """
     packed: set[Path] = set()
     with atomic_write(path) as part, part.open("wb") as file:
-        packing = _Packing(file, lambda done: progress(done, max(len(found), done) + 1))
+        packing = _ArchiveWriter(file, lambda done: progress(done, max(len(found), done) + 1))
         found = _workspaces(workspaces)
         packing.add_copy(copy)
         # Look again at the end: a session that continues in another one takes its folder along.
@@ -67,7 +67,7 @@ def _workspaces(folder: Path) -> list[Path]:
     return [child for child in folder.iterdir() if is_id(child.name)] if folder.is_dir() else []
 
 
-class _Packing:
+class _ArchiveWriter:
     """Write one archive. Call `tick` with the number of finished parts; an exception from it stops that."""
 
     def __init__(self, file: BinaryIO, tick: Callable[[int], None]) -> None:
@@ -174,7 +174,7 @@ def unpack(path: Path, folder: Path, progress: Progress) -> list[str]:
     size, disk = path.stat().st_size, os.statvfs(folder)
     if disk.f_bavail * disk.f_frsize < size:
         raise DiskFull(path=folder)
-    unpacking = _Unpacking(folder)
+    unpacking = _ArchiveReader(folder)
     try:
         with path.open("rb") as file, tarfile.open(fileobj=file, mode="r:", encoding="utf-8") as tar:
             while (entry := tar.next()) is not None:
@@ -182,16 +182,16 @@ def unpack(path: Path, folder: Path, progress: Progress) -> list[str]:
                 unpacking.add(tar, entry)
                 tar.members.clear()  # type: ignore[attr-defined]  # Else all are held until the end.
             unpacking.finish(file)
-    except (_Refused, tarfile.TarError, ValueError, OverflowError) as error:
+    except (_InvalidArchive, tarfile.TarError, ValueError, OverflowError) as error:
         raise BadBackup(path=path, why=strip_control_chars(str(error))) from None
     return unpacking.left_out
 
 
-class _Refused(Exception):
+class _InvalidArchive(Exception):
     """An archive holds something that `pack` does not write."""
 
 
-class _Unpacking:
+class _ArchiveReader:
     """Extract one archive."""
 
     def __init__(self, folder: Path) -> None:
@@ -208,9 +208,9 @@ class _Unpacking:
         # Only a folder that this extraction created may contain entries.
         in_workspace = names[:-1] in self._folders and names[-1] not in ("", ".", "..")
         if not in_workspace and not (is_workspace and entry.isdir()) and names != (STORE,):
-            raise _Refused(f"it contains an unexpected entry, {entry.name}")
+            raise _InvalidArchive(f"it contains an unexpected entry, {entry.name}")
         if names in self._links or os.path.lexists(self._place(names)):
-            raise _Refused(f"{entry.name} is in it twice")
+            raise _InvalidArchive(f"{entry.name} is in it twice")
         if entry.isdir():
             self._place(names).mkdir(mode=0o700)
             self._folders[names] = entry
@@ -219,14 +219,14 @@ class _Unpacking:
         elif entry.type == tarfile.REGTYPE and not entry.issparse():
             self._make_file(tar, entry, self._place(names))
         else:
-            raise _Refused(f"{entry.name}: {_UNSUPPORTED}")
+            raise _InvalidArchive(f"{entry.name}: {_UNSUPPORTED}")
 
     def finish(self, file: BinaryIO) -> None:
         """Create the links and restore the permissions of folders, after checking that the end is there."""
         file.seek(max(0, file.tell() - _BLOCK))
         rest = file.read(tarfile.RECORDSIZE + 1)
         if not rest.startswith(_END) or any(rest) or not (self._folder / STORE).exists():
-            raise _Refused("it is not whole")
+            raise _InvalidArchive("it is not whole")
         for names, target in self._links.items():
             if _stays_inside(names, target):
                 self._place(names).symlink_to(target)

@@ -99,7 +99,7 @@ class SessionStatusStore(Protocol):
     async def pinned(self, session_ids: Sequence[SessionId]) -> frozenset[SessionId]:
         """Return those of the sessions that are pinned."""
 
-    async def marks_moved_since(self, number: int) -> tuple[int, frozenset[SessionId] | None]:
+    async def mark_changes_since(self, number: int) -> tuple[int, frozenset[SessionId] | None]:
         """Return the number of the last mark or pin change, and the sessions changed after change `number`.
 
         The changes of every process count. The sessions are None if there are too many to list, or if the
@@ -109,5 +109,5 @@ class SessionStatusStore(Protocol):
     def watch(self, notify: Callable[[], None]) -> AbstractContextManager[SessionWatch]:
         """Watch every change that a session list could show, by any process; `notify` announces changes.
 
-        Marks and pins that other processes move do not trigger it: poll `marks_moved_since` for those.
+        Marks and pins that other processes move do not trigger it: poll `mark_changes_since` for those.
         """

@@ -43,7 +43,7 @@ class RegistryFixture:
     def __init__(self, model: ClosableModel) -> None:
         self.agents: list[SlowAgent] = []
         self.starts = [asyncio.Event(), asyncio.Event(), asyncio.Event()]
-        self.registry = AgentRegistry(self._build, model, "It was found.", can_title=False)
+        self.registry = AgentRegistry(self._build, model, "It was found.", can_complete=False)
 
     def _build(self, spec: AgentSpec, model: Any) -> Agent:
         self.agents.append(SlowAgent(model, self.starts[len(self.agents)]))
@@ -63,7 +63,7 @@ async def test_a_run_keeps_its_model_and_the_next_one_has_the_new_one() -> None:
     here = RegistryFixture(old)
     first = here.run()
     await here.started_agent(0)
-    here.registry.switch(new, "It was connected.", can_title=False)
+    here.registry.set_default_model(new, "It was connected.", can_complete=False)
     assert here.registry.why == "It was connected."
     second = here.run()
     await here.started_agent(1)
@@ -82,7 +82,7 @@ async def test_a_run_keeps_its_model_and_the_next_one_has_the_new_one() -> None:
 async def test_an_unused_replaced_model_is_closed_at_once() -> None:
     old, new = ClosableModel(), ClosableModel()
     here = RegistryFixture(old)
-    here.registry.switch(new, "", can_title=False)
+    here.registry.set_default_model(new, "", can_complete=False)
     await asyncio.wait_for(old.is_closed.wait(), 30)
     await here.registry.close()
 
@@ -92,7 +92,7 @@ async def test_a_stopped_run_releases_its_model() -> None:
     here = RegistryFixture(old)
     run = here.run()
     await here.started_agent(0)
-    here.registry.switch(ClosableModel(), "", can_title=False)
+    here.registry.set_default_model(ClosableModel(), "", can_complete=False)
     run.cancel()
     await asyncio.wait_for(old.is_closed.wait(), 30)
     await here.registry.close()
@@ -125,7 +125,7 @@ async def test_a_model_completing_a_side_request_is_not_closed() -> None:
     here = RegistryFixture(old)
     asking = asyncio.create_task(here.registry.complete("Be brief.", "Is it so?"))
     await old.begun.wait()
-    here.registry.switch(new, "It was connected.", can_title=False)
+    here.registry.set_default_model(new, "It was connected.", can_complete=False)
     await asyncio.sleep(0)
     assert not old.is_closed.is_set()
     old.may_end.set()

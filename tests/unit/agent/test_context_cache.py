@@ -91,7 +91,7 @@ async def test_the_least_recently_used_context_is_evicted_above_the_size_limit()
     cache = ContextCache(FakeClock(), leaving, bytes_max=250)
     for n in (1, 2, 3):
         await run_once(cache, named(n))
-    assert cache.size_bytes == 200 and cache.entries == 2
+    assert cache.size_bytes == 200 and cache.entry_count == 2
     held = cache.acquire(named(2))
     cache.on_change(CommittedChange(named(2), 2, 2, 1, 2, (Event(2, 0, "dream_recorded", 1, b"x" * 500),)))
     assert cache.size_bytes == 700
@@ -109,7 +109,7 @@ async def test_a_context_in_use_is_not_evicted() -> None:
     await run_once(cache, named(2))
     clock.advance(5_000)
     await cache.evict_idle()
-    assert cache.entries == 1
+    assert cache.entry_count == 1
     held.release()
     await cache.close()
     assert leaving.asked == [named(2)]
@@ -143,7 +143,7 @@ async def test_eviction_commits_memory_first_without_blocking() -> None:
     assert cache.rebuilds == {"new": 2, "evicted": 1}
     leaving.may_go.set()
     await cache.close()
-    assert leaving.asked == [named(1), named(2)] and cache.entries == 0
+    assert leaving.asked == [named(1), named(2)] and cache.entry_count == 0
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -231,7 +231,7 @@ async def test_a_deleted_conversation_is_not_cached() -> None:
     cache = ContextCache(FakeClock(), leaving)
     await run_once(cache)
     cache.on_change(change_of(f.SessionDeleted(), 2, 1, 1))
-    assert cache.entries == 0 and cache.size_bytes == 0
+    assert cache.entry_count == 0 and cache.size_bytes == 0
     await cache.close()
     assert not leaving.asked, "whoever deletes it tells memory"
 

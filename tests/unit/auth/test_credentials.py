@@ -49,12 +49,12 @@ async def test_a_token_is_there_until_it_is_revoked_and_noting_its_use_does_not_
 ) -> None:
     async with keyring(tmp_path, FakeClock()) as (keys, _):
         token, secret = await keys.add_token("a script", ("read", "approve"))
-        assert (await keys.current_keys()).tokens[secret_digest(secret)].rights == ("read", "approve")
+        assert (await keys.load_snapshot()).tokens[secret_digest(secret)].rights == ("read", "approve")
         await keys.record_token_use(token.id, 123)
         assert await keys.tokens() == [(token, 123)]
         await keys.revoke_token(token.id)
         await keys.record_token_use(token.id, 456)
-        assert not (await keys.current_keys()).tokens
+        assert not (await keys.load_snapshot()).tokens
         assert await keys.tokens() == []
         with pytest.raises(NoSuchToken):
             await keys.revoke_token(token.id)
@@ -68,7 +68,7 @@ async def test_a_code_works_once_and_not_for_long(tmp_path: Path) -> None:
         first, second = await keys.create_code(), await keys.create_code()
         assert [await keys.redeem_code(first), await keys.redeem_code(first)] == [True, False]
         clock.advance(1_000)
-        assert secret_digest(second) not in (await keys.current_keys()).codes
+        assert secret_digest(second) not in (await keys.load_snapshot()).codes
         assert not await keys.redeem_code(second)
 
 
@@ -79,23 +79,23 @@ async def test_a_browser_sign_in_ends_on_expiry_sign_out_or_password_change(tmp_
         one, *_ = await keys.create_sign_in()
         two, *_ = await keys.create_sign_in()
         await keys.sign_out(one.digest)
-        assert set((await keys.current_keys()).sign_ins) == {two.digest}
+        assert set((await keys.load_snapshot()).sign_ins) == {two.digest}
         await keys.set_password("another horse battery")
-        assert not (await keys.current_keys()).sign_ins
+        assert not (await keys.load_snapshot()).sign_ins
         three, *_ = await keys.create_sign_in()
         clock.advance(4_999)
-        assert set((await keys.current_keys()).sign_ins) == {three.digest}
+        assert set((await keys.load_snapshot()).sign_ins) == {three.digest}
         clock.advance(1)
-        assert not (await keys.current_keys()).sign_ins
+        assert not (await keys.load_snapshot()).sign_ins
 
 
 async def test_the_first_password_signs_nobody_out(tmp_path: Path) -> None:
     async with keyring(tmp_path, FakeClock()) as (keys, _):
         sign_in, *_ = await keys.create_sign_in()
         await keys.set_password("correct horse battery")
-        assert set((await keys.current_keys()).sign_ins) == {sign_in.digest}
+        assert set((await keys.load_snapshot()).sign_ins) == {sign_in.digest}
         assert (await keys.remove_password(), await keys.remove_password()) == (True, False)
-        assert not (await keys.current_keys()).sign_ins
+        assert not (await keys.load_snapshot()).sign_ins
 
 
 async def test_the_oldest_sign_in_codes_are_evicted(tmp_path: Path) -> None:
@@ -113,16 +113,16 @@ async def test_another_process_sees_the_same(tmp_path: Path) -> None:
     clock = FakeClock()
     async with keyring(tmp_path, clock) as (here, _), keyring(tmp_path, clock) as (there, _):
         token, secret = await here.add_token("a script", ("read",))
-        assert secret_digest(secret) in (await there.current_keys()).tokens
+        assert secret_digest(secret) in (await there.load_snapshot()).tokens
         await there.revoke_token(token.id)
-        assert not (await here.current_keys()).tokens
+        assert not (await here.load_snapshot()).tokens
 
 
 async def test_a_short_password_is_refused(tmp_path: Path) -> None:
     async with keyring(tmp_path, FakeClock()) as (keys, _):
         with pytest.raises(BadPassword):
             await keys.set_password("x" * (PASSWORD_CHARS_MIN - 1))
-        assert (await keys.current_keys()).password is None
+        assert (await keys.load_snapshot()).password is None
 
 
 def test_a_password_is_hashed_with_argon2id_and_letters_count_however_they_are_composed() -> None:

@@ -31,4 +31,4 @@ def test_idle_chats_are_evicted_from_the_rate_limiter() -> None:
     for chat in range(1_000):
         now[0] += 1.0
         pace.wait_s(f"chat {chat}")
-    assert len(pace._even_at) <= 2
+    assert len(pace._steady_at) <= 2

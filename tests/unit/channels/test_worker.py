@@ -61,11 +61,11 @@ async def test_a_channel_that_fails_to_listen_is_listened_to_again_and_says_why(
     class Deaf(FakeChatChannel):
         tries = 0
 
-        async def listen(self, take: InboundReceiver) -> None:
+        async def listen(self, receiver: InboundReceiver) -> None:
             self.tries += 1
             if self.tries == 1:
                 raise ChannelFailure(channel=self.name, detail="no such bot")
-            await super().listen(take)
+            await super().listen(receiver)
 
     chat_app = FakeChatApp()
     channel = Deaf(chat_app)

@@ -23,7 +23,7 @@ def raw() -> io.BytesIO:
 @pytest.fixture
 def output(raw: io.BytesIO) -> Iterator[MaskedOutput]:
     plain = io.TextIOWrapper(raw, encoding="utf-8", line_buffering=True)
-    masked = MaskedOutput(plain, SecretMask([KEY]).mask_with_shapes)
+    masked = MaskedOutput(plain, SecretMask([KEY]).mask_with_patterns)
     yield masked
     masked.detach()
     plain.detach()
@@ -50,7 +50,7 @@ def test_output_is_written_at_line_end_or_on_flush(output: MaskedOutput, raw: io
 def test_write_through_output_is_not_buffered(raw: io.BytesIO) -> None:
     # As Python makes it where PYTHONUNBUFFERED is set, which containers often do.
     plain = io.TextIOWrapper(raw, encoding="utf-8", write_through=True)
-    masked = MaskedOutput(plain, SecretMask([KEY]).mask_with_shapes)
+    masked = MaskedOutput(plain, SecretMask([KEY]).mask_with_patterns)
     print("one", file=masked)
     printed = raw.getvalue()
     masked.detach()

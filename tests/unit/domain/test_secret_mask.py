@@ -157,7 +157,7 @@ def test_the_lines_of_a_key_of_several_lines_are_secret_by_themselves() -> None:
     ],
 )
 def test_the_shapes_of_keys_are_masked_in_logs_and_nowhere_else(secret: str) -> None:
-    assert SecretMask().mask_with_shapes(f"Incorrect key: {secret}") == f"Incorrect key: {MASK}"
+    assert SecretMask().mask_with_patterns(f"Incorrect key: {secret}") == f"Incorrect key: {MASK}"
     assert SecretMask().mask(secret) == secret
 
 
@@ -173,7 +173,7 @@ def test_the_shapes_of_keys_are_masked_in_logs_and_nowhere_else(secret: str) -> 
     ],
 )
 def test_credentials_in_headers_and_urls_are_masked_in_logs(said: str, masked: str) -> None:
-    assert SecretMask().mask_with_shapes(said) == masked
+    assert SecretMask().mask_with_patterns(said) == masked
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_credentials_in_headers_and_urls_are_masked_in_logs(said: str, masked: s
     ],
 )
 def test_ordinary_lines_of_a_log_stay_as_they_are(line: str) -> None:
-    assert SecretMask([KEY]).mask_with_shapes(line) == line
+    assert SecretMask([KEY]).mask_with_patterns(line) == line
 
 
 def test_every_text_inside_a_value_is_masked_and_the_rest_is_the_same() -> None:
@@ -208,7 +208,7 @@ def test_the_repr_of_a_mask_shows_no_secret() -> None:
 
 def test_a_value_added_later_is_masked_everywhere() -> None:
     mask = SecretMask([KEY])
-    whole, shapes = mask.mask, mask.mask_with_shapes
+    whole, shapes = mask.mask, mask.mask_with_patterns
     secret = "connected-0123456789"
     assert whole(f"{secret} {KEY}") == f"{secret} {MASK}"
     mask.add(secret, "short")

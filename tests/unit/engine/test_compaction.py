@@ -252,5 +252,5 @@ async def test_a_model_without_an_address_never_summarises() -> None:
             pdfs=PdfTextExtractor(NO_SANDBOX),
         )
 
-    board = AgentRegistry(build, ScriptedModel(), "", can_title=False)
+    board = AgentRegistry(build, ScriptedModel(), "", can_complete=False)
     assert await board.summarise(read, 0.0, 0) is None

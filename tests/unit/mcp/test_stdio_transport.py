@@ -183,14 +183,14 @@ async def test_constant_list_change_notifications_are_rate_limited(tmp_path: Pat
 
 def test_a_flooding_server_is_read_at_a_limited_rate() -> None:
     pace, now = McpRateLimiter(0.0), 0.0
-    waits = [pace.wait_s(now) for _ in range(MCP_MESSAGES_AT_ONCE)]
+    waits = [pace.take_tokens(now) for _ in range(MCP_MESSAGES_AT_ONCE)]
     assert not any(waits)
     for _ in range(10 * MCP_MESSAGES_PER_S_MAX):
-        now += pace.wait_s(now)
+        now += pace.take_tokens(now)
     assert now == pytest.approx(10, abs=0.1)
     # Whoever was quiet for a while may say much at once again, and no more than before.
     now += 3_600
-    assert not any(pace.wait_s(now) for _ in range(MCP_MESSAGES_AT_ONCE)) and pace.wait_s(now) > 0
+    assert not any(pace.take_tokens(now) for _ in range(MCP_MESSAGES_AT_ONCE)) and pace.take_tokens(now) > 0
 
 
 async def test_invalid_lines_between_messages_are_skipped(tmp_path: Path) -> None:

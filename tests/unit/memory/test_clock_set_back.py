@@ -32,9 +32,9 @@ def test_backoff_ends_when_the_clock_is_set_back() -> None:
     clock = FakeClock()
     rests = OwnerBackoff(clock, lambda: 0.5)
     rests.record_failure("me")
-    assert rests.owners_backing_off() == ["me"]
+    assert rests.owners_in_backoff() == ["me"]
     clock.rewind(DAY_MS)
-    assert rests.owners_backing_off() == []
+    assert rests.owners_in_backoff() == []
     assert rests.record_failure("me") <= clock.now_ms() + COMMIT_RETRY_MS_MAX
 
 

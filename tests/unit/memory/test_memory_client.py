@@ -111,16 +111,16 @@ class ClientHarness:
 
 async def test_the_current_agent_is_registered_as_owner() -> None:
     stage = ClientHarness()
-    assert await stage.client.owner(HERE) == "digest"
+    assert await stage.client.register_session(HERE) == "digest"
     assert stage.enrolled == [(HERE, stage.owner)]
     stage.owner = None
-    assert await stage.client.owner(HERE) is None
+    assert await stage.client.register_session(HERE) is None
 
 
 async def test_a_store_fault_queues_the_turn_without_an_owner() -> None:
     stage = ClientHarness()
     stage.fault = StoreFault(path="store", detail="it is away")
-    assert await stage.client.owner(HERE) == ""
+    assert await stage.client.register_session(HERE) == ""
     assert await stage.recall() == ()
     assert stage.counting_provider.recalls == []
 
@@ -130,7 +130,7 @@ async def test_it_is_asked_for_the_agents_own_memories_and_for_so_many() -> None
     stage.counting_provider.answer = [memory(f"fact {i}") for i in range(RECALLED_MAX + 5)]
     assert await stage.recall() == tuple(f"fact {i}" for i in range(RECALLED_MAX))
     assert stage.counting_provider.recalls == [("My dog?", "cook", RECALLED_MAX)]
-    assert stage.client.recalls == {"found": 1}
+    assert stage.client.recall_counts == {"found": 1}
 
 
 async def test_what_is_given_is_left_out_and_what_is_too_long_is_passed_over() -> None:
@@ -147,7 +147,7 @@ async def test_what_is_given_is_left_out_and_what_is_too_long_is_passed_over() -
     assert await stage.recall() == (REX, "much too long", "short")
     stage.counting_provider.answer = [memory(REX)]
     assert await stage.recall(already_given=[REX]) == ()
-    assert stage.client.recalls == {"found": 2, "none": 1}
+    assert stage.client.recall_counts == {"found": 2, "none": 1}
 
 
 async def test_known_secrets_are_gone_from_what_is_remembered_and_recalled() -> None:
@@ -177,7 +177,7 @@ async def test_nothing_is_recalled_where_memory_is_off() -> None:
     assert await stage.recall() == ()
     with pytest.raises(MemoryOff):
         await stage.client.search("dog", HERE)
-    assert not stage.client.recalls
+    assert not stage.client.recall_counts
 
 
 async def test_a_slow_provider_backs_off_and_its_late_answer_is_dropped() -> None:
@@ -195,7 +195,7 @@ async def test_a_slow_provider_backs_off_and_its_late_answer_is_dropped() -> Non
     assert await stage.recall() == ()
     await stage.wait_for_recalls(2)
     assert await stage.recall() == (REX,)
-    assert stage.client.recalls == {"slow": 1, "resting": 2, "found": 1}
+    assert stage.client.recall_counts == {"slow": 1, "resting": 2, "found": 1}
 
 
 async def test_no_turn_waits_for_a_provider_that_failed_its_probe() -> None:
@@ -207,7 +207,7 @@ async def test_no_turn_waits_for_a_provider_that_failed_its_probe() -> None:
     for _ in range(20):
         assert await stage.recall() == ()
     assert len(stage.counting_provider.recalls) == 1
-    assert stage.client.recalls == {"resting": 20}
+    assert stage.client.recall_counts == {"resting": 20}
     await stage.client.close()
 
 
@@ -218,7 +218,7 @@ async def test_a_provider_still_slow_on_retry_backs_off_again() -> None:
         assert await stage.recall() == ()
         await stage.wait_for_recalls(round_)
         stage.clock.advance(RECALL_BACKOFF_S * 1000)
-    assert stage.client.recalls == {"failed": 1, "resting": 2}
+    assert stage.client.recall_counts == {"failed": 1, "resting": 2}
 
 
 async def test_an_uncancellable_provider_blocks_nobody() -> None:
@@ -231,7 +231,7 @@ async def test_an_uncancellable_provider_blocks_nobody() -> None:
     someone.hold.set()
     async with asyncio.timeout(30):
         await someone.ended.wait()
-    assert stage.client.recalls == {"slow": 1}
+    assert stage.client.recall_counts == {"slow": 1}
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ async def test_a_failing_provider_backs_off(error: BaseException) -> None:
     assert await stage.recall() == ()
     assert await stage.recall() == ()
     assert len(stage.counting_provider.recalls) == 1
-    assert stage.client.recalls == {"failed": 1, "resting": 1}
+    assert stage.client.recall_counts == {"failed": 1, "resting": 1}
 
 
 @pytest.mark.parametrize("rubbish", [None, 7, "text", [None], [{"id": 1}], object()])
@@ -251,14 +251,14 @@ async def test_an_invalid_recall_answer_is_a_failure(rubbish: object) -> None:
     stage = ClientHarness()
     stage.counting_provider.answer = rubbish
     assert await stage.recall() == ()
-    assert stage.client.recalls == {"failed": 1}
+    assert stage.client.recall_counts == {"failed": 1}
 
 
 async def test_one_that_is_no_coroutine_at_all_fails_like_any_other() -> None:
     stage = ClientHarness()
     cast(Any, stage.counting_provider).recall = lambda query, scope, limit: 7
     assert await stage.recall() == ()
-    assert stage.client.recalls == {"failed": 1}
+    assert stage.client.recall_counts == {"failed": 1}
 
 
 async def test_a_search_says_where_each_thing_comes_from() -> None:

@@ -337,7 +337,7 @@ async def test_what_memory_is_to_forget_of_a_deleted_conversation_is_shown_and_c
         assert (await here.service.commit(None)).committed == 2
         for session_id in (one, two):
             await here.store.append(Append(session_id, (f.SessionDeleted(notes=True),)))
-        assert [each.buried for each in await here.pending()] == [True, True]
+        assert [each.is_deleted for each in await here.pending()] == [True, True]
         await here.service.resolve(one, 1, "drop")
         assert [each.session_id for each in await here.pending()] == [two]
         assert (await here.service.commit(two)).outcome == "nothing"
@@ -373,9 +373,9 @@ async def test_a_person_says_whether_the_deleted_one_is_meant(tmp_path: Path) ->
         assert (await here.service.commit(session_id)).outcome == "committed"
         await here.store.append(Append(session_id, (f.SessionDeleted(notes=True),)))
         await here.store.import_session(session_id, events)
-        assert [each.buried for each in await here.pending()] == [True, False]
+        assert [each.is_deleted for each in await here.pending()] == [True, False]
         await here.service.resolve(session_id, 1, "drop", deleted=True)
-        assert [each.buried for each in await here.pending()] == [False]
+        assert [each.is_deleted for each in await here.pending()] == [False]
         with pytest.raises(NoSuchQueuedCommit):
             await here.service.resolve(session_id, 1, "drop", deleted=True)
         await here.service.resolve(session_id, 1, "drop")

@@ -34,7 +34,7 @@ class ModelBoard:
         self.address = address
         self.asked: list[tuple[str, str]] = []
 
-    def is_model(self, name: str, address: str) -> bool:
+    def is_default_model(self, name: str, address: str) -> bool:
         return (self.name, self.address) == (name, address)
 
     async def complete(self, system: str, text: str) -> str:

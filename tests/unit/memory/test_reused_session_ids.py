@@ -22,7 +22,9 @@ async def start_with_first_turn(harness: MemoryHarness) -> tuple[SessionId, list
 
 
 async def pending_of(harness: MemoryHarness, session_id: SessionId) -> list[tuple[bool, int, str]]:
-    return [(debt.buried, debt.row.n, debt.row.state) for debt in await harness.queue.pending_for(session_id)]
+    return [
+        (debt.is_deleted, debt.row.n, debt.row.state) for debt in await harness.queue.pending_for(session_id)
+    ]
 
 
 async def delete_and_reimport(
@@ -90,7 +92,7 @@ async def test_each_of_several_that_were_deleted_can_be_answered_for_and_is_forg
         first, second = (await harness.queue.pending_for(session_id))[1:]
         assert first.number < second.number
         await harness.scheduler.resolve(session_id, 2, "drop", deleted=True)
-        buried = [debt.number for debt in await harness.queue.pending_for(session_id) if debt.buried]
+        buried = [debt.number for debt in await harness.queue.pending_for(session_id) if debt.is_deleted]
         assert buried == [second.number]
         provider.retract_errors = []
         assert (await harness.scheduler.commit_pending(session_id, requested=True)).committed == 1

@@ -24,9 +24,9 @@ def model_list(model: str, **more: Any) -> Answers:
 async def query_capabilities(model: str, *answers: Answers) -> tuple[SupportedFiles, ReceivedRequests]:
     async with model_server(*answers) as (url, seen):
         abilities = ModelCapabilities(Endpoint(url, model, Secret(KEY)))
-        takes = await abilities.takes()
+        takes = await abilities.supported_files()
         asked = len(seen.bodies)
-        assert await abilities.takes() == takes
+        assert await abilities.supported_files() == takes
         assert len(seen.bodies) == asked, "what is known is not asked for again"
         return takes, seen
 
@@ -85,15 +85,15 @@ async def test_without_reported_capabilities_the_model_name_decides(answer: Answ
 async def test_an_unreachable_server_is_queried_again_later() -> None:
     now = 0.0
     abilities = ModelCapabilities(Endpoint("http://127.0.0.1:1/v1", "small", Secret("")), lambda: now)
-    assert await abilities.takes() == MAYBE_WORDS
+    assert await abilities.supported_files() == MAYBE_WORDS
     seeing = model_list("small", architecture={"input_modalities": ["text", "image"]})
     async with model_server(error_answer(503), seeing) as (url, seen):
         abilities = ModelCapabilities(Endpoint(url, "small", Secret("")), lambda: now)
-        assert await abilities.takes() == MAYBE_WORDS
-        assert await abilities.takes() == MAYBE_WORDS
+        assert await abilities.supported_files() == MAYBE_WORDS
+        assert await abilities.supported_files() == MAYBE_WORDS
         assert len(seen.bodies) == 1
         now += RETRY_AFTER_S
-        assert await abilities.takes() == PICTURES
+        assert await abilities.supported_files() == PICTURES
 
 
 @pytest.mark.parametrize(
@@ -108,4 +108,4 @@ async def test_an_unreachable_server_is_queried_again_later() -> None:
     ],
 )
 async def test_the_capabilities_of_openai_models_are_built_in(name: str, takes: SupportedFiles) -> None:
-    assert await ModelCapabilities(Endpoint(OPENAI_URL, name, Secret(KEY))).takes() == takes
+    assert await ModelCapabilities(Endpoint(OPENAI_URL, name, Secret(KEY))).supported_files() == takes

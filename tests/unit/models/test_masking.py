@@ -45,7 +45,7 @@ class ScriptedDeltas:
         self._failure = failure
         self.ended = False
 
-    async def takes(self) -> SupportedFiles:
+    async def supported_files(self) -> SupportedFiles:
         return SupportedFiles(frozenset({"text"}))
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:

@@ -31,7 +31,7 @@ class StallingModel:
         self.waits = asyncio.Event()
         self.ended = 0
 
-    async def takes(self) -> SupportedFiles:
+    async def supported_files(self) -> SupportedFiles:
         return SupportedFiles(frozenset({"text"}))
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:

@@ -131,7 +131,7 @@ async def test_without_a_key_for_the_first_model_its_fallbacks_answer_with_the_r
             "anthropic:first", ["groq:second"]
         )
         assert model.name == "anthropic:first"
-        assert await model.takes()
+        assert await model.supported_files()
         deltas = [delta async for delta in model.stream(REQUEST, ())]
         await model.close()
     assert isinstance(deltas[0], FallbackStarted) and deltas[0].model == "groq:second"
@@ -172,7 +172,7 @@ async def test_the_window_reported_by_a_server_overrides_the_catalog() -> None:
             "openai:gpt-5-own"
         )
         assert model.profile.window_tokens == 272_000
-        await model.takes()
+        await model.supported_files()
         assert (model.profile.window_tokens, model.profile.answer_tokens) == (16_000, 4_000)
         await model.close()
 
@@ -195,8 +195,8 @@ async def test_model_settings_override_the_server_and_the_catalog() -> None:
         own, blind = await here.build("openai:gpt-5-own"), await here.build("openai:blind")
         for _ in range(2):
             assert (own.profile.window_tokens, own.profile.answer_tokens) == (64_000, 4_096)
-            assert await own.takes() == SupportedFiles(TEXT_AND_IMAGES)
-            assert await blind.takes() == SupportedFiles(TEXT_ONLY)
+            assert await own.supported_files() == SupportedFiles(TEXT_AND_IMAGES)
+            assert await blind.supported_files() == SupportedFiles(TEXT_ONLY)
         assert blind.profile.window_tokens == 16_000, "what nothing is said of is as it was"
         providers = await ProviderDirectory(
             {"OPENAI_BASE_URL": url}, dict, here.catalog, SecretMask()

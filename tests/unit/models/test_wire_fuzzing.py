@@ -63,7 +63,7 @@ def decoded(wire: WireProtocol, chunks: Sequence[bytes], to_its_end: bool = True
     deltas: list[ModelDelta] = []
     try:
         for chunk in chunks:
-            if answer.is_done:
+            if answer.has_stream_ended:
                 break
             for delta in answer.feed(chunk):
                 deltas.append(delta)

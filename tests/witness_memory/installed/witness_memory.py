@@ -26,7 +26,7 @@ import msgspec
 
 from holdfast.domain.memories import Memory, MemoryPage, Origin
 from holdfast.memory.ports import Health, ProviderCannot, ProviderFailure, Segment
-from holdfast.memory.providers.installed import Given
+from holdfast.memory.providers.installed import ProviderContext
 
 POLL_S = 0.005
 """How often a blocked call checks whether it may continue."""
@@ -177,6 +177,6 @@ def _digest(segment: Segment) -> str:
     return hashlib.blake2b(raw, digest_size=8).hexdigest()
 
 
-def remembering(given: Given) -> WitnessMemory:
+def remembering(given: ProviderContext) -> WitnessMemory:
     """The entry point. It does not use the folder that it is given, as a test reads along."""
     return WitnessMemory(Path(os.environ["WITNESS_MEMORY"]))

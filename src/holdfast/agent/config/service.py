@@ -188,7 +188,7 @@ class AgentFileService(AgentReader):
         session = await self._session(session_id) if session_id is not None else None
         chosen, model = (session.workspace, session.model) if session is not None else (spec.workspace, "")
         workspace = self._workspace(session_id or NO_SESSION, chosen)
-        preview = await self._registry.get_handle(spec.session_name, model).preview(workspace)
+        preview = await self._registry.get_handle(spec.stored_name, model).preview(workspace)
         tools = tuple(ToolInfo(tool.name, tool.description, tool.parameters) for tool in preview.tools)
         tokens = estimate_tokens(preview.instructions) + tools_tokens(preview.tools)
         return AgentPrompt(

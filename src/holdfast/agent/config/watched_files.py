@@ -21,7 +21,7 @@ from holdfast.domain.limits import AGENT_FILE_BYTES_MAX, AGENT_FILES_MAX
 from holdfast.domain.secrets import MaskFunction, no_mask
 from holdfast.settings.edit import replace_file
 
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 FOLDER = ".last-good"
 T = TypeVar("T")
 Stamp = tuple[int, int, int, int]
@@ -44,7 +44,7 @@ class LastGoodCopies:
     def read(self, name: str) -> str | None:
         """Return the copy of the file of that name, or None."""
         try:
-            with os.fdopen(os.open(self._path_of(name), _FILE), "rb") as file:
+            with os.fdopen(os.open(self._path_of(name), _OPEN_FLAGS), "rb") as file:
                 body = file.read(AGENT_FILE_BYTES_MAX + 1)
             return body.decode("utf-8") if len(body) <= AGENT_FILE_BYTES_MAX else None
         except (OSError, UnicodeDecodeError):
@@ -207,7 +207,7 @@ class WatchedFiles(Generic[T]):
         """Return the file's text. Raises the errors of `make_error`."""
         shown = f"{self._format.folder}/{name}{self._format.suffix}"
         try:
-            with os.fdopen(os.open(self.path(name), _FILE), "rb") as file:
+            with os.fdopen(os.open(self.path(name), _OPEN_FLAGS), "rb") as file:
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                     raise self._format.make_error(shown, "this is no plain file")
                 body = file.read(AGENT_FILE_BYTES_MAX + 1)

@@ -10,7 +10,7 @@ BOT_FILE = "telegram.toml"
 _HEAD = "# The Telegram bot that was connected in the settings. Holds its token: keep it to yourself.\n"
 
 
-class Bot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SavedTelegramBot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A bot's credentials."""
 
     token: str
@@ -19,11 +19,11 @@ class Bot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return "Bot(…)"
 
 
-def read_bot(folder: Path) -> Bot | None:
+def read_bot(folder: Path) -> SavedTelegramBot | None:
     """Return the saved bot. Raises ConfigError for a file that cannot be read."""
-    return read_secret(folder / BOT_FILE, Bot, "connection to Telegram")
+    return read_secret(folder / BOT_FILE, SavedTelegramBot, "connection to Telegram")
 
 
-def write_bot(folder: Path, bot: Bot | None) -> None:
+def write_bot(folder: Path, bot: SavedTelegramBot | None) -> None:
     """Save a bot, or delete the saved one if `bot` is None. Raises OSError."""
     write_secret(folder / BOT_FILE, bot, _HEAD)

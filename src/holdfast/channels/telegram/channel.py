@@ -40,10 +40,10 @@ from holdfast.channels.telegram.markup import (
 from holdfast.channels.telegram.updates import (
     CHANNEL,
     BotIdentity,
-    is_short,
-    long_press,
+    expand_press,
+    is_shortened,
     parse_update,
-    short_press,
+    shorten_press,
     update_number,
 )
 from holdfast.channels.telegram.write_rate_limiter import TelegramRateLimiter
@@ -118,10 +118,10 @@ class Telegram:
         self._webhook_url = webhook_url
         self._sleep = sleep
         self._rate_limiter = TelegramRateLimiter(clock)
-        self._take: InboundReceiver | None = None
+        self._receiver: InboundReceiver | None = None
         self._identity: BotIdentity | None = None
         self._fault = ""
-        self._unread = 0
+        self._unreadable_count = 0
         self._tries: Counter[int] = Counter()
         """Failed attempts to store each update that itself causes the failure."""
         self._has_set_commands = False
@@ -154,18 +154,20 @@ class Telegram:
             return ChannelHealth(False, str(error.fields["detail"]))
         if self._fault:
             return ChannelHealth(False, self._fault)
-        unread_note = f"; {self._unread} updates could not be read" if self._unread else ""
+        unread_note = (
+            f"; {self._unreadable_count} updates could not be read" if self._unreadable_count else ""
+        )
         return ChannelHealth(True, f"@{identity.username}{unread_note}")
 
     # Inbound.
 
-    async def listen(self, take: InboundReceiver) -> None:
-        self._take = take
+    async def listen(self, receiver: InboundReceiver) -> None:
+        self._receiver = receiver
         faults = 0
         try:
             while True:
                 try:
-                    async with contextlib.aclosing(self._receive(take)) as received:
+                    async with contextlib.aclosing(self._receive(receiver)) as received:
                         async for _ in received:
                             faults, self._fault = 0, ""
                 except HoldfastError as error:
@@ -173,7 +175,7 @@ class Telegram:
                     self._fault = str(error)
                     await self._sleep(self._retry_delay_s(error, faults))
         finally:
-            self._take = None
+            self._receiver = None
 
     def check(self, secret_header: str) -> None:
         """Raise WrongSecret unless the header has Telegram's secret."""
@@ -186,17 +188,17 @@ class Telegram:
         Raises WrongSecret, and ChannelFailure if no process listens (yet): Telegram calls again.
         """
         self.check(secret_header)
-        take = self._take
+        take = self._receiver
         if take is None:
             raise ChannelFailure(channel=CHANNEL, detail="nobody listens here at the moment")
         try:
             update = msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            self._unread += 1
+            self._unreadable_count += 1
             return
-        await self._keep([update], take)
+        await self._store_updates([update], take)
 
-    async def _receive(self, take: InboundReceiver) -> AsyncGenerator[None, None]:
+    async def _receive(self, receiver: InboundReceiver) -> AsyncGenerator[None, None]:
         """Receive updates, yielding after each success. Raises ChannelFailure, and what `take` raises."""
         await self._get_identity()
         if not self._has_set_commands:
@@ -210,7 +212,7 @@ class Telegram:
         offset = 0
         while True:
             updates = sorted(await self._api.get_updates(offset), key=update_number)
-            await self._keep(updates, take)
+            await self._store_updates(updates, receiver)
             # The next poll makes Telegram forget these updates, so it comes after storing them.
             offset = max([offset, *(update_number(update) + 1 for update in updates)])
             yield
@@ -233,57 +235,57 @@ class Telegram:
             raise ChannelFailure(channel=CHANNEL, detail=detail, final=True)
         await self._api.set_webhook(self._webhook_url, self.secret)
 
-    async def _keep(self, updates: Sequence[Any], take: InboundReceiver) -> None:
+    async def _store_updates(self, updates: Sequence[Any], receiver: InboundReceiver) -> None:
         """Store updates. One that fails repeatedly is skipped, so that it does not block those behind it.
 
         Raises the error of storing them.
         """
         try:
-            await self._hand_over(updates, take)
+            await self._parse_and_store(updates, receiver)
         except (ChannelFailure, StoreFault):
             raise
         except Exception:
-            if len(updates) == 1 and self._is_hopeless(update_number(updates[0])):
+            if len(updates) == 1 and self._count_failed_attempt(update_number(updates[0])):
                 return
             if len(updates) == 1:
                 raise
             for update in updates:
-                await self._keep([update], take)
+                await self._store_updates([update], receiver)
 
-    def _is_hopeless(self, number: int) -> bool:
+    def _count_failed_attempt(self, number: int) -> bool:
         """Count a failed attempt; return whether to skip the update."""
         self._tries[number] += 1
         if self._tries[number] < INBOUND_TRIES_MAX:
             return False
         del self._tries[number]
-        self._unread += 1
+        self._unreadable_count += 1
         return True
 
-    async def _hand_over(self, updates: Sequence[Any], take: InboundReceiver) -> None:
+    async def _parse_and_store(self, updates: Sequence[Any], receiver: InboundReceiver) -> None:
         """Parse updates and pass them to `take` in one call, so that a burst is stored together."""
         identity, inbound, query_ids = await self._get_identity(), [], []
         for update in updates:
             try:
                 parsed = parse_update(update, identity)
             except msgspec.ValidationError:
-                self._unread += 1  # Skipped: it would block all later updates.
+                self._unreadable_count += 1  # Skipped: it would block all later updates.
                 continue
             if parsed.inbound is not None:
                 inbound.append(await self._with_press(parsed.inbound))
             if parsed.query_id:
                 query_ids.append(parsed.query_id)
         if inbound:
-            await take(*inbound)
+            await receiver(*inbound)
         for query_id in query_ids:
             self._run_in_background(self._acknowledge(query_id))
 
     async def _with_press(self, inbound: InboundUpdate) -> InboundUpdate:
         """Return the update with the full press, if its button data was shortened."""
-        if not is_short(inbound.press):
+        if not is_shortened(inbound.press):
             return inbound
         rows = await self._store.deliveries(inbound.chat.route, _DELIVERIES_KNOWN)
         shown = [button.press for row in rows for button in row.body.buttons]
-        return msgspec.structs.replace(inbound, press=long_press(inbound.press, shown))
+        return msgspec.structs.replace(inbound, press=expand_press(inbound.press, shown))
 
     async def _acknowledge(self, query_id: str) -> None:
         """Stop the button's progress indicator; tried once, since it is of no use later."""
@@ -455,7 +457,7 @@ def _rows(buttons: Sequence[Button]) -> Rows:
         taken = sum(len(text) for text, _ in beside) + len(button.text)
         if not beside or len(beside) == _ROW_BUTTONS_MAX or taken > _ROW_CHARS_MAX:
             rows.append([])
-        rows[-1].append((button.text, short_press(button.press)))
+        rows[-1].append((button.text, shorten_press(button.press)))
     return rows
 
 

@@ -141,20 +141,20 @@ def parse_update(update: Any, bot: BotIdentity) -> ParsedUpdate:
     return ParsedUpdate(parsed.update_id, _inbound_message(parsed.update_id, parsed.message, bot))
 
 
-def short_press(press: str) -> str:
+def shorten_press(press: str) -> str:
     """Return the button data for `press`: itself if it is short enough, else a digest."""
     if len(press.encode()) <= PRESS_BYTES_MAX and not press.startswith(_SHORT):
         return press
     return _SHORT + base64.urlsafe_b64encode(hashlib.sha256(press.encode()).digest()).decode().rstrip("=")
 
 
-def is_short(press: str) -> bool:
+def is_shortened(press: str) -> bool:
     return press.startswith(_SHORT)
 
 
-def long_press(short: str, known: Iterable[str]) -> str:
+def expand_press(short: str, known: Iterable[str]) -> str:
     """Return the press in `known` whose button data is `short`; `short` itself if there is none."""
-    return next((press for press in known if short_press(press) == short), short)
+    return next((press for press in known if shorten_press(press) == short), short)
 
 
 def _inbound_press(update_id: int, press: _Press) -> InboundUpdate | None:

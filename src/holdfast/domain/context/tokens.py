@@ -22,9 +22,9 @@ BYTES_PER_TOKEN_MAX = 6
 """Bytes per provider token at most: we count three bytes as a token, and FACTOR_MIN makes that six."""
 _DAMPING = 1_000
 """Damps the factor of small requests, where most of the provider's count is overhead."""
-_MARGIN = 50
+_MARGIN_DIVISOR = 50
 """The share of the window that stays free: a fiftieth."""
-ROOM_SHARE = 8
+ROOM_DIVISOR = 8
 """The least share of the window for the conversation, whatever else is sent: an eighth."""
 OVERFLOW_MESSAGE = (
     "the tools and instructions take {taken:,} of the {window:,} tokens that it is thought to read at once; "
@@ -83,7 +83,7 @@ class TokenBudget(msgspec.Struct, frozen=True):
 
         There is a minimum, so that a short new message is never cut: rather the provider refuses it.
         """
-        least = int(profile.window_tokens * self.share) // ROOM_SHARE
+        least = int(profile.window_tokens * self.share) // ROOM_DIVISOR
         return max(
             _usable_tokens(profile, self.share / self.factor) - self._fixed_tokens(instructions), least
         )
@@ -94,7 +94,10 @@ class TokenBudget(msgspec.Struct, frozen=True):
         This ignores a provider's higher count, which would make the error permanent.
         """
         taken = self._fixed_tokens(instructions)
-        if _usable_tokens(profile, 1 / min(self.factor, 1.0)) - taken >= profile.window_tokens // ROOM_SHARE:
+        if (
+            _usable_tokens(profile, 1 / min(self.factor, 1.0)) - taken
+            >= profile.window_tokens // ROOM_DIVISOR
+        ):
             return ""
         return OVERFLOW_MESSAGE.format(taken=taken, window=profile.window_tokens)
 
@@ -113,7 +116,9 @@ class TokenBudget(msgspec.Struct, frozen=True):
 
 def _usable_tokens(profile: ModelProfile, share: float) -> int:
     """Return a share of the window without the answer and the margin."""
-    return int((profile.window_tokens - profile.window_tokens // _MARGIN - profile.answer_tokens) * share)
+    return int(
+        (profile.window_tokens - profile.window_tokens // _MARGIN_DIVISOR - profile.answer_tokens) * share
+    )
 
 
 def token_factor(transcript: Transcript, model: str) -> float:

@@ -22,7 +22,7 @@ from holdfast.domain.state.session_state import SessionStateView
 
 RecoveryAction = Literal["run", "repeat", "ask", "nothing"]
 
-_SETTLES: Mapping[f.ToolOutcome, frozenset[ToolState]] = MappingProxyType({
+_STATES_BY_OUTCOME: Mapping[f.ToolOutcome, frozenset[ToolState]] = MappingProxyType({
     "done": frozenset({"started", "in_doubt", "resolved"}),
     "failed": frozenset({"started", "in_doubt", "resolved"}),
     "denied": frozenset({"intended"}),
@@ -239,7 +239,7 @@ def settle(
     ran_unannounced = tool.effect == "pure" and outcome in ("done", "failed")
     ran_before = output is not None and not output.is_empty and outcome == "unknown"
     excused = tool.state == "intended" and (ran_unannounced or ran_before)
-    if tool.state not in _SETTLES[outcome] and not excused:
+    if tool.state not in _STATES_BY_OUTCOME[outcome] and not excused:
         raise _refused(tool, f"end as {outcome}")
     settled = settle_tool(tool, calling_message(view, tool), outcome, output or OutputFold(), parts, status)
     return replace(settled, arguments=edited) if edited else settled

@@ -151,7 +151,7 @@ def _pattern(text: str) -> _Pattern:
     if len(found) != 1 or not (found[0].words or found[0].writes):
         return _Pattern(text)
     words, writes = found[0].words, list(found[0].writes)
-    more = bool(words) and words[-1].wildcard == ANY
+    more = bool(words) and words[-1].regex == ANY
     words = words[:-1] if more else words
     program = _regex(words[0], posixpath.basename) if words else None
     options = options_of(words[0].text, [word.text for word in words[1:]]) if words else frozenset()
@@ -162,7 +162,7 @@ def _pattern(text: str) -> _Pattern:
 
 
 def _regex(word: Word, normal: Callable[[str], str]) -> re.Pattern[str]:
-    return re.compile(re.escape(normal(word.text)) if word.is_plain else word.wildcard)
+    return re.compile(re.escape(normal(word.text)) if word.is_plain else word.regex)
 
 
 def _matches(

@@ -77,7 +77,7 @@ class Word(msgspec.Struct):
         return not any(_WILD.search(text) and not quoted for text, quoted in self.pieces)
 
     @property
-    def wildcard(self) -> str:
+    def regex(self) -> str:
         """The word as a regular expression; unquoted, `*` matches any part of a name and `[a-z]` a letter."""
         return "".join(re.escape(text) if quoted else _wild(text) for text, quoted in self.pieces)
 

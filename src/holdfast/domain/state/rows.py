@@ -185,6 +185,6 @@ class QueuedCommit(msgspec.Struct, frozen=True):
     session_id: SessionId
     title: str
     agent: str
-    buried: bool
+    is_deleted: bool
     number: int
     row: QueuedCommitRow

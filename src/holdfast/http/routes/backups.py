@@ -37,14 +37,14 @@ class BackupRoutes:
         """Return the routes with their documented responses."""
         made = response_specs(201, BackupInfo, _BACKUP, BackupRunning, DiskFull, has_body=True)
         return [
-            post("/api/backup", responses=made)(self.make),
+            post("/api/backup", responses=made)(self.create),
             get(BACKUPS_PATH, responses=response_specs(200, BackupList, BackupList((_BACKUP,))))(self.list_),
             get(f"{BACKUPS_PATH}/{{name:str}}", responses=response_specs(200, None, None, NoSuchBackup))(
-                self.give
+                self.download
             ),
         ]
 
-    async def make(self) -> BackupInfo:
+    async def create(self) -> BackupInfo:
         """Copy every conversation into one file in the data folder; answers when that is done."""
         return await self._service.create()
 
@@ -52,7 +52,7 @@ class BackupRoutes:
         """The backups in the data folder."""
         return BackupList(tuple(await self._service.list_()))
 
-    async def give(self, name: FromPath[str]) -> File:
+    async def download(self, name: FromPath[str]) -> File:
         """A backup, to be saved."""
         path = await self._service.find_path(name)
         return File(

@@ -118,7 +118,7 @@ class ChannelRoutes:
             post("/api/channels/{name:str}/test", status_code=200, responses=tested)(self.test),
             post("/api/channels/telegram/connect", status_code=200, responses=listed)(self.connect),
             post("/api/channels/telegram/disconnect", status_code=200, responses=listed)(self.disconnect),
-            get("/api/pairing", responses=waiting)(self.waiting),
+            get("/api/pairing", responses=waiting)(self.pending_senders),
             post("/api/pairing", status_code=200, responses=paired)(self.pair),
             get("/api/senders", responses=senders)(self.senders),
             delete("/api/senders/{channel:str}/{sender:str}", responses=gone)(self.revoke),
@@ -167,7 +167,7 @@ class ChannelRoutes:
         await self._service.disconnect_telegram()
         return await self.channels()
 
-    async def waiting(self) -> UnknownSenderList:
+    async def pending_senders(self) -> UnknownSenderList:
         """Who wrote without being known, and waits to be let in."""
         return UnknownSenderList(tuple(await self._service.pending_senders()))
 

@@ -68,11 +68,11 @@ class FileRoutes:
         taken = response_specs(201, UploadedFile, examples.STORED_FILE, *refusals)
         given = response_specs(200, None, None, NoSuchFile)
         return [
-            post(FILES_PATH, responses=taken)(self.take),
-            get(f"{FILES_PATH}/{{file_id:str}}", responses=given)(self.give),
+            post(FILES_PATH, responses=taken)(self.upload),
+            get(f"{FILES_PATH}/{{file_id:str}}", responses=given)(self.download),
         ]
 
-    async def take(self, request: Request[Any, Any, Any], name: Name = "") -> UploadedFile:
+    async def upload(self, request: Request[Any, Any, Any], name: Name = "") -> UploadedFile:
         """Keep a file, sent as the body itself. It goes after a day if no message uses it."""
         receive: Receive = request.receive  # type: ignore[assignment]
         incoming = IncomingUpload(receive, request.headers.get("content-type", ""), _content_length(request))
@@ -88,7 +88,7 @@ class FileRoutes:
             raise
         return UploadedFile(file_id, clean_name(self._mask(name), media_type), media_type, len(content))
 
-    async def give(self, file_id: FromPath[str], name: Name = "") -> Response[bytes]:
+    async def download(self, file_id: FromPath[str], name: Name = "") -> Response[bytes]:
         """A file, to be shown if it is an image and else to be saved."""
         content = await read_stored_file(self._store, file_id)
         media_type = _media_type_or_unknown(content)

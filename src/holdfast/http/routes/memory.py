@@ -87,7 +87,7 @@ class MemoryRoutes:
             post(MEMORY_PATH, responses=added)(self.add),
             patch(named, responses=edited)(self.edit),
             delete(named, responses=forgotten)(self.forget),
-            get(f"{MEMORY_PATH}/waiting", responses=waiting)(self.waiting),
+            get(f"{MEMORY_PATH}/waiting", responses=waiting)(self.pending_commits),
             post(f"{MEMORY_PATH}/commit", responses=committed, status_code=200)(self.commit),
             post(
                 f"{MEMORY_PATH}/waiting/{{session_id:str}}/{{segment:int}}",
@@ -123,7 +123,7 @@ class MemoryRoutes:
         """Forget something: no conversation is told of it from now on."""
         await self._service.forget(memory_id)
 
-    async def waiting(self) -> MemoryQueueInfo:
+    async def pending_commits(self) -> MemoryQueueInfo:
         """What waits to be remembered or forgotten, what is in the way, and what cannot be forgotten."""
         waiting, retained = await self._service.pending()
         return MemoryQueueInfo(tuple(map(queue_entry, waiting)), tuple(map(retained_memory, retained)))

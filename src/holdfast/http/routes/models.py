@@ -101,7 +101,7 @@ class ModelRoutes:
             post("/api/models/test", status_code=200, responses=tried)(self.test),
             post("/api/models/connect", status_code=200, responses=used)(self.connect),
             post("/api/models/disconnect", status_code=200, responses=used)(self.disconnect),
-            put("/api/models/providers/{provider:str}", status_code=200, responses=kept)(self.keep),
+            put("/api/models/providers/{provider:str}", status_code=200, responses=kept)(self.save),
             delete("/api/models/providers/{provider:str}", status_code=200, responses=kept)(self.forget),
             put("/api/models/fallbacks", status_code=200, responses=used)(self.set_fallbacks),
         ]
@@ -124,7 +124,7 @@ class ModelRoutes:
         await self._service.disconnect()
         return await self._models()
 
-    async def keep(
+    async def save(
         self,
         provider: FromPath[str],
         data: Annotated[ProviderConnectionRequest, request_body({"key": "sk-…"})],

@@ -57,8 +57,8 @@ _SIGN_IN = SignInInfo("9f86d081884c7d65", 1_760_000_000_000, 1_762_592_000_000, 
 class PasswordRoutes:
     """Serve `/api/password` and `/api/sign-ins`."""
 
-    def __init__(self, keyring: CredentialStore, authenticator: Authenticator) -> None:
-        self._keyring = keyring
+    def __init__(self, credential_store: CredentialStore, authenticator: Authenticator) -> None:
+        self._credential_store = credential_store
         self._authenticator = authenticator
 
     def routes(self) -> list[Any]:
@@ -91,21 +91,24 @@ class PasswordRoutes:
         data: Annotated[NewPassword, request_body({"password": "correct horse"})],
     ) -> PasswordInfo:
         """Set or change the password. Where there was one, every other browser is signed out."""
-        if data.old_password is not None and (await self._keyring.current_keys()).password is not None:
+        if (
+            data.old_password is not None
+            and (await self._credential_store.load_snapshot()).password is not None
+        ):
             await self._authenticator.check_password(data.old_password, client_address(request.scope))  # type: ignore[arg-type]
-        await self._keyring.set_password(data.password, request.user.digest)
+        await self._credential_store.set_password(data.password, request.user.digest)
         await self._authenticator.refresh()
         return await self._password_info()
 
     async def remove(self, request: Request[Principal, Any, Any]) -> None:
         """Have no password any more. Where there was one, every other browser is signed out."""
-        await self._keyring.remove_password(request.user.digest)
+        await self._credential_store.remove_password(request.user.digest)
         await self._authenticator.refresh()
 
     async def sign_ins(self, request: Request[Principal, Any, Any]) -> SignInList:
         """The browsers that are signed in."""
         found = sorted(
-            (await self._keyring.current_keys()).sign_ins.values(),
+            (await self._credential_store.load_snapshot()).sign_ins.values(),
             key=lambda sign_in: sign_in.created_at,
             reverse=True,
         )
@@ -121,13 +124,13 @@ class PasswordRoutes:
 
     async def sign_out(self, sign_in_id: FromPath[str]) -> None:
         """Sign a browser out. What it follows ends at once."""
-        for digest in (await self._keyring.current_keys()).sign_ins:
+        for digest in (await self._credential_store.load_snapshot()).sign_ins:
             if digest[:_ID_CHARS] == sign_in_id:
-                await self._keyring.sign_out(digest)
+                await self._credential_store.sign_out(digest)
                 await self._authenticator.refresh()
                 return
         raise NoSuchSignIn(sign_in_id=sign_in_id[:_ID_CHARS])
 
     async def _password_info(self) -> PasswordInfo:
-        password = (await self._keyring.current_keys()).password
+        password = (await self._credential_store.load_snapshot()).password
         return PasswordInfo(password is not None, password.set_at if password is not None else None)

@@ -65,7 +65,7 @@ class SessionRoutes:
         refused = (NoSuchSession, NoSuchAgent, SeqMismatch, RunRefused, NotAllowed)
         changed = response_specs(200, SessionInfo, one, *refused, has_body=True)
         return [
-            post("/api/sessions", responses=begun)(self.begin),
+            post("/api/sessions", responses=begun)(self.create),
             get(
                 "/api/sessions", responses=response_specs(200, SessionInfoList, listed, BadCursor, BadRequest)
             )(self.list_),
@@ -76,7 +76,7 @@ class SessionRoutes:
             ),
         ]
 
-    async def begin(
+    async def create(
         self,
         request: Request[Principal, Any, Any],
         data: Annotated[NewSession, request_body(*examples.NEW_SESSION)],
@@ -241,14 +241,14 @@ class DraftRoutes:
         kept = response_specs(200, Draft, _DRAFT, NoSuchSession, has_body=True)
         return [
             get(path, responses=response_specs(200, Draft, _DRAFT, NoSuchSession))(self.show),
-            post(path, status_code=200, responses=kept)(self.keep),
+            post(path, status_code=200, responses=kept)(self.save),
         ]
 
     async def show(self, session_id: FromPath[str]) -> Draft:
         """What somebody was writing in this conversation; empty if there is nothing."""
         return Draft(await self._drafts.read(SessionId(session_id)))
 
-    async def keep(
+    async def save(
         self,
         session_id: FromPath[str],
         data: Annotated[NewDraft, request_body({"text": "And the newest ones"})],
@@ -269,7 +269,7 @@ class QuestionRoutes:
         seen = response_specs(200, SessionInfo, examples.SESSION, NoSuchSession, BadCursor, has_body=True)
         return [
             get("/api/questions", responses=listed)(self.questions),
-            post("/api/sessions/{session_id:str}/seen", status_code=200, responses=seen)(self.see),
+            post("/api/sessions/{session_id:str}/seen", status_code=200, responses=seen)(self.mark_read),
         ]
 
     async def questions(self) -> QuestionInfoList:
@@ -278,7 +278,7 @@ class QuestionRoutes:
         # A full list is reported as cut; the questions beyond it are not counted.
         return QuestionInfoList(tuple(question_info(each) for each in found), len(found) == QUESTIONS_MAX)
 
-    async def see(
+    async def mark_read(
         self, session_id: FromPath[str], data: Annotated[SeenUpTo, request_body(*examples.SEEN)]
     ) -> SessionInfo:
         """Say that everything up to an event was read. What was read stays so."""

@@ -84,8 +84,10 @@ _TOKEN = TokenInfo("k_0cw8hjr5600k3m2x", "backup script", DEFAULT_RIGHTS, 1_760_
 class SignInRoutes:
     """Serve `/api/sign-in`, `/api/sign-out`, `/api/me` and `/api/tokens`."""
 
-    def __init__(self, keyring: CredentialStore, authenticator: Authenticator, hosts: HostPolicy) -> None:
-        self._keyring = keyring
+    def __init__(
+        self, credential_store: CredentialStore, authenticator: Authenticator, hosts: HostPolicy
+    ) -> None:
+        self._credential_store = credential_store
         self._authenticator = authenticator
         self._hosts = hosts
 
@@ -124,7 +126,7 @@ class SignInRoutes:
             await self._authenticator.redeem_code(data.code, address)
         else:
             await self._authenticator.check_password(data.password, address)
-        sign_in, secret, page_secret = await self._keyring.create_sign_in()
+        sign_in, secret, page_secret = await self._credential_store.create_sign_in()
         cookie = self._hosts.cookie(scope)  # type: ignore[arg-type]
         age_s = (sign_in.expires_at - sign_in.created_at) // 1000
         headers = {"set-cookie": cookie.set_cookie_header(secret, age_s)}
@@ -133,7 +135,7 @@ class SignInRoutes:
     async def sign_out(self, request: Request[Principal, Any, Any]) -> Response[None]:
         """Sign this browser out. What it follows ends at once."""
         if request.user.is_browser:
-            await self._keyring.sign_out(request.user.digest)
+            await self._credential_store.sign_out(request.user.digest)
             await self._authenticator.refresh()
         cookie = self._hosts.cookie(request.scope)  # type: ignore[arg-type]
         return Response(None, status_code=204, headers={"set-cookie": cookie.set_cookie_header("", 0)})
@@ -146,19 +148,21 @@ class SignInRoutes:
 
     async def tokens(self) -> TokenList:
         """Every token, without its secret."""
-        return TokenList(tuple(_token_info(token, used) for token, used in await self._keyring.tokens()))
+        return TokenList(
+            tuple(_token_info(token, used) for token, used in await self._credential_store.tokens())
+        )
 
     async def add_token(
         self, data: Annotated[NewToken, request_body({"name": "backup script", "rights": ["read"]})]
     ) -> TokenWithSecret:
         """Make a token. Its secret is told once, here."""
         rights = tuple(right for right in RIGHTS if right in data.rights)
-        token, secret = await self._keyring.add_token(data.name, rights)
+        token, secret = await self._credential_store.add_token(data.name, rights)
         return TokenWithSecret(_token_info(token, None), secret)
 
     async def revoke(self, token_id: FromPath[str]) -> None:
         """Revoke a token. Whoever is in by it is cut off at once."""
-        await self._keyring.revoke_token(token_id)
+        await self._credential_store.revoke_token(token_id)
         await self._authenticator.refresh()
 
 

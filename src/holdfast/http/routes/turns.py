@@ -96,7 +96,7 @@ class TurnRoutes:
             post(f"{base}/fork", status_code=201, responses=forked)(self.fork),
             post(f"{base}/clear", status_code=200, responses=session)(self.clear),
             post(f"{base}/compact", status_code=200, responses=compacted)(self.compact),
-            post(f"{base}/continue", status_code=201, responses=continued)(self.go_on),
+            post(f"{base}/continue", status_code=201, responses=continued)(self.continue_session),
             get("/api/search", responses=found)(self.search),
         ]
 
@@ -208,7 +208,7 @@ class TurnRoutes:
         await self._engine.summaries.summarise(SessionId(session_id))
         return await self._session(SessionId(session_id))
 
-    async def go_on(self, session_id: FromPath[str]) -> SessionInfo:
+    async def continue_session(self, session_id: FromPath[str]) -> SessionInfo:
         """Go on in a new conversation that begins with a summary of this one: the answer is the new one.
 
         What waits here waits there from now on, and what is sent here later is kept there.

@@ -162,7 +162,7 @@ def queue_entry(entry: QueuedCommit) -> MemoryQueueEntry:
         entry.session_id, entry.title, row.n, row.from_turn, row.through_turn, _queue_state(entry),
         row.queued_at, row.attempts, row.retry_at or None,
         row.failure.detail if row.failure is not None else "",
-        entry.buried,
+        entry.is_deleted,
     )  # fmt: skip
 
 

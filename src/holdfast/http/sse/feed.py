@@ -140,7 +140,7 @@ class _FeedPublisher:
     async def run(self) -> None:
         """Publish until cancelled or until the store fails; readers then have to reconnect."""
         with self._store.watch(self._wakeup.set) as watch:
-            self._marks_version, _ = await self._store.marks_moved_since(0)
+            self._marks_version, _ = await self._store.mark_changes_since(0)
             resync_at = _now() + FEED_RESYNC_S
             while True:
                 await _wait(self._wakeup, FEED_MARKS_MS / 1000)
@@ -166,7 +166,7 @@ class _FeedPublisher:
         await self._publish(list(changed or ()))
 
     async def _publish_read_marks(self) -> None:
-        self._marks_version, moved = await self._store.marks_moved_since(self._marks_version)
+        self._marks_version, moved = await self._store.mark_changes_since(self._marks_version)
         if moved is None:
             await self._resync()
         elif moved:

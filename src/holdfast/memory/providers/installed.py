@@ -1,7 +1,7 @@
 """Load providers from installed packages: each is an entry point of the group `holdfast.memory`.
 
-An entry point names a callable that takes a `Given` and returns a `memory.ports.Provider`, or an awaitable of
-one. A package is imported only if its provider is selected.
+An entry point names a callable that takes a `ProviderContext` and returns a `memory.ports.Provider`, or an
+awaitable of one. A package is imported only if its provider is selected.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class MemoryProviderNotReady(BadMemoryProvider):
     remedy = "It is tried again when it is next needed; what is said waits for it."
 
 
-class Given(msgspec.Struct, frozen=True):
+class ProviderContext(msgspec.Struct, frozen=True):
     """The arguments of a provider factory: its folder, its options, a function that calls the agent's model.
 
     The folder is inside the data folder. It exists, private to its owner, before the factory is called.
@@ -58,7 +58,7 @@ class Given(msgspec.Struct, frozen=True):
     ask: AskModel | None = None
 
 
-ProviderFactory = Callable[[Given], Provider | Awaitable[Provider]]
+ProviderFactory = Callable[[ProviderContext], Provider | Awaitable[Provider]]
 
 
 def installed_names() -> list[str]:
@@ -89,7 +89,7 @@ async def open_installed_provider(
 
     async def build() -> Provider:
         own.mkdir(mode=0o700, parents=True, exist_ok=True)
-        made = make(Given(own, options, ask))
+        made = make(ProviderContext(own, options, ask))
         provider = await made if inspect.isawaitable(made) else made
         if missing := _missing_members(provider):
             raise BadMemoryProvider(name=name, why=f"{type(provider).__name__} has no {', '.join(missing)}")

@@ -216,7 +216,7 @@ class WebhookProvider:
 
     def _receiver_text(self, text: str) -> str:
         """Return a receiver's text fit to show: one line, cut, masked."""
-        line = self._mask.mask_with_shapes(" ".join(text.split()))
+        line = self._mask.mask_with_patterns(" ".join(text.split()))
         if len(line) > RECEIVER_TEXT_CHARS_MAX:
             line = line[: RECEIVER_TEXT_CHARS_MAX - 1].rstrip() + "…"
         return line.rstrip(".")

@@ -165,7 +165,7 @@ class ChatDecoder:
     """Decode one answer: the data of events in, deltas out."""
 
     def __init__(self) -> None:
-        self.is_done = False
+        self.has_stream_ended = False
         self._reason: str | None = None
         self._usage = Usage()
         self._calls: list[_Call] = []
@@ -177,16 +177,16 @@ class ChatDecoder:
         self._error = b""
 
     @property
-    def is_finished(self) -> bool:
+    def is_answer_complete(self) -> bool:
         """Return whether the answer is complete; its usage may still follow."""
-        return self.is_done or self._reason is not None
+        return self.has_stream_ended or self._reason is not None
 
     def feed(self, data: bytes) -> list[ModelDelta]:
         """Return the deltas in one event. Raises ErrorInStream, or ValueError for data that is no chunk."""
         if self._error:
             raise ErrorInStream(self._error)
         if data == b"[DONE]":
-            self.is_done = True
+            self.has_stream_ended = True
             return []
         if not data:
             return []

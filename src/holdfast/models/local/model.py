@@ -48,7 +48,7 @@ class LocalModel:
     def name(self) -> str:
         return f"{LOCAL}:{MODEL_NAME}"
 
-    async def takes(self) -> SupportedFiles:
+    async def supported_files(self) -> SupportedFiles:
         return SupportedFiles(frozenset({"text"}))
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:

@@ -105,7 +105,7 @@ class MessagesDecoder:
     """Decode one answer: the data of events in, deltas out."""
 
     def __init__(self) -> None:
-        self.is_done = False
+        self.has_stream_ended = False
         self._reason: str | None = None
         self._counts = _WireUsage()
         self._calls: list[_Call] = []
@@ -115,9 +115,9 @@ class MessagesDecoder:
         self._has_answered = False
 
     @property
-    def is_finished(self) -> bool:
+    def is_answer_complete(self) -> bool:
         """Return whether the answer is complete; its usage may still follow."""
-        return self.is_done or self._reason is not None
+        return self.has_stream_ended or self._reason is not None
 
     def feed(self, data: bytes) -> list[ModelDelta]:
         """Return the deltas in one event.
@@ -146,7 +146,7 @@ class MessagesDecoder:
                 delta = event.delta or _Delta()
                 self._stop(delta.stop_reason, delta.stop_details)
             case "message_stop":
-                self.is_done = True
+                self.has_stream_ended = True
             case "message":
                 return self._decode_whole(event)
             case _ if event.type == "error" or _is_present(event.error):
@@ -269,7 +269,7 @@ class MessagesDecoder:
             deltas += self._close_call(self._call_at(None))
         self._count(answer.usage)
         self._stop(answer.stop_reason, answer.stop_details)
-        self.is_done = True
+        self.has_stream_ended = True
         return deltas
 
     def _stop(self, reason: str | None, details: _StopDetails | None) -> None:

@@ -103,7 +103,7 @@ class ResponsesDecoder:
     """Decode one answer: the data of events in, deltas out."""
 
     def __init__(self) -> None:
-        self.is_done = False
+        self.has_stream_ended = False
         self._reason = ""
         self._usage = Usage()
         self._items = _Items()
@@ -111,16 +111,16 @@ class ResponsesDecoder:
         self._calls_started = 0
 
     @property
-    def is_finished(self) -> bool:
+    def is_answer_complete(self) -> bool:
         """Return whether the answer is complete: its usage comes with its end."""
-        return self.is_done
+        return self.has_stream_ended
 
     def feed(self, data: bytes) -> list[ModelDelta]:
         """Return the deltas in one event. Raises ErrorInStream, or ValueError for data that is no event."""
         if not data:
             return []
         if data == b"[DONE]":  # Not part of the protocol, but servers often send it.
-            self.is_done = True
+            self.has_stream_ended = True
             return []
         event = decode_event(data)
         name = event.type
@@ -229,7 +229,7 @@ class ResponsesDecoder:
         self._usage = Usage(*counts, written_tokens=usage.written_tokens)
         if status == "incomplete" or name == "response.incomplete":
             self._reason = "length" if response.reason in ("", _LENGTH) else response.reason
-        self.is_done = True
+        self.has_stream_ended = True
 
     def _decode_whole(self, data: bytes) -> Iterator[ModelDelta]:
         """Yield the deltas of an answer that did not stream."""

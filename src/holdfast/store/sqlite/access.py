@@ -6,7 +6,7 @@ from typing import TypeVar
 from holdfast.domain.clock import Clock
 from holdfast.store.sqlite.journal import Tx
 from holdfast.store.sqlite.processes import ProcessLock
-from holdfast.store.sqlite.readers import Readers
+from holdfast.store.sqlite.readers import ReaderPool
 from holdfast.store.writer import Writer
 
 T = TypeVar("T")
@@ -15,7 +15,7 @@ T = TypeVar("T")
 class SqliteAccess:
     """The connections that all parts of the store share. Each part implements one port."""
 
-    def __init__(self, clock: Clock, lock: ProcessLock, readers: Readers, writer: Writer) -> None:
+    def __init__(self, clock: Clock, lock: ProcessLock, readers: ReaderPool, writer: Writer) -> None:
         self._clock = clock
         self._lock = lock
         self._readers = readers

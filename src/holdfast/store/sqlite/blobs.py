@@ -7,7 +7,7 @@ import apsw
 from holdfast.domain.errors import NoSuchBlob
 from holdfast.domain.limits import BLOB_CHUNK_BYTES
 from holdfast.store.sqlite.journal import Tx
-from holdfast.store.sqlite.sql import one, read_transaction, rows, run
+from holdfast.store.sqlite.sql import execute, fetch_all, fetch_one, read_transaction
 
 
 def digest_of(content: bytes) -> str:
@@ -16,18 +16,18 @@ def digest_of(content: bytes) -> str:
 
 def begin(tx: Tx, digest: str) -> tuple[int, bool]:
     """Return the blob's number and whether it is complete. Its age starts over either way."""
-    row = one(tx.db, "get_blob", digest)
+    row = fetch_one(tx.db, "get_blob", digest)
     if row is not None:
-        run(tx.db, "touch_blob", tx.at, row[0])
+        execute(tx.db, "touch_blob", tx.at, row[0])
         return row[0], bool(row[1])
-    (number,) = rows(tx.db, "insert_blob", digest, tx.at)[0]
+    (number,) = fetch_all(tx.db, "insert_blob", digest, tx.at)[0]
     return number, False
 
 
 def put_chunk(tx: Tx, number: int, n: int, chunk: bytes, last: bool) -> None:
-    run(tx.db, "put_chunk", number, n, chunk)
+    execute(tx.db, "put_chunk", number, n, chunk)
     if last:
-        run(tx.db, "complete_blob", number)
+        execute(tx.db, "complete_blob", number)
 
 
 def chunks(content: bytes) -> list[bytes]:
@@ -40,10 +40,10 @@ def get(db: apsw.Connection, digest: str) -> bytes:
     """Return a blob's content. Raises NoSuchBlob, also while the blob is incomplete."""
     # One snapshot for all chunks: a sweep between two reads would leave a part that looks whole.
     with read_transaction(db):
-        row = one(db, "get_blob", digest)
+        row = fetch_one(db, "get_blob", digest)
         if row is None or not row[1]:
             raise NoSuchBlob(digest=digest)
         pieces: list[bytes] = []
-        while (piece := one(db, "get_chunk", row[0], len(pieces))) is not None:
+        while (piece := fetch_one(db, "get_chunk", row[0], len(pieces))) is not None:
             pieces.append(piece[0])
         return b"".join(pieces)

@@ -21,7 +21,7 @@ from holdfast.domain.clock import Instant
 from holdfast.domain.ids import ProcessId, Seq, SessionId
 from holdfast.domain.limits import CHANNEL_LEASE_MS
 from holdfast.store.sqlite.journal import Tx
-from holdfast.store.sqlite.sql import Columns, one, rows, run, value
+from holdfast.store.sqlite.sql import Columns, execute, fetch_all, fetch_one, fetch_value
 
 _DELIVERIES = Columns(DeliveryRow)
 
@@ -30,27 +30,27 @@ def receive(tx: Tx, inbound: Sequence[InboundUpdate]) -> bool:
     new_count = 0
     for each in inbound:
         body = msgspec.json.encode(each).decode()
-        run(tx.db, "insert_inbound", each.chat.channel, each.update_id, body, tx.at)
+        execute(tx.db, "insert_inbound", each.chat.channel, each.update_id, body, tx.at)
         new_count += tx.db.changes()
     return new_count > 0
 
 
 def received(db: apsw.Connection, channel: str, limit: int, after: int) -> Sequence[InboundRow]:
-    return [_inbound(row) for row in rows(db, "open_inbound", channel, after, limit)]
+    return [_inbound(row) for row in fetch_all(db, "open_inbound", channel, after, limit)]
 
 
 def assign(tx: Tx, no: int, session_id: SessionId, expect: Seq) -> InboundRow:
-    run(tx.db, "assign_inbound", session_id, expect, no)
-    row = one(tx.db, "get_inbound", no)
+    execute(tx.db, "assign_inbound", session_id, expect, no)
+    row = fetch_one(tx.db, "get_inbound", no)
     assert row is not None, f"{no} was received"
     return _inbound(row)
 
 
 def finish(tx: Tx, no: int, replies: Sequence[NewDelivery], move: RouteRow | None) -> None:
-    row = one(tx.db, "get_inbound", no)
+    row = fetch_one(tx.db, "get_inbound", no)
     if row is None or row[2] == "done":
         return
-    run(tx.db, "finish_inbound", no)
+    execute(tx.db, "finish_inbound", no)
     if move is not None:
         put_route(tx, move)
     route = _inbound(row).inbound.chat.route
@@ -59,31 +59,31 @@ def finish(tx: Tx, no: int, replies: Sequence[NewDelivery], move: RouteRow | Non
 
 
 def put_route(tx: Tx, route: RouteRow) -> None:
-    run(
+    execute(
         tx.db, "put_route", route.chat.route, route.chat.channel, msgspec.json.encode(route.chat).decode(),
         route.session_id, msgspec.json.encode(route.sessions).decode(), route.cursor, route.touched_at,
     )  # fmt: skip
 
 
 def route(db: apsw.Connection, key: str) -> RouteRow | None:
-    row = one(db, "get_route", key)
+    row = fetch_one(db, "get_route", key)
     return _route(row) if row is not None else None
 
 
 def routes(db: apsw.Connection, channel: str, session_id: str, limit: int) -> Sequence[RouteRow]:
     if session_id:
-        found = rows(db, "routes_at_session", session_id, limit)
+        found = fetch_all(db, "routes_at_session", session_id, limit)
     elif channel:
-        found = rows(db, "routes_of_channel", channel, limit)
+        found = fetch_all(db, "routes_of_channel", channel, limit)
     else:
-        found = rows(db, "every_route", limit)
+        found = fetch_all(db, "every_route", limit)
     return [_route(row) for row in found]
 
 
 def plan(
     tx: Tx, key: str, session_id: SessionId, before: Seq, after: Seq, deliveries: Sequence[NewDelivery]
 ) -> bool:
-    run(tx.db, "move_cursor", key, session_id, before, after)
+    execute(tx.db, "move_cursor", key, session_id, before, after)
     if not tx.db.changes():
         return False
     for each in deliveries:
@@ -92,14 +92,14 @@ def plan(
 
 
 def due(db: apsw.Connection, channel: str, now: Instant, limit: int) -> Sequence[tuple[str, DeliveryRow]]:
-    found = rows(db, "due_deliveries", channel, now, limit)
+    found = fetch_all(db, "due_deliveries", channel, now, limit)
     return [(row[0], _DELIVERIES.read(row[1:])) for row in found]
 
 
 def blocked_deliveries(
     db: apsw.Connection, channel: str, now: Instant, limit: int
 ) -> Sequence[BlockedDelivery]:
-    found = rows(db, "blocked_deliveries", channel, now, limit, f'"{POISON_MESSAGE}"')
+    found = fetch_all(db, "blocked_deliveries", channel, now, limit, f'"{POISON_MESSAGE}"')
     many = 1 + len(DeliveryRow.__struct_fields__)
     return [(row[0], _DELIVERIES.read(row[1:many]), _DELIVERIES.read(row[many:])) for row in found]
 
@@ -140,30 +140,30 @@ def delivery(db: apsw.Connection, key: str, source: str, piece: int) -> Delivery
 
 
 def deliveries(db: apsw.Connection, key: str, limit: int) -> Sequence[DeliveryRow]:
-    return [_DELIVERIES.read(row) for row in rows(db, "deliveries", key, limit)]
+    return [_DELIVERIES.read(row) for row in fetch_all(db, "deliveries", key, limit)]
 
 
 def message_with_button(db: apsw.Connection, key: str, press: str) -> DeliveryRow | None:
     # A press as a body encodes it. Text that contains the same is ruled out by decoding the body.
     carried = '"press":' + msgspec.json.encode(press).decode()
-    found = map(_DELIVERIES.read, rows(db, "deliveries_with", key, carried))
+    found = map(_DELIVERIES.read, fetch_all(db, "deliveries_with", key, carried))
     return next((row for row in found if any(press == each.press for each in row.body.buttons)), None)
 
 
 def prune(tx: Tx, before: Instant, limit: int) -> int:
     """Delete old finished rows that can be neither planned again nor pressed; return how many."""
-    run(tx.db, "drop_old_inbound", before, limit)
+    execute(tx.db, "drop_old_inbound", before, limit)
     deleted = tx.db.changes()
-    old = rows(tx.db, "old_deliveries", before, limit)
+    old = fetch_all(tx.db, "old_deliveries", before, limit)
     for key, n in old:
-        run(tx.db, "delete_delivery", key, n)
+        execute(tx.db, "delete_delivery", key, n)
     return deleted + len(old)
 
 
 def _plan_delivery(tx: Tx, key: str, new_delivery: NewDelivery) -> None:
     stored = _delivery(tx.db, "delivery_of", key, new_delivery.source, new_delivery.piece)
     if stored is None:
-        n = value(tx.db, "last_delivery", key) + 1
+        n = fetch_value(tx.db, "last_delivery", key) + 1
         _put(
             tx,
             key,
@@ -185,11 +185,11 @@ def _plan_delivery(tx: Tx, key: str, new_delivery: NewDelivery) -> None:
 
 
 def _put(tx: Tx, key: str, row: DeliveryRow) -> None:
-    run(tx.db, "put_delivery", key, *_DELIVERIES.write(row))
+    execute(tx.db, "put_delivery", key, *_DELIVERIES.write(row))
 
 
 def _delivery(db: apsw.Connection, name: str, *keys: Any) -> DeliveryRow | None:
-    row = one(db, name, *keys)
+    row = fetch_one(db, name, *keys)
     return _DELIVERIES.read(row) if row is not None else None
 
 

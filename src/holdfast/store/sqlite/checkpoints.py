@@ -11,7 +11,7 @@ IDLE_PAGES = 500
 _PAGE_BYTES = 4_096
 
 
-class Checkpoints:
+class Checkpointer:
     """Track the length of the log through the hook that SQLite calls after each commit."""
 
     def __init__(self, wal_bytes_max: int) -> None:

@@ -20,11 +20,11 @@ from holdfast.domain.ids import Position, SessionId
 from holdfast.store.hub import CommittedEvents
 from holdfast.store.sqlite import notes, search
 from holdfast.store.sqlite.bodies import event_from_row
-from holdfast.store.sqlite.checkpoints import Checkpoints
+from holdfast.store.sqlite.checkpoints import Checkpointer
 from holdfast.store.sqlite.connection import StoreLocation, as_fault, connect, inode
 from holdfast.store.sqlite.journal import Tx, apply_all
 from holdfast.store.sqlite.migrate import FORMAT, prepare
-from holdfast.store.sqlite.sql import rows, run, value
+from holdfast.store.sqlite.sql import execute, fetch_all, fetch_value
 from holdfast.store.sqlite.views import newest_position
 from holdfast.store.sqlite.write_lock import WriteLock
 from holdfast.store.writer import PendingWrite
@@ -53,7 +53,7 @@ class SqliteCommitter:
         self._clock = clock
         self._publish = publish
         self._write_lock = WriteLock(location.folder, location.wait_s)
-        self._checkpoints = Checkpoints(wal_bytes_max)
+        self._checkpoints = Checkpointer(wal_bytes_max)
         self._db: apsw.Connection | None = None
         self._position: Position | None = None
         self._version = -1
@@ -143,14 +143,14 @@ class SqliteCommitter:
         self._write_lock.acquire(self._poll_others)
         try:
             self._refuse_if_replaced()
-            run(db, "begin")
+            execute(db, "begin")
             self._refuse_if_newer(db)
             yield db
-            run(db, "commit")
+            execute(db, "commit")
         except BaseException as error:
             self._sync_failed = self._sync_failed or isinstance(error, apsw.IOError)
             if db.in_transaction:
-                run(db, "rollback")
+                execute(db, "rollback")
             raise
         finally:
             self._write_lock.release()
@@ -160,7 +160,7 @@ class SqliteCommitter:
         end = newest_position(db)
         known = self._position if self._position is not None else end
         while known < end:
-            found = rows(db, "events_since", known, CATCH_UP_EVENTS_MAX)
+            found = fetch_all(db, "events_since", known, CATCH_UP_EVENTS_MAX)
             if not found:
                 break
             known = found[-1][0]
@@ -226,7 +226,7 @@ class SqliteCommitter:
         return db
 
     def _refuse_if_newer(self, db: apsw.Connection) -> None:
-        found = value(db, "format")
+        found = fetch_value(db, "format")
         if found > FORMAT:
             raise StoreTooNew(path=self._location.file, found=found, known=FORMAT)
 

@@ -26,7 +26,7 @@ from holdfast.store.sqlite import backup, notes
 from holdfast.store.sqlite.bodies import decompress, event_from_row
 from holdfast.store.sqlite.connection import StoreLocation
 from holdfast.store.sqlite.journal import Tx
-from holdfast.store.sqlite.readers import Readers
+from holdfast.store.sqlite.readers import ReaderPool
 from holdfast.store.sqlite.sql import (
     MESSAGES,
     QUEUED_COMMITS,
@@ -36,11 +36,11 @@ from holdfast.store.sqlite.sql import (
     TURNS,
     Columns,
     R,
-    one,
+    execute,
+    fetch_all,
+    fetch_one,
+    fetch_value,
     read_transaction,
-    rows,
-    run,
-    value,
 )
 from holdfast.store.sqlite.views import count_sessions
 
@@ -50,12 +50,12 @@ Difference = tuple[str, tuple[Any, ...], tuple[Any, ...] | None]
 
 
 def next_session(db: apsw.Connection, after: int) -> tuple[int, SessionId] | None:
-    row = one(db, "sessions_after", after)
+    row = fetch_one(db, "sessions_after", after)
     return (row[0], SessionId(row[1])) if row is not None else None
 
 
 def read_slice(db: apsw.Connection, no: int, after: Seq) -> list[Event]:
-    return [event_from_row(row) for row in rows(db, "read_events", no, after, SLICE_EVENTS)]
+    return [event_from_row(row) for row in fetch_all(db, "read_events", no, after, SLICE_EVENTS)]
 
 
 class SessionFold:
@@ -110,7 +110,7 @@ def differences(db: apsw.Connection, no: int, state: InMemorySessionState) -> It
     yield from _table_differences(
         db, no, "queued_commit", QUEUED_COMMITS, state.queued_commits.values(), lambda row: (row.n,)
     )
-    stored = SESSIONS.read(rows(db, "get_session", no)[0])
+    stored = SESSIONS.read(fetch_all(db, "get_session", no)[0])
     if state.row is not None and stored != state.row:
         yield "session", (no,), SESSIONS.write(state.row)
 
@@ -123,7 +123,7 @@ def _table_differences(
     expected: Iterable[R],
     key_of: Callable[[R], tuple[Any, ...]],
 ) -> Iterator[Difference]:
-    stored = {key_of(row): row for row in map(columns.read, rows(db, f"all_{table}s", no))}
+    stored = {key_of(row): row for row in map(columns.read, fetch_all(db, f"all_{table}s", no))}
     for row in expected:
         if stored.pop(key_of(row), None) != row:
             yield table, key_of(row), columns.write(row)
@@ -138,11 +138,11 @@ def repair_session(tx: Tx, no: int, session_fold: SessionFold) -> int:
     differing = list(differences(tx.db, no, session_fold.state))
     for table, key, columns in differing:
         if table == "session":
-            run(tx.db, "update_session", *(columns or ()), no)
+            execute(tx.db, "update_session", *(columns or ()), no)
         elif columns is None:
-            run(tx.db, f"delete_{table}", no, *key)
+            execute(tx.db, f"delete_{table}", no, *key)
         else:
-            run(tx.db, f"put_{table}", no, *columns)
+            execute(tx.db, f"put_{table}", no, *columns)
     return len(differing)
 
 
@@ -151,8 +151,8 @@ def unindexed(db: apsw.Connection, after: int) -> tuple[int, int]:
     end = missing = 0
     # One snapshot: another process may be purging a session, its events together with its words.
     with read_transaction(db):
-        limit = value(db, "search_cursor")
-        for position, kind, version, body in rows(db, "unindexed", after, SLICE_EVENTS):
+        limit = fetch_value(db, "search_cursor")
+        for position, kind, version, body in fetch_all(db, "unindexed", after, SLICE_EVENTS):
             if position > limit:
                 return missing, 0
             end = position
@@ -163,16 +163,16 @@ def unindexed(db: apsw.Connection, after: int) -> tuple[int, int]:
 
 
 def reset_search(tx: Tx) -> None:
-    run(tx.db, "clear_search")
-    run(tx.db, "move_search_cursor", 0)
+    execute(tx.db, "clear_search")
+    execute(tx.db, "move_search_cursor", 0)
 
 
 def file_findings(path: Path) -> list[StoreFinding]:
     """Return what SQLite itself finds wrong with a copy of the file."""
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
-        found = [str(row[0]) for row in rows(db, "integrity_check")]
-        for table, count in rows(db, "orphans"):
+        found = [str(row[0]) for row in fetch_all(db, "integrity_check")]
+        for table, count in fetch_all(db, "orphans"):
             if count:
                 found.append(f"{count} rows of {table} belong to no conversation")
     except apsw.Error as error:
@@ -191,7 +191,7 @@ def _is_indexable(kind: str, version: int, body: bytes) -> bool:
 
 
 def _is_indexed(db: apsw.Connection, position: int) -> bool:
-    return one(db, "is_indexed", position) is not None
+    return fetch_one(db, "is_indexed", position) is not None
 
 
 class RunInTransaction(Protocol):
@@ -203,7 +203,7 @@ class RunInTransaction(Protocol):
 class StoreCheck:
     """Check one store."""
 
-    def __init__(self, location: StoreLocation, readers: Readers, write: RunInTransaction) -> None:
+    def __init__(self, location: StoreLocation, readers: ReaderPool, write: RunInTransaction) -> None:
         self._location = location
         self._readers = readers
         self._write = write

@@ -43,7 +43,7 @@ from holdfast.domain.state.session_state import Facts
 from holdfast.store.ports import Append, AppendReceipt, Fence
 from holdfast.store.sqlite.bodies import compress
 from holdfast.store.sqlite.session_state import SqlSessionState
-from holdfast.store.sqlite.sql import one, run
+from holdfast.store.sqlite.sql import execute, fetch_one
 
 
 class Tx:
@@ -59,7 +59,7 @@ class Tx:
         """Insert one event into the journal."""
         self.position += 1
         is_delta = event.kind in DELTA_KINDS
-        run(
+        execute(
             self.db, "insert_delta" if is_delta else "insert_event",
             self.position, no, event.seq, event.at, event.kind, event.version,
             event.body if is_delta else compress(event.body),
@@ -132,9 +132,9 @@ def _locate(db: apsw.Connection, append: Append) -> tuple[int, Seq, Seq, int]:
     The position serves as the incarnation: no other session ever gets it.
     """
     if append.number:
-        row = one(db, "numbered_head", append.number, append.session_id)
+        row = fetch_one(db, "numbered_head", append.number, append.session_id)
     else:
-        row = one(db, "session_head", append.session_id)
+        row = fetch_one(db, "session_head", append.session_id)
     if row is None:
         return 0, 0, 0, 0
     no, head, context, incarnation = row
@@ -142,7 +142,7 @@ def _locate(db: apsw.Connection, append: Append) -> tuple[int, Seq, Seq, int]:
 
 
 def _check_fence(db: apsw.Connection, fence: Fence) -> None:
-    row = one(db, "get_lease", fence.run_id)
+    row = fetch_one(db, "get_lease", fence.run_id)
     # A released lease has no holder: its epoch alone proves nothing.
     if row is None or row[0] != fence.epoch or not row[1]:
         raise LeaseLost(run_id=fence.run_id)
@@ -163,7 +163,7 @@ def _find_repeated_turn(db: apsw.Connection, no: int, facts: Facts) -> TurnRow |
 
 def _check_blobs(db: apsw.Connection, facts: Facts) -> None:
     for digest in _blobs_of(facts):
-        row = one(db, "get_blob", digest)
+        row = fetch_one(db, "get_blob", digest)
         if row is None or not row[1]:
             raise NoSuchBlob(digest=digest)
 
@@ -204,14 +204,14 @@ def mark_prunable(tx: Tx, state: SqlSessionState, fact: object) -> None:
         return
     row = state.message(fact.turn, fact.place)
     if row is not None and row.first_seq < row.body_seq:
-        run(tx.db, "insert_prunable", tx.at, state.no, fact.turn, fact.place)
+        execute(tx.db, "insert_prunable", tx.at, state.no, fact.turn, fact.place)
 
 
 def _use_blobs(db: apsw.Connection, no: int, facts: Facts) -> None:
     for digest in _blobs_of(facts):
-        row = one(db, "get_blob", digest)
+        row = fetch_one(db, "get_blob", digest)
         assert row is not None, "checked before anything was written"
-        run(db, "put_blob_use", row[0], no)
+        execute(db, "put_blob_use", row[0], no)
 
 
 def import_slice(tx: Tx, session_id: SessionId, events: Sequence[Event], cancel_open_runs: bool) -> int:
@@ -221,7 +221,7 @@ def import_slice(tx: Tx, session_id: SessionId, events: Sequence[Event], cancel_
     with the last slice: it cancels open runs, because their work belongs to the other store. Raises
     BadImport.
     """
-    row = one(tx.db, "session_head", session_id)
+    row = fetch_one(tx.db, "session_head", session_id)
     no, head = (row[0], row[1] or 0) if row is not None else (0, 0)
     new_events = [event for event in events if event.seq > head]
     facts = _facts_of(session_id, new_events, is_new_session=not no)
@@ -269,6 +269,6 @@ def _facts_of(
 
 def _use_known_blobs(db: apsw.Connection, no: int, fact: Body | UnknownFact) -> None:
     for digest in _blobs_of((fact,)):
-        row = one(db, "get_blob", digest)
+        row = fetch_one(db, "get_blob", digest)
         if row is not None:
-            run(db, "put_blob_use", row[0], no)
+            execute(db, "put_blob_use", row[0], no)

@@ -8,7 +8,7 @@ from holdfast.domain.ids import ProcessId, RunId
 from holdfast.domain.limits import LEASE_GRACE_MS
 from holdfast.store.ports import Lease
 from holdfast.store.sqlite.journal import Tx
-from holdfast.store.sqlite.sql import RUNS, one, run
+from holdfast.store.sqlite.sql import RUNS, execute, fetch_one
 
 
 class LeaseGrace:
@@ -42,13 +42,13 @@ def claim(
     grace: LeaseGrace,
 ) -> Lease:
     """Claim a run in one compare-and-set. Raises LeaseHeld while a living process keeps it."""
-    found = one(tx.db, "find_run", run_id)
+    found = fetch_one(tx.db, "get_run", run_id)
     if found is None:
         raise NoSuchRun(run_id=run_id)
     row = RUNS.read(found[1:])
     if row.is_finished:
         raise RunRefused(run_id=run_id, status=row.status, verb="be claimed")
-    epoch, holder, expires_at = one(tx.db, "get_lease", run_id) or (0, "", 0)
+    epoch, holder, expires_at = fetch_one(tx.db, "get_lease", run_id) or (0, "", 0)
     if holder == process_id and expires_at > tx.at:
         raise LeaseHeld(run_id=run_id)
     is_others = _is_living_other(holder, process_id, is_alive)
@@ -67,7 +67,7 @@ def claim_name(
     grace: LeaseGrace,
 ) -> Lease:
     """Claim a name that is no run; its holder may claim it again."""
-    epoch, holder, expires_at = one(tx.db, "get_lease", name) or (0, "", 0)
+    epoch, holder, expires_at = fetch_one(tx.db, "get_lease", name) or (0, "", 0)
     if _is_living_other(holder, process_id, is_alive) and grace.is_held(name, epoch, expires_at, tx.at):
         raise LeaseHeld(run_id=name)
     return _put(tx, Lease(RunId(name), epoch + 1, process_id, tx.at + lease_ms))
@@ -79,10 +79,10 @@ def renew(tx: Tx, lease: Lease, lease_ms: int) -> Lease:
 
 
 def release(tx: Tx, lease: Lease) -> None:
-    row = one(tx.db, "get_lease", lease.run_id)
+    row = fetch_one(tx.db, "get_lease", lease.run_id)
     if row is not None and row[0] == lease.epoch:
         # Keep the row: its epoch must go on growing, or a stale writer could match a new claim.
-        run(tx.db, "put_lease", lease.run_id, lease.epoch, "", 0)
+        execute(tx.db, "put_lease", lease.run_id, lease.epoch, "", 0)
 
 
 def _is_living_other(holder: str, process_id: ProcessId, is_alive: Callable[[ProcessId], bool]) -> bool:
@@ -90,11 +90,11 @@ def _is_living_other(holder: str, process_id: ProcessId, is_alive: Callable[[Pro
 
 
 def _check_held(tx: Tx, lease: Lease) -> None:
-    row = one(tx.db, "get_lease", lease.run_id)
+    row = fetch_one(tx.db, "get_lease", lease.run_id)
     if row is None or row[0] != lease.epoch or row[1] != lease.process_id:
         raise LeaseLost(run_id=lease.run_id)
 
 
 def _put(tx: Tx, lease: Lease) -> Lease:
-    run(tx.db, "put_lease", lease.run_id, lease.epoch, lease.process_id, lease.expires_at)
+    execute(tx.db, "put_lease", lease.run_id, lease.epoch, lease.process_id, lease.expires_at)
     return lease

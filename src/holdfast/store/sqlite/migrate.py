@@ -11,7 +11,7 @@ import apsw
 from holdfast.domain.errors import NotAStore, StoreCorrupt, StoreTooNew
 from holdfast.store.plain_files import atomic_write, create_private_file, fsync_folders, fsync_path
 from holdfast.store.sqlite.connection import APPLICATION_ID, StoreLocation
-from holdfast.store.sqlite.sql import read, run
+from holdfast.store.sqlite.sql import execute, read_file
 
 FORMAT = 7
 
@@ -56,12 +56,12 @@ def _write_stamp(location: StoreLocation, text: bytes) -> None:
 
 
 def _create(db: apsw.Connection) -> None:
-    run(db, "begin")
+    execute(db, "begin")
     with db:
-        db.execute(read("schema.sql"))
+        db.execute(read_file("schema.sql"))
         db.pragma("application_id", APPLICATION_ID)
         db.pragma("user_version", FORMAT)
-    run(db, "commit")
+    execute(db, "commit")
     # On disk whatever the durability: the stamp written next says that a store is here.
     db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
@@ -105,11 +105,11 @@ def copy_file(source: apsw.Connection, path: Path) -> None:
 
 
 def _run_migration(db: apsw.Connection, sql: str, number: int) -> None:
-    run(db, "begin")
+    execute(db, "begin")
     try:
         db.execute(sql)
         db.pragma("user_version", number)
-        run(db, "commit")
+        execute(db, "commit")
     except BaseException:
-        run(db, "rollback")
+        execute(db, "rollback")
         raise

@@ -18,12 +18,12 @@ class SqliteNoteStore(SqliteAccess):
         receipt: str,
         origin: Origin,
         scope: str,
-        fresh: Sequence[NewNote],
+        new_notes: Sequence[NewNote],
         said_at: Instant | None = None,
     ) -> tuple[str, Sequence[Memory]]:
         ids = IdGenerator(self._clock)
         return await self._transact(
-            lambda tx: notes.add(tx, ids, key, receipt, origin, scope, fresh, said_at)
+            lambda tx: notes.add(tx, ids, key, receipt, origin, scope, new_notes, said_at)
         )
 
     async def note_receipt(self, key: str) -> str | None:

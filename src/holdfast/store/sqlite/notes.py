@@ -18,7 +18,7 @@ from holdfast.domain.memories import Memory, MemoryPage, NewNote, Origin
 from holdfast.domain.search_text import index_text, loose_terms, match_query
 from holdfast.store.sqlite import forgotten
 from holdfast.store.sqlite.journal import Tx
-from holdfast.store.sqlite.sql import one, read_transaction, rows, run, value
+from holdfast.store.sqlite.sql import execute, fetch_all, fetch_one, fetch_value, read_transaction
 from holdfast.store.sqlite.views import LAST, clamp_limit
 
 _QUESTION_CHARS_MAX = 20_000
@@ -86,12 +86,12 @@ def add(
         return first, _remaining(tx.db, key, scope, merged)
     plan = _plan(tx.db, scope, merged, said_at)
     _refuse_too_many(tx.db, plan)
-    run(tx.db, "put_note_commit", key, receipt, tx.at)
+    execute(tx.db, "put_note_commit", key, receipt, tx.at)
     return receipt, [_insert(tx, ids.memory(), key, origin, scope, each) for each in plan]
 
 
 def receipt_of(db: apsw.Connection, key: str) -> str | None:
-    row = one(db, "note_commit", key)
+    row = fetch_one(db, "note_commit", key)
     return row[0] if row is not None else None
 
 
@@ -104,14 +104,14 @@ def edit(tx: Tx, note_id: str, text: str) -> Memory:
     if duplicate is not None and duplicate.id != note.id:
         _replace(tx, duplicate, note.id)
     # Later than `made_at`, on any clock: that marks a note that a person has edited.
-    run(tx.db, "edit_note", text, max(tx.at, note.made_at + 1), note.no)
-    run(tx.db, "index_note", note.no, index_text(text))
+    execute(tx.db, "edit_note", text, max(tx.at, note.made_at + 1), note.no)
+    execute(tx.db, "index_note", note.no, index_text(text))
     return get(tx.db, note_id)
 
 
 def put_vectors(tx: Tx, vectors: Mapping[str, bytes]) -> None:
     for note_id, vector in vectors.items():
-        run(tx.db, "put_vector", vector, note_id)
+        execute(tx.db, "put_vector", vector, note_id)
 
 
 # Forgetting.
@@ -120,17 +120,17 @@ def put_vectors(tx: Tx, vectors: Mapping[str, bytes]) -> None:
 def forget(tx: Tx, note_id: str) -> None:
     note = _current_note(tx.db, note_id)
     forgotten.put(
-        tx, note.scope, {_normalized(text) for (text,) in rows(tx.db, "note_and_replaced", note_id)}
+        tx, note.scope, {_normalized(text) for (text,) in fetch_all(tx.db, "note_and_replaced", note_id)}
     )
-    run(tx.db, "unindex_note", note.no)
-    run(tx.db, "delete_note_and_replaced", note_id)
+    execute(tx.db, "unindex_note", note.no)
+    execute(tx.db, "delete_note_and_replaced", note_id)
 
 
 def forget_commit(tx: Tx, key: str) -> int:
     """Delete the notes of a commit; if it arrives later, it adds nothing."""
-    run(tx.db, "put_note_commit", key, _RETRACTED, tx.at)
+    execute(tx.db, "put_note_commit", key, _RETRACTED, tx.at)
     removed = 0
-    for (note_id,) in rows(tx.db, "committed_notes", key):
+    for (note_id,) in fetch_all(tx.db, "committed_notes", key):
         note = _row(tx.db, note_id)
         if note is not None and not note.is_edited:
             removed += _remove(tx, note)
@@ -139,7 +139,7 @@ def forget_commit(tx: Tx, key: str) -> int:
 
 def forget_session(tx: Tx, session_id: SessionId) -> None:
     """Delete every note saved from a session, edited or not; what it replaced becomes current again."""
-    for (note_id,) in rows(tx.db, "notes_of_session", session_id):
+    for (note_id,) in fetch_all(tx.db, "notes_of_session", session_id):
         note = _row(tx.db, note_id)
         if note is not None:
             _remove(tx, note)
@@ -147,47 +147,47 @@ def forget_session(tx: Tx, session_id: SessionId) -> None:
 
 def prune(tx: Tx, replaced_max: int, limit: int) -> int:
     """Remove the oldest replaced notes that have none behind them; return how many."""
-    surplus = int(value(tx.db, "count_replaced_notes")) - replaced_max
-    pruned = rows(tx.db, "oldest_replaced_notes", min(surplus, limit)) if surplus > 0 else []
+    surplus = int(fetch_value(tx.db, "count_replaced_notes")) - replaced_max
+    pruned = fetch_all(tx.db, "oldest_replaced_notes", min(surplus, limit)) if surplus > 0 else []
     for (no,) in pruned:
-        run(tx.db, "delete_note", no)
+        execute(tx.db, "delete_note", no)
     return len(pruned)
 
 
 def _remove(tx: Tx, note: _NoteRow) -> bool:
     """Remove one note of a chain; return False if it only repeated another one."""
-    behind = [_NoteRow(*row) for row in rows(tx.db, "notes_behind", note.id)]
+    behind = [_NoteRow(*row) for row in fetch_all(tx.db, "notes_behind", note.id)]
     before = _row(tx.db, note.replaced_by) if note.replaced_by is not None else None
     is_repeat = before is not None and _normalized(before.text) == _normalized(note.text)
-    run(tx.db, "unindex_note", note.no)
-    run(tx.db, "delete_note", note.no)
+    execute(tx.db, "unindex_note", note.no)
+    execute(tx.db, "delete_note", note.no)
     # A repeat takes this note's place, in front of what this note replaced.
     successor = next((each for each in behind if _normalized(each.text) == _normalized(note.text)), None)
     if successor is not None:
-        _put_behind(tx, successor, before)
+        _mark_replaced(tx, successor, before)
         before, behind = successor, [each for each in behind if each is not successor]
     elif is_repeat:
         before = None
     for each in behind:
-        _put_behind(tx, each, before)
+        _mark_replaced(tx, each, before)
     return not is_repeat
 
 
-def _put_behind(tx: Tx, note: _NoteRow, front: _NoteRow | None) -> None:
+def _mark_replaced(tx: Tx, note: _NoteRow, front: _NoteRow | None) -> None:
     """Put a note behind another, or make it current again if no current note has its text."""
     front = front or _find_duplicate(tx.db, note.scope, note.text)
     if front is not None:
-        run(tx.db, "replace_note", front.id, note.no)
+        execute(tx.db, "replace_note", front.id, note.no)
     else:
-        run(tx.db, "replace_note", None, note.no)
-        run(tx.db, "index_note", note.no, index_text(note.text))
+        execute(tx.db, "replace_note", None, note.no)
+        execute(tx.db, "index_note", note.no, index_text(note.text))
 
 
 # Reading.
 
 
 def get(db: apsw.Connection, note_id: str) -> Memory:
-    row = one(db, "note_in_force", note_id)
+    row = fetch_one(db, "note_in_force", note_id)
     if row is None:
         raise NoSuchMemory(memory_id=repr(note_id[:40]))
     return _memory(row)
@@ -197,21 +197,21 @@ def page(db: apsw.Connection, scope: str, words: str, cursor: str | None, limit:
     limit, before = clamp_limit(limit, PAGE_MEMORIES_MAX), _number(cursor) if cursor is not None else LAST
     if words.strip():
         try:
-            found = rows(db, "notes_page_with_words", match_query(words), before, scope, limit)
+            found = fetch_all(db, "notes_page_with_words", match_query(words), before, scope, limit)
         except BadQuery:
             found = []
     else:
-        found = rows(db, "notes_page", scope, before, limit)
+        found = fetch_all(db, "notes_page", scope, before, limit)
     more = str(found[-1][0]) if len(found) == limit else None
     return MemoryPage(tuple(_memory(row[1:]) for row in found), more)
 
 
 def count(db: apsw.Connection) -> int:
-    return int(value(db, "count_notes"))
+    return int(fetch_value(db, "count_notes"))
 
 
 def count_of_session(db: apsw.Connection, session_id: SessionId) -> int:
-    return int(value(db, "count_notes_of_session", session_id))
+    return int(fetch_value(db, "count_notes_of_session", session_id))
 
 
 def find(db: apsw.Connection, scope: str, text: str, limit: int) -> list[Memory]:
@@ -219,19 +219,19 @@ def find(db: apsw.Connection, scope: str, text: str, limit: int) -> list[Memory]
         words = _distinctive_words(db, loose_terms(text[:_QUESTION_CHARS_MAX])[:_WORDS_WEIGHED_MAX])
         if not words:
             return []
-        found = rows(db, "find_notes", " OR ".join(words), scope, clamp_limit(limit, PAGE_MEMORIES_MAX))
+        found = fetch_all(db, "find_notes", " OR ".join(words), scope, clamp_limit(limit, PAGE_MEMORIES_MAX))
     return [_memory(row) for row in found]
 
 
 def vectors(db: apsw.Connection, scope: str) -> list[tuple[str, bytes | None]]:
-    return [(row[0], row[1]) for row in rows(db, "note_vectors", scope)]
+    return [(row[0], row[1]) for row in fetch_all(db, "note_vectors", scope)]
 
 
 def _distinctive_words(db: apsw.Connection, words: Sequence[str]) -> list[str]:
     """Return the words that distinguish notes, rarest first; if all are common, only the rarest."""
     total = count(db)
     common = min(max(_COMMON_MIN, total // _COMMON_DIVISOR), max(_FEW, total // 2))
-    counted = sorted((value(db, "count_notes_with", word), place) for place, word in enumerate(words))
+    counted = sorted((fetch_value(db, "count_notes_with", word), place) for place, word in enumerate(words))
     known = [(times, words[place]) for times, place in counted if times][:_WORDS_USED_MAX]
     return [word for times, word in known if times <= common] or [word for _, word in known[:1]]
 
@@ -274,7 +274,7 @@ def _plan(
 
 def _is_outdated(db: apsw.Connection, scope: str, note: NewNote, said_at: Instant) -> bool:
     """Return whether a person has since forgotten this text, or written what it would replace."""
-    gone_at = forgotten.at(db, scope, _normalized(note.text))
+    gone_at = forgotten.forgotten_at(db, scope, _normalized(note.text))
     if gone_at is not None and gone_at >= said_at:
         return True
     found = [_row(db, note_id) for note_id in note.replaces]
@@ -282,28 +282,28 @@ def _is_outdated(db: apsw.Connection, scope: str, note: NewNote, said_at: Instan
 
 
 def _insert(tx: Tx, note_id: str, key: str, origin: Origin, scope: str, planned: _PlannedNote) -> Memory:
-    no = value(
+    no = fetch_value(
         tx.db, "insert_note",
         note_id, scope, planned.text, origin.by, tx.at, tx.at, origin.session_id,
         origin.from_turn, origin.through_turn, key, planned.duplicate.id if planned.duplicate else None,
     )  # fmt: skip
     if planned.duplicate is None:
-        run(tx.db, "index_note", no, index_text(planned.text))
+        execute(tx.db, "index_note", no, index_text(planned.text))
     for each in planned.replaces:
         _replace(tx, each, note_id)
-    row = one(tx.db, "any_note", planned.duplicate.id if planned.duplicate else note_id)
+    row = fetch_one(tx.db, "any_note", planned.duplicate.id if planned.duplicate else note_id)
     assert row is not None, "it was written, or found, in this transaction"
     return _memory(row)
 
 
 def _replace(tx: Tx, note: _NoteRow, by: str) -> None:
-    run(tx.db, "replace_note", by, note.no)
-    run(tx.db, "unindex_note", note.no)
+    execute(tx.db, "replace_note", by, note.no)
+    execute(tx.db, "unindex_note", note.no)
 
 
 def _remaining(db: apsw.Connection, key: str, scope: str, new_notes: Sequence[NewNote]) -> list[Memory]:
     """Return the current notes of a commit, and the current duplicates of its new notes."""
-    found = {row[0]: _memory(row) for row in rows(db, "notes_of_commit", key)}
+    found = {row[0]: _memory(row) for row in fetch_all(db, "notes_of_commit", key)}
     for note in new_notes:
         duplicate = _find_duplicate(db, scope, note.text)
         if duplicate is not None:
@@ -315,9 +315,9 @@ def _find_duplicate(db: apsw.Connection, scope: str, text: str) -> _NoteRow | No
     """Return the current note with the same text."""
     words = index_text(text).split()[:_DUPLICATE_WORDS_MAX]
     if words:
-        found = rows(db, "notes_with_phrase", f'"{" ".join(words)}"', scope)
+        found = fetch_all(db, "notes_with_phrase", f'"{" ".join(words)}"', scope)
     else:
-        found = rows(db, "notes_with_text", scope, text)
+        found = fetch_all(db, "notes_with_text", scope, text)
     return next(
         (note for row in found if _normalized((note := _NoteRow(*row)).text) == _normalized(text)), None
     )
@@ -347,7 +347,7 @@ def _current_note(db: apsw.Connection, note_id: str) -> _NoteRow:
 
 
 def _row(db: apsw.Connection, note_id: str) -> _NoteRow | None:
-    row = one(db, "note_row", note_id)
+    row = fetch_one(db, "note_row", note_id)
     return _NoteRow(*row) if row is not None else None
 
 
@@ -369,11 +369,11 @@ def _number(cursor: str) -> int:
 
 def count_misindexed(db: apsw.Connection) -> int:
     """Count current notes without words in the index, and indexed words without a current note."""
-    return int(value(db, "count_misplaced_notes"))
+    return int(fetch_value(db, "count_misplaced_notes"))
 
 
 def repair_index(tx: Tx) -> None:
-    for (no,) in rows(tx.db, "words_of_no_note"):
-        run(tx.db, "unindex_note", no)
-    for no, text in rows(tx.db, "notes_without_words"):
-        run(tx.db, "index_note", no, index_text(text))
+    for (no,) in fetch_all(tx.db, "words_of_no_note"):
+        execute(tx.db, "unindex_note", no)
+    for no, text in fetch_all(tx.db, "notes_without_words"):
+        execute(tx.db, "index_note", no, index_text(text))

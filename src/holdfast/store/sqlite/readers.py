@@ -16,7 +16,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class Readers:
+class ReaderPool:
     """Run short reads. After a fault the connection is closed, and the next read opens a new one."""
 
     def __init__(self, location: StoreLocation) -> None:

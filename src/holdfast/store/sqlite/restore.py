@@ -30,7 +30,7 @@ from holdfast.store.sqlite.connection import APPLICATION_ID, StoreLocation, tran
 from holdfast.store.sqlite.filesystem import is_mount_point
 from holdfast.store.sqlite.migrate import FORMAT
 from holdfast.store.sqlite.processes import ProcessLock
-from holdfast.store.sqlite.sql import rows, run
+from holdfast.store.sqlite.sql import execute, fetch_all
 
 BACKUPS = "backups"
 WORKSPACES_SUFFIX = ".workspaces"
@@ -162,7 +162,7 @@ def _verify(path: Path) -> None:
             raise NotAStore(path=path)
         if db.pragma("user_version") > FORMAT:
             raise StoreTooNew(path=path, found=db.pragma("user_version"), known=FORMAT)
-        found = rows(db, "integrity_check")
+        found = fetch_all(db, "integrity_check")
         if found != [("ok",)]:
             raise StoreCorrupt(path=path, detail=str(found[0][0]))
     except apsw.NotADBError as error:
@@ -186,7 +186,7 @@ def _stage_store(path: Path, fresh: Path, progress: Progress, has_workspaces: bo
         target.pragma("journal_mode", "delete")
         if not has_workspaces and target.pragma("user_version") >= _FIRST_FORMAT_WITH_KV:
             # These records would apply to the current workspaces, where a deleted session may be back.
-            run(target, "delete_items", DELETED)
+            execute(target, "delete_items", DELETED)
     finally:
         target.close()
         source.close()

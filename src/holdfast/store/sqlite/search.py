@@ -19,8 +19,8 @@ from holdfast.domain.search_text import index_text, match_query, snippet
 from holdfast.store.ports import SearchHit
 from holdfast.store.sqlite.bodies import decompress
 from holdfast.store.sqlite.journal import Tx
-from holdfast.store.sqlite.sql import one, rows, run, value
-from holdfast.store.sqlite.views import clamp_limit, locate
+from holdfast.store.sqlite.sql import execute, fetch_all, fetch_one, fetch_value
+from holdfast.store.sqlite.views import clamp_limit, get_number_and_head
 
 SLICE_EVENTS_MAX = 500
 SLICE_CHARS = 6_000
@@ -31,7 +31,7 @@ _NEWEST = 1 << 62
 
 def cursor(db: apsw.Connection) -> Position:
     """Return the position up to which everything is indexed."""
-    return int(value(db, "search_cursor"))
+    return int(fetch_value(db, "search_cursor"))
 
 
 def next_slice(
@@ -41,7 +41,7 @@ def next_slice(
     start = end = cursor(db)
     words: list[tuple[Position, str]] = []
     chars = 0
-    for position, kind, version, body in rows(db, "unindexed", start, SLICE_EVENTS_MAX):
+    for position, kind, version, body in fetch_all(db, "unindexed", start, SLICE_EVENTS_MAX):
         end = position
         if kind in BODY_KINDS:
             text = _text(kind, version, decompress(body))
@@ -67,8 +67,8 @@ def add_slice(tx: Tx, start: Position, end: Position, words: Sequence[tuple[Posi
         return
     for position, text in words:
         if text:
-            run(tx.db, "index_words", position, text)
-    run(tx.db, "move_search_cursor", end)
+            execute(tx.db, "index_words", position, text)
+    execute(tx.db, "move_search_cursor", end)
 
 
 def find(db: apsw.Connection, query: str, limit: int, within: SessionId | None = None) -> list[SearchHit]:
@@ -78,16 +78,16 @@ def find(db: apsw.Connection, query: str, limit: int, within: SessionId | None =
     """
     match, hits = match_query(query), list[SearchHit]()
     limit = clamp_limit(limit, SEARCH_HITS_MAX)
-    own = locate(db, within)[0] if within is not None else None
+    own = get_number_and_head(db, within)[0] if within is not None else None
     # Limit the search to the range from the session's first event to its last.
-    first, last = rows(db, "session_span", own)[0] if own is not None else (0, _NEWEST - 1)
+    first, last = fetch_all(db, "session_span", own)[0] if own is not None else (0, _NEWEST - 1)
     before = last + 1
     while len(hits) < limit:
         # The index still has undone, replaced and deleted messages; the check below skips them.
         if own is None:
-            found = rows(db, "search", match, before, 2 * limit)
+            found = fetch_all(db, "search", match, before, 2 * limit)
         else:
-            found = rows(db, "search_session", match, before, first, own, 2 * limit)
+            found = fetch_all(db, "search_session", match, before, first, own, 2 * limit)
         for session_id, title, no, position, seq, at, kind, version, body in found:
             before = position
             hit = _search_hit(
@@ -113,7 +113,7 @@ def _search_hit(
     if not isinstance(fact, TurnAccepted | TurnSteered | MessageSettled | ToolSettled):
         return None
     place = 0 if isinstance(fact, TurnAccepted) else fact.place
-    row = one(db, "is_current", no, fact.turn, place, seq)
+    row = fetch_one(db, "is_current", no, fact.turn, place, seq)
     if row is None:
         return None
     text, marks = snippet(message_text(fact.parts), query)

@@ -19,10 +19,10 @@ from holdfast.store.sqlite.sql import (
     TURNS,
     Columns,
     R,
-    each,
-    one,
-    rows,
-    run,
+    execute,
+    fetch_all,
+    fetch_one,
+    iter_rows,
 )
 from holdfast.store.sqlite.views import read_message_events
 
@@ -45,7 +45,7 @@ class SqlSessionState:
         self._messages = _RowCache(db, MESSAGES, "message")
         self._queued_commits = _RowCache(db, QUEUED_COMMITS, "queued_commit")
         if session_no:
-            columns = one(db, "get_session", session_no)
+            columns = fetch_one(db, "get_session", session_no)
             self._session = self._stored = SESSIONS.read(columns) if columns is not None else None
 
     @property
@@ -57,7 +57,7 @@ class SqlSessionState:
         for cache in (self._turns, self._runs, self._tools, self._messages, self._queued_commits):
             cache.flush(self._no)
         if self._session is not None and self._session is not self._stored:
-            run(self._db, "update_session", *SESSIONS.write(self._session), self._no)
+            execute(self._db, "update_session", *SESSIONS.write(self._session), self._no)
             self._stored = self._session
 
     def session(self) -> SessionRow | None:
@@ -81,10 +81,10 @@ class SqlSessionState:
         return self._all(TURNS, "all_turns")
 
     def removals(self) -> Sequence[Event]:
-        return [event_from_row(row) for row in rows(self._db, "removals", self._no)]
+        return [event_from_row(row) for row in fetch_all(self._db, "removals", self._no)]
 
     def completions(self, after: Seq) -> Iterable[Event]:
-        return map(event_from_row, each(self._db, "completions", self._no, after))
+        return map(event_from_row, iter_rows(self._db, "completions", self._no, after))
 
     def run(self, run_id: RunId) -> RunRow | None:
         return self._runs.get(self._no, run_id)
@@ -122,12 +122,12 @@ class SqlSessionState:
 
     def put_session(self, row: SessionRow) -> None:
         if not self._no:
-            run(self._db, "insert_session", *SESSIONS.write(row))
+            execute(self._db, "insert_session", *SESSIONS.write(row))
             self._no = self._db.last_insert_rowid()
             self._stored = row
-            run(self._db, "delete_item", DELETED, row.id)
+            execute(self._db, "delete_item", DELETED, row.id)
         elif row.deleted_at is not None and self._session is not None and self._session.deleted_at is None:
-            run(self._db, "put_item", DELETED, row.id, str(row.deleted_at).encode())
+            execute(self._db, "put_item", DELETED, row.id, str(row.deleted_at).encode())
         self._session = row
 
     def put_turn(self, row: TurnRow) -> None:
@@ -137,11 +137,11 @@ class SqlSessionState:
         self._runs.put(row, row.id)
         if row.is_finished:
             # No process may write for a finished run, whatever its epoch.
-            run(self._db, "delete_lease", row.id)
+            execute(self._db, "delete_lease", row.id)
         elif row.status == "waiting":
             # In this transaction, not when the process releases it: if a kill comes first, the process that
             # continues after the answer must not be mistaken for one that recovers a cut-off run.
-            run(self._db, "free_lease", row.id)
+            execute(self._db, "free_lease", row.id)
 
     def put_tool(self, row: ToolRow) -> None:
         self._tools.put(row, row.id)
@@ -158,7 +158,7 @@ class SqlSessionState:
     def _all(self, columns: Columns[R], name: str, *keys: Any) -> list[R]:
         if self._no:
             self.flush()
-        return [columns.read(row) for row in rows(self._db, name, self._no, *keys)]
+        return [columns.read(row) for row in fetch_all(self._db, name, self._no, *keys)]
 
 
 class _RowCache(Generic[R]):
@@ -173,7 +173,7 @@ class _RowCache(Generic[R]):
 
     def get(self, session_no: int, *key: Any) -> R | None:
         if key not in self._rows:
-            columns = one(self._db, f"get_{self._name}", session_no, *key)
+            columns = fetch_one(self._db, f"get_{self._name}", session_no, *key)
             self._rows[key] = self._columns.read(columns) if columns is not None else None
         return self._rows[key]
 
@@ -189,7 +189,7 @@ class _RowCache(Generic[R]):
         for key in self._changed:
             row = self._rows[key]
             if row is None:
-                run(self._db, f"delete_{self._name}", session_no, *key)
+                execute(self._db, f"delete_{self._name}", session_no, *key)
             else:
-                run(self._db, f"put_{self._name}", session_no, *self._columns.write(row))
+                execute(self._db, f"put_{self._name}", session_no, *self._columns.write(row))
         self._changed.clear()

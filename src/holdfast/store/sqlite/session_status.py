@@ -30,14 +30,14 @@ from holdfast.store.session_status import OpenQuestion, SessionOverview, Session
 from holdfast.store.sqlite import key_value
 from holdfast.store.sqlite.bodies import event_from_row
 from holdfast.store.sqlite.journal import Tx
-from holdfast.store.sqlite.sql import SESSIONS, TOOLS, one, read_transaction, rows, value
-from holdfast.store.sqlite.views import LAST, clamp_limit, locate
+from holdfast.store.sqlite.sql import SESSIONS, TOOLS, fetch_all, fetch_one, fetch_value, read_transaction
+from holdfast.store.sqlite.views import LAST, clamp_limit, get_number_and_head
 
 READ_MARK, PIN = "seen", "pin"
 _MARK_MOVES = "seen_moves"
 
 
-class _MarkMoves(msgspec.Struct, array_like=True):
+class _MarkChanges(msgspec.Struct, array_like=True):
     """The number of mark and pin changes so far, and the sessions of the last ones."""
 
     number: int = 0
@@ -58,13 +58,13 @@ class _Run(msgspec.Struct, frozen=True):
 
 def overview(db: apsw.Connection) -> SessionOverview:
     with read_transaction(db):
-        newest = rows(db, "sessions_page", False, LAST, LAST, FEED_SESSIONS_MAX + 1)
-        unsettled = rows(db, "unsettled_sessions", FEED_OPEN_MAX + 1)
+        newest = fetch_all(db, "sessions_page", False, LAST, LAST, FEED_SESSIONS_MAX + 1)
+        unsettled = fetch_all(db, "unsettled_sessions", FEED_OPEN_MAX + 1)
         more = len(newest) > FEED_SESSIONS_MAX or len(unsettled) > FEED_OPEN_MAX
-        pinned = rows(db, "pinned_sessions", PINS_MAX)
+        pinned = fetch_all(db, "pinned_sessions", PINS_MAX)
         # Keyed by number, so that a session in several of the lists appears once.
         found = {row[0]: row for row in (*newest[:FEED_SESSIONS_MAX], *unsettled[:FEED_OPEN_MAX], *pinned)}
-        questions = _questions(db, rows(db, "waiting_runs", QUESTIONS_MAX))
+        questions = _questions(db, fetch_all(db, "waiting_runs", QUESTIONS_MAX))
         statuses = [_session_status(db, no, SESSIONS.read(row[1:]), questions) for no, row in found.items()]
     return SessionOverview(tuple(statuses), tuple(questions), more)
 
@@ -75,21 +75,21 @@ def session_statuses(
     found: dict[SessionId, SessionStatus] = {}
     with read_transaction(db):
         for session_id in session_ids:
-            row = one(db, "session_by_id", session_id)
+            row = fetch_one(db, "session_by_id", session_id)
             if row is not None:
-                questions = _questions(db, rows(db, "waiting_runs_of", row[0]))
+                questions = _questions(db, fetch_all(db, "waiting_runs_of", row[0]))
                 found[session_id] = _session_status(db, row[0], SESSIONS.read(row[1:]), questions)
     return found
 
 
 def questions(db: apsw.Connection, limit: int) -> Sequence[OpenQuestion]:
     with read_transaction(db):
-        return _questions(db, rows(db, "waiting_runs", clamp_limit(limit, QUESTIONS_MAX)))[:limit]
+        return _questions(db, fetch_all(db, "waiting_runs", clamp_limit(limit, QUESTIONS_MAX)))[:limit]
 
 
 def unread(db: apsw.Connection, session_ids: Sequence[SessionId]) -> frozenset[SessionId]:
     with read_transaction(db):
-        found = [(session_id, one(db, "session_by_id", session_id)) for session_id in session_ids]
+        found = [(session_id, fetch_one(db, "session_by_id", session_id)) for session_id in session_ids]
         return frozenset(name for name, row in found if row is not None and _is_unread(db, row[0]))
 
 
@@ -98,28 +98,28 @@ def mark_read(tx: Tx, session_id: SessionId, seq: Seq) -> bool:
 
     Raises NoSuchSession, BadCursor.
     """
-    _, head = locate(tx.db, session_id)
+    _, head = get_number_and_head(tx.db, session_id)
     if seq > head:
         raise BadCursor(cursor=seq)
-    if seq <= value(tx.db, "mark", session_id):
+    if seq <= fetch_value(tx.db, "mark", session_id):
         return False
     key_value.put(tx, READ_MARK, session_id, b"%d" % seq)
-    _record_move(tx, session_id)
+    _record_mark_change(tx, session_id)
     return True
 
 
 def pin(tx: Tx, session_id: SessionId, pinned: bool) -> bool:
     """Pin or unpin a session; return False if nothing changed. Raises NoSuchSession, TooLarge."""
-    locate(tx.db, session_id)
+    get_number_and_head(tx.db, session_id)
     if pinned == _is_pinned(tx.db, session_id):
         return False
     if not pinned:
         key_value.take(tx, PIN, session_id)
-    elif (count := value(tx.db, "count_pins")) >= PINS_MAX:
+    elif (count := fetch_value(tx.db, "count_pins")) >= PINS_MAX:
         raise TooLarge(what="The list of pinned conversations", size=count + 1, limit=PINS_MAX)
     else:
         key_value.put(tx, PIN, session_id, b"")
-    _record_move(tx, session_id)
+    _record_mark_change(tx, session_id)
     return True
 
 
@@ -128,8 +128,8 @@ def pinned(db: apsw.Connection, session_ids: Sequence[SessionId]) -> frozenset[S
         return frozenset(session_id for session_id in session_ids if _is_pinned(db, session_id))
 
 
-def marks_moved_since(db: apsw.Connection, number: int) -> tuple[int, frozenset[SessionId] | None]:
-    moves = _moves(db)
+def mark_changes_since(db: apsw.Connection, number: int) -> tuple[int, frozenset[SessionId] | None]:
+    moves = _load_mark_changes(db)
     behind = moves.number - number
     # Ahead of the last change: a restore has replaced the store.
     if not 0 <= behind <= len(moves.sessions):
@@ -137,16 +137,16 @@ def marks_moved_since(db: apsw.Connection, number: int) -> tuple[int, frozenset[
     return moves.number, frozenset(moves.sessions[len(moves.sessions) - behind :])
 
 
-def _record_move(tx: Tx, session_id: SessionId) -> None:
+def _record_mark_change(tx: Tx, session_id: SessionId) -> None:
     """Record a mark or pin change for the other processes."""
-    moves = _moves(tx.db)
+    moves = _load_mark_changes(tx.db)
     sessions = (*moves.sessions, session_id)[-SEEN_UPDATES_MAX:]
-    key_value.put(tx, _MARK_MOVES, "", msgspec.json.encode(_MarkMoves(moves.number + 1, sessions)))
+    key_value.put(tx, _MARK_MOVES, "", msgspec.json.encode(_MarkChanges(moves.number + 1, sessions)))
 
 
-def _moves(db: apsw.Connection) -> _MarkMoves:
+def _load_mark_changes(db: apsw.Connection) -> _MarkChanges:
     stored = key_value.items(db, _MARK_MOVES).get("")
-    return msgspec.json.decode(stored, type=_MarkMoves) if stored is not None else _MarkMoves()
+    return msgspec.json.decode(stored, type=_MarkChanges) if stored is not None else _MarkChanges()
 
 
 def _session_status(
@@ -157,17 +157,17 @@ def _session_status(
 
 
 def _opening_text(db: apsw.Connection, no: int, row: SessionRow) -> str:
-    found = None if row.title else one(db, "first_turn_event", no)
+    found = None if row.title else fetch_one(db, "first_turn_event", no)
     fact = _fact(found) if found is not None else None
     return first_words(message_text(fact.parts)) if isinstance(fact, f.TurnAccepted) else ""
 
 
 def _is_pinned(db: apsw.Connection, session_id: SessionId) -> bool:
-    return bool(value(db, "is_pinned", session_id))
+    return bool(fetch_value(db, "is_pinned", session_id))
 
 
 def _is_unread(db: apsw.Connection, no: int) -> bool:
-    row = one(db, "is_unread", no)
+    row = fetch_one(db, "is_unread", no)
     return row is not None and bool(row[0])
 
 
@@ -178,12 +178,12 @@ def _questions(db: apsw.Connection, waiting: Iterable[tuple[Any, ...]]) -> list[
 
 
 def _questions_of_run(db: apsw.Connection, run: _Run) -> list[OpenQuestion]:
-    tools = [TOOLS.read(row) for row in rows(db, "open_tools", run.no, run.id)]
+    tools = [TOOLS.read(row) for row in fetch_all(db, "open_tools", run.no, run.id)]
     calls = [tool for tool in tools if needs_user(tool)]
     if calls:
         call_infos = _call_infos(db, run, calls)
         return [_question_about_call(run, tool, call_infos[tool.id]) for tool in calls]
-    row = one(db, "newest_waiting", run.no)
+    row = fetch_one(db, "newest_waiting", run.no)
     at, fact = (row[1], _fact(row)) if row is not None else (run.updated_at, None)
     reason = fact.detail if isinstance(fact, f.RunWaiting) and fact.run_id == run.id else ""
     return [_question(run, run.waiting, at, reason)]
@@ -200,7 +200,7 @@ class _CallInfo(msgspec.Struct):
 
 def _call_infos(db: apsw.Connection, run: _Run, calls: Sequence[ToolRow]) -> dict[CallId, _CallInfo]:
     call_infos = {tool.id: _CallInfo(run.updated_at) for tool in calls}
-    for row in rows(db, "call_events", run.no, calls[0].turn, calls[0].place):
+    for row in fetch_all(db, "call_events", run.no, calls[0].turn, calls[0].place):
         fact, at = _fact(row), row[1]
         if not isinstance(fact, f.ToolIntended | f.ApprovalRequested | f.QuestionAsked | f.ToolInDoubt):
             continue

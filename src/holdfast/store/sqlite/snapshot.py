@@ -27,7 +27,7 @@ class SqliteSnapshot:
         return views.session(self._db, session_id)
 
     def head(self, session_id: SessionId) -> Seq:
-        return views.locate(self._db, session_id)[1]
+        return views.get_number_and_head(self._db, session_id)[1]
 
     def sessions(
         self, cursor: str | None, limit: int, archived: bool = False, title_words: Sequence[str] = ()
@@ -55,7 +55,7 @@ class SqliteSnapshot:
         return views.summary(self._db, session_id)
 
     def run(self, run_id: RunId) -> tuple[SessionId, RunRow]:
-        return views.find_run(self._db, run_id)
+        return views.get_run(self._db, run_id)
 
     def runs(self, session_id: SessionId, first: int, last: int) -> Sequence[RunRow]:
         return views.runs_of_turns(self._db, session_id, first, last)

@@ -17,7 +17,7 @@ R = TypeVar("R", bound=msgspec.Struct)
 
 
 def _load() -> Mapping[str, str]:
-    pieces = _NAME.split(read("queries.sql"))[1:]
+    pieces = _NAME.split(read_file("queries.sql"))[1:]
     return MappingProxyType(dict(zip(pieces[::2], map(_bare, pieces[1::2]), strict=True)))
 
 
@@ -26,7 +26,7 @@ def _bare(statement: str) -> str:
     return "\n".join(line for line in statement.splitlines() if line and not line.startswith("--"))
 
 
-def read(name: str) -> str:
+def read_file(name: str) -> str:
     """Return the text of a file in this folder."""
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
@@ -40,36 +40,36 @@ def read_transaction(db: apsw.Connection) -> Iterator[None]:
     if db.in_transaction:
         yield
         return
-    run(db, "begin_read")
+    execute(db, "begin_read")
     try:
         yield
     finally:
         # A file error ends the transaction by itself; a commit would hide that error.
         if db.in_transaction:
-            run(db, "commit")
+            execute(db, "commit")
 
 
-def run(db: apsw.Connection, name: str, *args: Any) -> None:
+def execute(db: apsw.Connection, name: str, *args: Any) -> None:
     """Execute the statement called `name`; it returns no rows."""
     db.execute(SQL[name], args)
 
 
-def one(db: apsw.Connection, name: str, *args: Any) -> tuple[Any, ...] | None:
+def fetch_one(db: apsw.Connection, name: str, *args: Any) -> tuple[Any, ...] | None:
     """Return the first row of the query called `name`, if any."""
     return db.execute(SQL[name], args).fetchone()
 
 
-def rows(db: apsw.Connection, name: str, *args: Any) -> list[tuple[Any, ...]]:
+def fetch_all(db: apsw.Connection, name: str, *args: Any) -> list[tuple[Any, ...]]:
     """Return all rows of the query called `name`."""
     return db.execute(SQL[name], args).fetchall()
 
 
-def each(db: apsw.Connection, name: str, *args: Any) -> Iterator[tuple[Any, ...]]:
+def iter_rows(db: apsw.Connection, name: str, *args: Any) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of the query called `name`, read one by one."""
     yield from db.execute(SQL[name], args)
 
 
-def value(db: apsw.Connection, name: str, *args: Any) -> Any:
+def fetch_value(db: apsw.Connection, name: str, *args: Any) -> Any:
     """Return the only value of the query called `name`, which always has one row."""
     return db.execute(SQL[name], args).fetchall()[0][0]
 

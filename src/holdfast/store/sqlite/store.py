@@ -63,7 +63,7 @@ from holdfast.store.sqlite.doctor import StoreCheck
 from holdfast.store.sqlite.filesystem import refuse_network
 from holdfast.store.sqlite.note_store import SqliteNoteStore
 from holdfast.store.sqlite.processes import ProcessLock
-from holdfast.store.sqlite.readers import Readers
+from holdfast.store.sqlite.readers import ReaderPool
 from holdfast.store.writer import Writer
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ class SqliteStore(SqliteNoteStore, SqliteChatStore):
         location: StoreLocation,
         clock: Clock,
         lock: ProcessLock,
-        readers: Readers,
+        readers: ReaderPool,
         writer: Writer,
         hub: Hub,
         pre_migration_copy: Path | None = None,
@@ -119,7 +119,7 @@ class SqliteStore(SqliteNoteStore, SqliteChatStore):
             lock.release()
             raise
         writer = Writer(committer, hub.publish)
-        return cls(location, clock, lock, Readers(location), writer, hub, committer.pre_migration_copy)
+        return cls(location, clock, lock, ReaderPool(location), writer, hub, committer.pre_migration_copy)
 
     async def close(self) -> None:
         await self._writer.close()
@@ -181,7 +181,7 @@ class SqliteStore(SqliteNoteStore, SqliteChatStore):
         return await self._readers.read(views.session, session_id)
 
     async def head(self, session_id: SessionId) -> Seq:
-        return (await self._readers.read(views.locate, session_id))[1]
+        return (await self._readers.read(views.get_number_and_head, session_id))[1]
 
     async def sessions(
         self, cursor: str | None, limit: int, archived: bool = False, title_words: Sequence[str] = ()
@@ -206,7 +206,7 @@ class SqliteStore(SqliteNoteStore, SqliteChatStore):
         return await self._readers.read(views.deleted_session_number, session_id)
 
     async def run(self, run_id: RunId) -> tuple[SessionId, RunRow]:
-        return await self._readers.read(views.find_run, run_id)
+        return await self._readers.read(views.get_run, run_id)
 
     async def active_runs(self) -> Sequence[tuple[SessionId, RunRow]]:
         return await self._readers.read(views.active_runs)
@@ -256,8 +256,8 @@ class SqliteStore(SqliteNoteStore, SqliteChatStore):
     async def pinned(self, session_ids: Sequence[SessionId]) -> frozenset[SessionId]:
         return await self._readers.read(session_status.pinned, session_ids)
 
-    async def marks_moved_since(self, number: int) -> tuple[int, frozenset[SessionId] | None]:
-        return await self._readers.read(session_status.marks_moved_since, number)
+    async def mark_changes_since(self, number: int) -> tuple[int, frozenset[SessionId] | None]:
+        return await self._readers.read(session_status.mark_changes_since, number)
 
     def watch(self, notify: Callable[[], None]) -> AbstractContextManager[HubWatch]:
         return self._hub.watch(notify)
@@ -404,7 +404,7 @@ class SqliteStore(SqliteNoteStore, SqliteChatStore):
         return await self._transact(lambda tx: journal.import_slice(tx, session_id, events, cancel_open_runs))
 
     async def _refuse_conflict(self, session_id: SessionId, events: Sequence[Event]) -> None:
-        if await self._readers.read(views.find, session_id) is None:
+        if await self._readers.read(views.find_number_and_head, session_id) is None:
             return
         theirs, after = {event.seq: event for event in events}, 0
         while here := await self.read(session_id, after, READ_EVENTS_MAX):

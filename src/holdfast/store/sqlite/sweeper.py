@@ -24,7 +24,7 @@ from holdfast.domain.state.rows import MessageRow
 from holdfast.store.maintenance import SweepResult
 from holdfast.store.sqlite import chats, notes
 from holdfast.store.sqlite.journal import Tx
-from holdfast.store.sqlite.sql import MESSAGES, one, rows, run, value
+from holdfast.store.sqlite.sql import MESSAGES, execute, fetch_all, fetch_one, fetch_value
 from holdfast.store.sqlite.views import deltas_of, read_message_events
 
 SLICE_ROWS = 500
@@ -48,25 +48,25 @@ def free_pages(db: apsw.Connection) -> tuple[int, int]:
 def vacuum_slice(tx: Tx) -> int:
     """Give some empty pages back to the file system; return how many bytes."""
     before, page_bytes = free_pages(tx.db)
-    rows(tx.db, "vacuum")
+    fetch_all(tx.db, "vacuum")
     return (before - free_pages(tx.db)[0]) * page_bytes
 
 
 def _prune(tx: Tx) -> SweepResult | None:
     swept = SweepResult()
-    due = rows(tx.db, "prunable", tx.at - PRUNE_AFTER_MS, 20)
+    due = fetch_all(tx.db, "prunable", tx.at - PRUNE_AFTER_MS, 20)
     if not due:
         return None
     for settled_at, no, turn, place in due:
         if swept.deltas >= SLICE_ROWS:
             break
         swept = _prune_one(tx, no, turn, place, swept)
-        run(tx.db, "delete_prunable", settled_at, no, turn, place)
+        execute(tx.db, "delete_prunable", settled_at, no, turn, place)
     return swept
 
 
 def _prune_one(tx: Tx, no: int, turn: int, place: int, swept: SweepResult) -> SweepResult:
-    columns = one(tx.db, "get_message", no, turn, place)
+    columns = fetch_one(tx.db, "get_message", no, turn, place)
     if columns is None:
         return swept
     row = MESSAGES.read(columns)
@@ -74,14 +74,14 @@ def _prune_one(tx: Tx, no: int, turn: int, place: int, swept: SweepResult) -> Sw
     if not deltas:
         return swept
     (body,) = read_message_events(tx.db, no, row)
-    if not adds_up(row, deltas, body):
+    if not deltas_match_body(row, deltas, body):
         return replace(swept, mismatched=swept.mismatched + 1)
     for event in deltas:
-        run(tx.db, "delete_delta", no, event.seq)
+        execute(tx.db, "delete_delta", no, event.seq)
     return replace(swept, deltas=swept.deltas + len(deltas))
 
 
-def adds_up(row: MessageRow, deltas: list[Event], body: Event) -> bool:
+def deltas_match_body(row: MessageRow, deltas: list[Event], body: Event) -> bool:
     """Return whether the deltas add up to exactly the body. Only then can they go."""
     settled = body.fact
     facts = [fact for event in deltas if isinstance(fact := event.fact, _DELTAS)]
@@ -91,26 +91,26 @@ def adds_up(row: MessageRow, deltas: list[Event], body: Event) -> bool:
 
 
 def _purge(tx: Tx) -> SweepResult | None:
-    for (no,) in rows(tx.db, "purgeable_sessions", tx.at - PURGE_AFTER_MS, 20):
-        positions = rows(tx.db, "purgeable_events", no, SLICE_ROWS)
+    for (no,) in fetch_all(tx.db, "purgeable_sessions", tx.at - PURGE_AFTER_MS, 20):
+        positions = fetch_all(tx.db, "purgeable_events", no, SLICE_ROWS)
         for (position,) in positions:
-            run(tx.db, "unindex", position)
-            run(tx.db, "delete_position", position)
-        deltas = rows(tx.db, "purgeable_deltas", no, SLICE_ROWS)
+            execute(tx.db, "unindex", position)
+            execute(tx.db, "delete_position", position)
+        deltas = fetch_all(tx.db, "purgeable_deltas", no, SLICE_ROWS)
         for (position,) in deltas:
-            run(tx.db, "delete_delta_position", position)
+            execute(tx.db, "delete_delta_position", position)
         if positions or deltas:
             return SweepResult(deltas=len(positions) + len(deltas))
         # The newest event of the whole file stays until another one follows it.
-        if not value(tx.db, "session_has_events", no):
+        if not fetch_value(tx.db, "session_has_events", no):
             _delete_session(tx, no)
             return SweepResult(sessions=1)
     return None
 
 
 def _delete_session(tx: Tx, no: int) -> None:
-    for (run_id,) in rows(tx.db, "runs_to_purge", no):
-        run(tx.db, "delete_lease", run_id)
+    for (run_id,) in fetch_all(tx.db, "runs_to_purge", no):
+        execute(tx.db, "delete_lease", run_id)
     for table in (
         "turns",
         "runs",
@@ -122,14 +122,14 @@ def _delete_session(tx: Tx, no: int) -> None:
         "session_items",
         "session",
     ):
-        run(tx.db, f"delete_{table}", no)
+        execute(tx.db, f"delete_{table}", no)
 
 
 def _delete_unused_blobs(tx: Tx) -> SweepResult | None:
-    unused = rows(tx.db, "unused_blobs", tx.at - UNUSED_BLOB_AFTER_MS, 5)
+    unused = fetch_all(tx.db, "unused_blobs", tx.at - UNUSED_BLOB_AFTER_MS, 5)
     for (blob,) in unused:
-        run(tx.db, "delete_chunks", blob)
-        run(tx.db, "delete_blob", blob)
+        execute(tx.db, "delete_chunks", blob)
+        execute(tx.db, "delete_blob", blob)
     return SweepResult(blobs=len(unused)) if unused else None
 
 

@@ -234,7 +234,7 @@ def _apply_landlock(
         limits |= dict.fromkeys(hidden, 0) | dict.fromkeys(read_only, _EXECUTE | _READ | _READ_FOLDER)
     else:
         _allow(ruleset, "/", _READ_FOLDER)  # The mounts have hidden the data folder from listings already.
-    _allow_around(ruleset, "/", full, limits, identity)
+    _allow_except(ruleset, "/", full, limits, identity)
     for name in _list_dir("/dev"):
         if name in _DEVICES or name.startswith(_DEVICE_BEGINNINGS):
             _allow(ruleset, f"/dev/{name}", full)
@@ -253,14 +253,14 @@ def _scopes(version: int) -> int:
     return _SCOPES if version >= _SCOPE_ABI else 0
 
 
-def _allow_around(ruleset: int, path: str, rights: int, limits: dict[str, int], excluded: str) -> None:
+def _allow_except(ruleset: int, path: str, rights: int, limits: dict[str, int], excluded: str) -> None:
     """Allow `rights` at `path`, reduced to the limits at or below it."""
     rights &= limits.get(path, rights)
     if not any(limited != path and _is_in(limited, path) for limited in limits):
         _allow(ruleset, path, rights, excluded)
     elif rights:
         for name in _list_dir(path):
-            _allow_around(ruleset, f"{path.rstrip('/')}/{name}", rights, limits, excluded)
+            _allow_except(ruleset, f"{path.rstrip('/')}/{name}", rights, limits, excluded)
 
 
 def _allow(ruleset: int, path: str, rights: int, excluded: str = "") -> None:

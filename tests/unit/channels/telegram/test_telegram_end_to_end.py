@@ -7,7 +7,7 @@ from pathlib import Path
 
 from holdfast.channels.pairing import Pairing, Sender
 from holdfast.channels.telegram.channel import Telegram
-from holdfast.channels.worker import Gateway
+from holdfast.channels.worker import ChannelWorkers
 from holdfast.domain.chats import Chat
 from holdfast.domain.clock import SystemClock
 from tests.support.fake_channel import FakeChatApp, make_gateway
@@ -21,7 +21,9 @@ ADDRESSED = {"entities": [{"type": "mention", "offset": 0, "length": len(NAME)}]
 
 
 @asynccontextmanager
-async def bot(app: AppHarness, api: TelegramApi | None = None) -> AsyncIterator[tuple[TelegramApi, Gateway]]:
+async def bot(
+    app: AppHarness, api: TelegramApi | None = None
+) -> AsyncIterator[tuple[TelegramApi, ChannelWorkers]]:
     """A bot at work, to which Ada and Bob may speak."""
     async with telegram_server(api) as at:
         for chat in (ADA, BOB, GROUP):

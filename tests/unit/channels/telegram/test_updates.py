@@ -11,7 +11,7 @@ from aiohttp import web
 
 from holdfast.channels.ports import ChannelFailure
 from holdfast.channels.telegram.channel import WrongSecret
-from holdfast.channels.telegram.updates import short_press
+from holdfast.channels.telegram.updates import shorten_press
 from holdfast.domain.chats import Button, DeliveryRow, FileRef, InboundUpdate, OutboundMessage
 from holdfast.domain.errors import NoSuchBlob, TooLarge
 from holdfast.domain.limits import INBOUND_TRIES_MAX
@@ -238,12 +238,12 @@ async def test_a_press_that_is_too_long_to_be_carried_is_found_again() -> None:
         harness.store.rows = [DeliveryRow(1, "s", 0, "question", body, "sent", 0)]
         sent = await harness.channel.send(HERE, body, "k")
         carried = harness.api.shown(ADA)[-1].buttons[0]["callback_data"]
-        assert carried == short_press(press) and len(carried) <= 64
+        assert carried == shorten_press(press) and len(carried) <= 64
         harness.api.press_button(ADA, int(sent), carried)
-        harness.api.press_button(ADA, int(sent), short_press("y" * 100))
+        harness.api.press_button(ADA, int(sent), shorten_press("y" * 100))
         first, unknown = await harness.wait_for_inbound(2)
         assert first.press == press
-        assert unknown.press == short_press("y" * 100)
+        assert unknown.press == shorten_press("y" * 100)
 
 
 # Being called.

@@ -31,7 +31,7 @@ class FakeMemory:
         self.asked: list[tuple[str, Collection[str]]] = []
         self.owned: str | None = "owner"
 
-    async def owner(self, session_id: SessionId) -> str | None:
+    async def register_session(self, session_id: SessionId) -> str | None:
         return self.owned
 
     async def recall(

@@ -229,7 +229,7 @@ def test_events_after_the_end_are_ignored() -> None:
     for chunks in ((TEXT_STREAM + b"data: {oops\n\n",), (TEXT_STREAM, b"data: {oops\n\n")):
         answer = AnswerDecoder(ENDPOINT, MessagesWire())
         deltas = list(answer.feed(chunks[0]))
-        assert answer.is_done and [*deltas, *answer.end()] == TEXT_DELTAS
+        assert answer.has_stream_ended and [*deltas, *answer.end()] == TEXT_DELTAS
 
 
 def test_a_truncated_call_is_not_completed() -> None:
