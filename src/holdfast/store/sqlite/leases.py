@@ -42,7 +42,7 @@ def claim(
     grace: LeaseGrace,
 ) -> Lease:
     """Claim a run in one compare-and-set. Raises LeaseHeld while a living process keeps it."""
-    found = fetch_one(tx.db, "get_run", run_id)
+    found = fetch_one(tx.db, "find_run", run_id)
     if found is None:
         raise NoSuchRun(run_id=run_id)
     row = RUNS.read(found[1:])
