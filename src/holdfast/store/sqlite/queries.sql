@@ -118,7 +118,7 @@ SELECT id, turn, status, place, steps, attempts, stalled, notice_place, pending,
     steers, allowances, detail
 FROM runs WHERE session = ? AND id = ?;
 
--- name: get_run
+-- name: find_run
 SELECT s.id, r.id, r.turn, r.status, r.place, r.steps, r.attempts, r.stalled, r.notice_place, r.pending, r.waiting, r.failure, r.usage,
     r.started_at, r.ended_at, r.steers, r.allowances, r.detail
 FROM runs r JOIN sessions s ON s.no = r.session WHERE r.id = ? AND s.deleted_at IS NULL

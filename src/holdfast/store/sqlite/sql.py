@@ -18,7 +18,9 @@ R = TypeVar("R", bound=msgspec.Struct)
 
 def _load() -> Mapping[str, str]:
     pieces = _NAME.split(read_file("queries.sql"))[1:]
-    return MappingProxyType(dict(zip(pieces[::2], map(_bare, pieces[1::2]), strict=True)))
+    statements = dict(zip(pieces[::2], map(_bare, pieces[1::2]), strict=True))
+    assert len(statements) == len(pieces) // 2, "two statements have the same name"
+    return MappingProxyType(statements)
 
 
 def _bare(statement: str) -> str:

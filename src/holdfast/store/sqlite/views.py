@@ -158,7 +158,7 @@ def deleted_session_number(db: apsw.Connection, session_id: SessionId) -> int:
 
 
 def get_run(db: apsw.Connection, run_id: RunId) -> tuple[SessionId, RunRow]:
-    row = fetch_one(db, "get_run", run_id)
+    row = fetch_one(db, "find_run", run_id)
     if row is None:
         raise NoSuchRun(run_id=run_id)
     return SessionId(row[0]), RUNS.read(row[1:])
