@@ -55,7 +55,7 @@ async def test_every_operation_has_a_summary_and_its_problems(server: RunningSer
             if status >= "400":
                 (content,) = answer["content"].items()
                 assert content[0] == "application/problem+json"
-                assert content[1]["schema"]["$ref"].endswith("/Problem")
+                assert content[1]["schema"]["$ref"].endswith("/ProblemDocument")
                 for example in content[1]["examples"].values():
                     assert example["value"]["status"] == int(status)
 

@@ -23,7 +23,7 @@ from tests.support.api_client import ApiClient, ScriptedModelServer, api_client
 EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "8"))
 STREAMS = r"(/events|^/api/stream)$"
 """Answers without an end, which have tests of their own."""
-PENDING, MEMORIES, AGENTS, LONG, UNDONE = 6, 40, 40, 8, 10
+PENDING, MEMORIES, AGENTS, LONG, UNDONE, EDITABLE = 6, 40, 40, 8, 10, 4
 """More than are dropped and forgotten before everything was tried."""
 DECIDES = "POST /api/runs/{run_id}/tools/{call_id}"
 MOVES = "POST /api/sessions/{session_id}/continue"
@@ -53,6 +53,7 @@ segments.values = [1]
 agent_names.values = {agents}
 long_ids.values = {long}
 undone_ids.values = {undone}
+editable_ids.values = {editable}
 providers.values = ["mistral", "groq", "ollama"]
 
 [parameters]
@@ -86,6 +87,11 @@ parameters."path.session_id" = {{ dictionary = "long_ids", probability = 0.9 }}
 [[operations]]
 include-name = "POST /api/sessions/{{session_id}}/restore"
 parameters."path.session_id" = {{ dictionary = "undone_ids", probability = 0.9 }}
+
+# A turn can be edited where no other request removed it.
+[[operations]]
+include-name = "POST /api/sessions/{{session_id}}/edit"
+parameters."path.session_id" = {{ dictionary = "editable_ids", probability = 0.9 }}
 
 # Agents have files, and names that files can have.
 [[operations]]
@@ -132,6 +138,7 @@ async def _create_fixtures(api: ApiClient) -> dict[str, list[str]]:
         await api.wait_for_run((await api.send(long, "hello"))["run_id"])
     pending = [(await _start_run(api, "hello", "completed"))[0] for _ in range(PENDING)]
     undone = [(await _start_run(api, "hello", "completed"))[0] for _ in range(UNDONE)]
+    editable = [(await _start_run(api, "hello", "completed"))[0] for _ in range(EDITABLE)]
     for session in undone:
         await api.post(f"/api/sessions/{session}/undo", {})
     memories = [(await api.post("/api/memory", {"text": f"Fact {n}."}))["id"] for n in range(MEMORIES)]
@@ -140,7 +147,7 @@ async def _create_fixtures(api: ApiClient) -> dict[str, list[str]]:
         await api.request("PUT", f"/api/agents/{name}", {"text": ""})
     return ids | {
         "asking": [asking], "asked": asked, "owing": pending, "memories": memories, "agents": agents,
-        "long": [long], "undone": undone,
+        "long": [long], "undone": undone, "editable": editable,
     }  # fmt: skip
 
 

@@ -95,21 +95,21 @@ def test_an_old_python_is_passed_over_for_a_newer_one(
         (tmp_path / name).write_text(f"#!/bin/sh\n{said}\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = setup.find_python(setup.Python("/old", "3.9.2", True))
+    found = setup.find_python(setup.PythonInterpreter("/old", "3.9.2", True))
     assert (found.command, found.version) == ("python3.13", "3.13.1")
 
 
 def test_a_missing_venv_module_is_reported_with_the_package_to_install(setup: ModuleType) -> None:
     with pytest.raises(
-        setup.Unready, match=r"Python 3\.12\.3 is here without its venv module: .*3\.12"
+        setup.SetupError, match=r"Python 3\.12\.3 is here without its venv module: .*3\.12"
     ) as caught:
-        setup.find_python(setup.Python("/usr/bin/python3", "3.12.3", False), candidates=())
+        setup.find_python(setup.PythonInterpreter("/usr/bin/python3", "3.12.3", False), candidates=())
     assert "\n" not in str(caught.value)
 
 
 def test_too_little_disk_is_reported_with_both_amounts(setup: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(
-        setup.Unready, match=r"^1000000000000 MB of free disk are needed, and \d+ MB are left"
+        setup.SetupError, match=r"^1000000000000 MB of free disk are needed, and \d+ MB are left"
     ):
         setup.check_disk(tmp_path, bytes_min=10**18)
     setup.check_disk(tmp_path, bytes_min=1)
@@ -125,7 +125,7 @@ def test_a_read_only_clone_is_reported_with_the_command_that_repairs_it(
             pytest.skip("root may write everywhere here")
     else:
         tmp_path.chmod(0o500)
-    with pytest.raises(setup.Unready, match=r"cannot be written .*: sudo chown -R"):
+    with pytest.raises(setup.SetupError, match=r"cannot be written .*: sudo chown -R"):
         setup.check_folder(closed)
 
 
@@ -140,7 +140,7 @@ def test_an_unreachable_package_index_is_reported(
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/")
     monkeypatch.setenv("PIP_RETRIES", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    with pytest.raises(setup.Unready, match="the packages cannot be reached"):
+    with pytest.raises(setup.SetupError, match="the packages cannot be reached"):
         setup.fetch(tmp_path, "run")
 
 
@@ -223,7 +223,7 @@ class TestABrowserForTheTests:
     ) -> None:
         command(bare / "chromium")
         monkeypatch.setenv("CHROME", "/gone/chrome")
-        with pytest.raises(setup.Unready, match=r"^CHROME names /gone/chrome, which is no command here"):
+        with pytest.raises(setup.SetupError, match=r"^CHROME names /gone/chrome, which is no command here"):
             setup.provide_browser()
 
     @pytest.mark.usefixtures("nowhere_else")
@@ -233,7 +233,7 @@ class TestABrowserForTheTests:
         monkeypatch.setattr(os, "geteuid", lambda: 1000)
         monkeypatch.setattr(sys, "platform", "linux")
         command(bare / "apt-get", "echo it was called >&2; exit 1")
-        with pytest.raises(setup.Unready) as caught:
+        with pytest.raises(setup.SetupError) as caught:
             setup.provide_browser()
         assert str(caught.value) == (
             "the tests drive a browser, and none is here: sudo apt-get install chromium"
@@ -280,7 +280,7 @@ class TestABrowserForTheTests:
     ) -> None:
         monkeypatch.setattr(os, "geteuid", lambda: 0)
         command(bare / "apt-get", "case $* in *install*) echo E: No space left; exit 100;; esac")
-        with pytest.raises(setup.Unready, match=r"^chromium could not be installed: apt-get update &&"):
+        with pytest.raises(setup.SetupError, match=r"^chromium could not be installed: apt-get update &&"):
             setup.provide_browser()
         assert capfd.readouterr().err == "E: No space left\n"
 
@@ -289,7 +289,7 @@ class TestABrowserForTheTests:
     ) -> None:
         monkeypatch.setattr(os, "geteuid", lambda: 1000)
         monkeypatch.setattr(sys, "platform", "linux")
-        with pytest.raises(setup.Unready) as caught:
+        with pytest.raises(setup.SetupError) as caught:
             setup.provide_terminal()
         message = "the tests drive a terminal, and tmux is not here: sudo apt-get install tmux"
         assert str(caught.value) == message
@@ -310,12 +310,12 @@ class TestABrowserForTheTests:
         made: list[str] = []
 
         def refuse() -> None:
-            raise setup.Unready("none is here")
+            raise setup.SetupError("none is here")
 
         monkeypatch.setattr(setup, "provide_browser", refuse)
         monkeypatch.setattr(setup, "make_venv", lambda venv, python: made.append("venv"))
-        with pytest.raises(setup.Unready, match="none is here"):
-            setup.set_up(clone, "dev", with_browser=True)
+        with pytest.raises(setup.SetupError, match="none is here"):
+            setup.install_level(clone, "dev", with_browser=True)
         assert made == [] and not (clone / ".venv").exists()
 
     def test_what_is_set_up_for_checks_still_lacks_the_browser_for_tests(
