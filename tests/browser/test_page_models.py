@@ -67,7 +67,7 @@ async def settings(page: Page) -> Locator:
     return section
 
 
-def test_result_of(section: Locator) -> Locator:
+def connection_result(section: Locator) -> Locator:
     """What a test of a connection said."""
     return section.locator("form [role=status]")
 
@@ -89,15 +89,15 @@ async def test_a_provider_is_set_up_by_keyboard_and_its_model_answers(
     model = section.get_by_role("combobox", name="Model name")
     await model.fill("small")
     await model.press("Enter")
-    await expect(test_result_of(section)).to_contain_text("key", timeout=WAIT_MS)
+    await expect(connection_result(section)).to_contain_text("key", timeout=WAIT_MS)
     await section.get_by_text("Another address").click()
     await section.get_by_label("Base URL").fill(NOWHERE)
     await section.get_by_label("Key").fill(KEY)
     await page.keyboard.press("Enter")
-    await expect(test_result_of(section)).to_contain_text("Connection refused", timeout=WAIT_MS)
+    await expect(connection_result(section)).to_contain_text("Connection refused", timeout=WAIT_MS)
     await section.get_by_label("Base URL").fill(models.second.url)
     await page.keyboard.press("Enter")
-    await expect(test_result_of(section)).to_contain_text("answers.", timeout=WAIT_MS)
+    await expect(connection_result(section)).to_contain_text("answers.", timeout=WAIT_MS)
     # What there is can be chosen with the keyboard, and has its window and price.
     await model.fill("")
     await model.press("ArrowDown")
@@ -159,7 +159,7 @@ async def test_nobody_says_that_a_price_is_unknown_before_it_was_looked_for(
     model = section.get_by_role("combobox", name="Model name")
     await model.fill("plain")
     await section.get_by_role("button", name="Test").click()
-    await expect(test_result_of(section)).to_contain_text("answers.", timeout=WAIT_MS)
+    await expect(connection_result(section)).to_contain_text("answers.", timeout=WAIT_MS)
     await model.click()
     await model.press("ArrowDown")
     await expect(suggested_models(section).filter(has_text="plain")).to_have_text(f"plain {cost}")
@@ -268,7 +268,7 @@ async def test_axe_finds_no_violation_in_models(
     await model.press("Enter")
     await section.get_by_label("Base URL").fill(NOWHERE)
     await section.get_by_role("button", name="Test").click()
-    await expect(test_result_of(section)).to_contain_text("Connection refused", timeout=WAIT_MS)
+    await expect(connection_result(section)).to_contain_text("Connection refused", timeout=WAIT_MS)
     found["wrong"] = await accessibility_violations(page)
     await visitor.take_screenshots(f"models-wrong-{scheme}")
     await visitor.context.close()
