@@ -307,7 +307,7 @@ async def test_past_the_age_limit_the_notice_is_final_without_another_check(
         async with running_app(tmp_path, resume="never", clock=clock, started=False) as app:
             await interrupt_stopped_run(app, clock, other)
             other.kill()
-            monkeypatch.setattr(Spools, "left", counted)
+            monkeypatch.setattr(Spools, "list_files", counted)
             app.store.add_change_listener(note)
             clock.advance(RECOVERY_AGE_MS_MAX + 1)
             if by == "the sweep":
