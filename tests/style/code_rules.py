@@ -20,7 +20,7 @@ BROAD_EDGES = frozenset(
         "holdfast.channels.supervise.restart_on_failure",
         "holdfast.channels.inbox._attempt",
         "holdfast.channels.delivery._try",
-        "holdfast.channels.telegram.channel._keep",
+        "holdfast.channels.telegram.channel._store_updates",
     }
 )
 """The functions that may catch everything, as `module.function`: edges of a task or a request.
