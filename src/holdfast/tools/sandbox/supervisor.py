@@ -271,13 +271,18 @@ def _acquire_lock(path: str) -> bool:
 
 
 def _exec_command(
-    spec: ParsedCommandSpec, enter_sandbox: EnterSandbox, output: int, errors: int, supervisor: int
+    spec: ParsedCommandSpec,
+    enter_sandbox: EnterSandbox,
+    output: int,
+    errors: int,
+    gate: int,
+    supervisor: int,
 ) -> None:
-    """Execute the command in the child process. Returns only on failure."""
+    """Execute the command in the child process once `gate` has a byte. Returns only on failure."""
     os.setsid()
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # In case somebody kills the supervisor.
-    if os.getppid() != supervisor:
-        return
+    if not os.read(gate, 1) or os.getppid() != supervisor:
+        return  # The supervisor is gone.
     os.dup2(spec.input if spec.input >= 0 else os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(spec.output if spec.output >= 0 else output, 1)
     os.dup2(errors, 2)
@@ -317,18 +322,21 @@ class CommandSupervisor:
         self._next_action_at = self._deadline
         self._kill_again_s = _KILL_AGAIN_S
         self._ending = ""
-        connection.send(b"p", str(leader).encode())
 
     def _start(self) -> tuple[int, dict[int, bytes]]:
-        (output, output_end), (errors, errors_end) = os.pipe(), os.pipe()
+        (output, output_end), (errors, errors_end), (gate, gate_end) = os.pipe(), os.pipe(), os.pipe()
         supervisor = os.getpid()
         pid = os.fork()
         if pid == 0:
             try:
-                _exec_command(self._spec, self._enter_sandbox, output_end, errors_end, supervisor)
+                os.close(gate_end)
+                _exec_command(self._spec, self._enter_sandbox, output_end, errors_end, gate, supervisor)
             finally:
                 os._exit(127)
-        for fd in (output_end, errors_end, self._spec.input, self._spec.output):
+        # Sent before the command can kill the supervisor: the server must know that it ran.
+        self._connection.send(b"p", str(pid).encode())
+        os.write(gate_end, b"\0")
+        for fd in (gate, gate_end, output_end, errors_end, self._spec.input, self._spec.output):
             if fd >= 0:
                 os.close(fd)
         for fd in (output, errors):
